@@ -1,0 +1,33 @@
+"""A small core for model-based RL: protocols, plugins, configs and runs.
+
+Importing this package does not import torch, so listing plugins stays fast.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from empo_core.config import Config, ConfigPath
+from empo_core.hookspecs import Component, hookimpl
+
+if TYPE_CHECKING:
+    from empo_core.config import RunConfig
+    from empo_core.protocols import Result
+
+__all__ = ["Component", "Config", "ConfigPath", "hookimpl", "load_config", "run"]
+__version__ = "0.1.0"
+
+
+def load_config(path: str | Path, overrides: list[str] | None = None) -> RunConfig:
+    """Read and validate a config file; see ``empo_core.configfile.load_config``."""
+    from empo_core.configfile import load_config as load
+
+    return load(path, overrides)
+
+
+def run(config: RunConfig) -> Result:
+    """Build what ``config`` names and run it; see ``empo_core.experiment.run``."""
+    from empo_core.experiment import run as run_experiment
+
+    return run_experiment(config)

@@ -1,0 +1,180 @@
+"""Configs choose components by name; the component's own model checks its params.
+
+Reading files and locating errors in them is ``empo_core.configfile``'s job; this module
+only says what a valid config is.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from empo_core.hookspecs import Kind
+from empo_core.plugins import discover
+from empo_core.registry import Registry
+
+
+class Config(BaseModel):
+    """Base of every config: frozen, strict, finite, and a misspelt key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _resolve(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, str):
+        base = (info.context or {}).get("base")
+        return Path(base or ".") / Path(value).expanduser()
+    return value
+
+
+ConfigPath = Annotated[Path, BeforeValidator(_resolve, json_schema_input_type=str)]
+"""A path in a config: relative to the config file's folder, absolute once validated."""
+
+
+class ComponentRef(Config):
+    """A component by name, and its parameters as the component's own model.
+
+    Validate with ``context={"registry": registry, "base": folder}``; without a context the
+    installed plugins and the working directory are used. A bare string is short for a name
+    with default parameters. ``name: <component>/<stem>`` picks a file of the component's
+    library, e.g. ``multigrid/trivial``.
+    """
+
+    kind: ClassVar[Kind]
+    name: str
+    params: SerializeAsAny[BaseModel]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, str):
+            data = {"name": data}
+        if not isinstance(data, dict):
+            return data
+        data = {"params": {}, **data}
+        name = data.get("name")
+        if isinstance(name, str) and "/" in name and isinstance(data["params"], dict):
+            name, _, stem = name.partition("/")
+            file = library_file(registry_of(info), cls.kind, name, stem)
+            data |= {"name": name, "params": {"file": str(file), **data["params"]}}
+        return data
+
+    @field_validator("name")
+    @classmethod
+    def _is_installed(cls, name: str, info: ValidationInfo) -> str:
+        registry_of(info).get(cls.kind, name)
+        return name
+
+    @field_validator("params", mode="plain")
+    @classmethod
+    def _fit_component(cls, params: object, info: ValidationInfo) -> BaseModel:
+        if "name" not in info.data:  # Already reported against the name.
+            return Config()
+        component = registry_of(info).get(cls.kind, info.data["name"])
+        return component.params.model_validate(params, context=info.context)
+
+
+class WorldModelRef(ComponentRef):
+    """A chosen world model."""
+
+    kind: ClassVar[Kind] = "world_model"
+
+
+class HumanPriorRef(ComponentRef):
+    """A chosen human prior."""
+
+    kind: ClassVar[Kind] = "human_prior"
+
+
+class ValueNetworkRef(ComponentRef):
+    """A chosen value network."""
+
+    kind: ClassVar[Kind] = "value_network"
+
+
+class PolicyLossRef(ComponentRef):
+    """A chosen policy loss."""
+
+    kind: ClassVar[Kind] = "policy_loss"
+
+
+class AggregatorRef(ComponentRef):
+    """A chosen aggregator."""
+
+    kind: ClassVar[Kind] = "aggregator"
+
+
+class TrackerRef(ComponentRef):
+    """A chosen tracker."""
+
+    kind: ClassVar[Kind] = "tracker"
+
+
+class AlgorithmRef(ComponentRef):
+    """A chosen algorithm."""
+
+    kind: ClassVar[Kind] = "algorithm"
+
+
+class RunConfig(Config):
+    """Everything one run needs to know."""
+
+    world_model: WorldModelRef | None = Field(None, description="The world, where one is used.")
+    algorithm: AlgorithmRef = Field(description="What the run does.")
+    trackers: list[TrackerRef] = Field(
+        default_factory=list, description="Who watches the run, e.g. [jsonl, tensorboard]."
+    )
+    seed: int = Field(0, ge=0, description="Seeds every random generator of the run.")
+    runs: ConfigPath = Field(
+        default_factory=lambda: Path("runs").resolve(),
+        description="Folder that receives the run's own directory.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _world_is_short_for_world_model(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "world" in data:
+            if "world_model" in data:
+                raise ValueError("give either 'world' or 'world_model', not both")
+            data = dict(data)
+            data["world_model"] = data.pop("world")
+        return data
+
+
+def registry_of(info: ValidationInfo) -> Registry:
+    """The registry a config is validated against."""
+    registry: Registry | None = (info.context or {}).get("registry")
+    return registry if registry is not None else installed()
+
+
+@cache
+def installed() -> Registry:
+    """The installed plugins, discovered once."""
+    return discover()
+
+
+def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
+    """The file ``stem`` of a component's library.
+
+    Raises:
+        ValueError: The component has no library, or no such file.
+    """
+    library = registry.get(kind, name).library
+    if library is None:
+        raise ValueError(f"{kind} {name!r} has no library; give its params instead")
+    files = {path.relative_to(library).with_suffix("").as_posix(): path for path in sorted(library.rglob("*.yaml"))}
+    if stem not in files:
+        raise ValueError(f"{name!r} has no file {stem!r}; it has {', '.join(files)}")
+    return files[stem]
