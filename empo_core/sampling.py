@@ -1,0 +1,67 @@
+"""Helpers that any world model can use: sampling, and the interface EMPO users know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.types import Successors
+
+if TYPE_CHECKING:
+    from empo_core.protocols import WorldModel
+
+
+def sample_successors(
+    successors: Successors, states: Int[Tensor, "pair word"], generator: torch.Generator
+) -> Int[Tensor, "pair word"]:
+    """Draw one successor per pair; a pair without successors keeps its own state.
+
+    Args:
+        successors: What can follow each pair.
+        states: The state of each pair.
+        generator: Source of the randomness; one uniform number is drawn per pair.
+    """
+    uniform = torch.rand(successors.num_pairs, generator=generator, dtype=torch.float64)
+    start, end = successors.offsets[:-1].long(), successors.offsets[1:].long()
+    total = torch.cat([torch.zeros(1, dtype=torch.float64), successors.prob.double().cumsum(0)])
+    # The target lies in the pair's own stretch of the running total; rounding may push it out.
+    item = torch.searchsorted(total, total[start] + uniform * (total[end] - total[start]), right=True) - 1
+    item = torch.minimum(torch.maximum(item, start), end - 1)
+    chosen = states.clone()
+    ends = end > start
+    chosen[ends] = successors.states[item[ends]]
+    return chosen
+
+
+def is_terminal(
+    world: WorldModel, states: Int[Tensor, "state word"]
+) -> Bool[Tensor, " state"]:
+    """Whether each state is terminal: no agent has an available action there."""
+    return ~world.available(states).flatten(1).any(1)
+
+
+def transition_probabilities(
+    world: WorldModel, state: Iterable[int], actions: Sequence[int]
+) -> list[tuple[float, tuple[int, ...]]] | None:
+    """The successors of one state under one joint action, as EMPO users know it.
+
+    Args:
+        world: Any world model.
+        state: A state row, as a tensor or a tuple.
+        actions: One action per agent.
+
+    Returns:
+        ``(probability, state row as a tuple)`` pairs, most probable first; None where the
+        state is terminal or an action is unavailable.
+    """
+    row = torch.as_tensor([[int(word) for word in state]], dtype=world.spec.state_dtype)
+    found = world.transitions(row, torch.tensor([list(actions)]))
+    pairs = [
+        (float(prob), tuple(words))
+        for prob, words in zip(found.prob.tolist(), found.states.tolist(), strict=True)
+    ]
+    return sorted(pairs, key=lambda pair: -pair[0]) or None
