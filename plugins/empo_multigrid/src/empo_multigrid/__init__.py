@@ -1,0 +1,1 @@
+"""Multi-agent gridworlds with exact, batched transition probabilities."""

@@ -1,0 +1,53 @@
+"""What this distribution offers; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from empo_core import Component, Config, ConfigPath, hookimpl
+
+
+class MultigridParams(Config):
+    """Which world file to load, and how its simultaneous moves are resolved."""
+
+    file: ConfigPath = Field(description="World file, YAML or JSON, relative to the config.")
+    max_steps: int | None = Field(
+        None, ge=1, description="Horizon; None takes the world file's max_steps."
+    )
+    simultaneity: Literal["exact", "reference"] = Field(
+        "exact",
+        description="How simultaneous actions combine: 'exact' treats all agents alike; "
+        "'reference' reproduces the public implementation, index-order shortcuts included.",
+    )
+
+
+class PathHeuristicParams(Config):
+    """The planning-free human prior of spec C.14."""
+
+    beta: float = Field(10.0, ge=0, description="Inverse temperature of the softmax.")
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer the multigrid world and its heuristic human prior."""
+    yield Component(
+        kind="world_model",
+        name="multigrid",
+        params=MultigridParams,
+        target="empo_multigrid.world:load_world",
+        api=1,
+        summary="Multi-agent gridworld with keys, doors, rocks, lava, buttons and more.",
+        library=Path(__file__).parent / "worlds",
+    )
+    yield Component(
+        kind="human_prior",
+        name="path-heuristic",
+        params=PathHeuristicParams,
+        target="empo_multigrid.heuristic:PathHeuristic",
+        api=1,
+        summary="Humans walk along shortest paths and use keys and doors on the way.",
+    )

@@ -1,0 +1,123 @@
+"""The multigrid world model: rows in, all successors with exact probabilities out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.types import Successors, WorldSpec
+from empo_multigrid import kernel
+from empo_multigrid.compiler import compile_world
+from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
+from empo_multigrid.plugin import MultigridParams
+from empo_multigrid.text import describe
+from empo_multigrid.worldfile import read_world_file
+
+
+class MultigridWorld:
+    """A gridworld, built from a compiled layout; every method is pure.
+
+    Attributes:
+        layout: The immutable part of the world.
+        spec: Agents, goals, row format, horizon.
+    """
+
+    def __init__(self, spec: WorldSpec, layout: Layout, initial: Ints) -> None:
+        self.spec = spec
+        self.layout = layout
+        self._initial = initial
+
+    def initial_state(self) -> Int[Tensor, " word"]:
+        """The row every episode starts from."""
+        return torch.from_numpy(self._initial.copy())
+
+    def transitions(
+        self,
+        states: Int[Tensor, "state word"],
+        actions: Int[Tensor, "state agent"] | None = None,
+    ) -> Successors:
+        """All successors with their probabilities; see ``empo_core.protocols.WorldModel``."""
+        rows = self._rows(states)
+        chosen = None if actions is None else self._actions(actions, len(rows))
+        offsets, successors, prob = kernel.transitions(self.layout, rows, chosen)
+        return Successors(
+            torch.from_numpy(offsets), torch.from_numpy(successors), torch.from_numpy(prob)
+        )
+
+    def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
+        """Which actions each agent has; set by the world file's ``action_rules``."""
+        cells = self._cells(self._rows(states))
+        return torch.from_numpy(self.layout.action_mask[np.arange(cells.shape[1]), cells])
+
+    def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
+        """Whether each goal's human stands in one of the goal's cells."""
+        cells = self._cells(self._rows(states))[:, self.layout.goal_human]
+        return torch.from_numpy(self.layout.goal_cells[np.arange(cells.shape[1]), cells])
+
+    def step(
+        self,
+        states: Int[Tensor, "state word"],
+        actions: Int[Tensor, "state agent"],
+        generator: torch.Generator,
+    ) -> Int[Tensor, "state word"]:
+        """One sampled successor per state; draws one uniform number per state."""
+        rows = self._rows(states)
+        uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
+        chosen = self._actions(actions, len(rows))
+        return torch.from_numpy(kernel.step(self.layout, rows, chosen, uniform.numpy()))
+
+    def describe(self, state: Int[Tensor, " word"]) -> str:
+        """The grid as text, and a line per agent."""
+        return describe(self.layout, self.spec, self._rows(state[None])[0])
+
+    def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
+        """The (x, y) cell of each agent."""
+        cells = torch.from_numpy(self._cells(self._rows(states)).astype(np.int64))
+        return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
+
+    def _cells(self, rows: Ints) -> Ints:
+        return rows[:, CELL : AGENT_WORDS * self.layout.num_agents : AGENT_WORDS]
+
+    def _rows(self, states: Tensor) -> Ints:
+        if states.ndim != 2 or states.shape[1] != self.spec.state_words:
+            raise WorldError(
+                f"state rows of {self.spec.name!r} have shape [state, {self.spec.state_words}], "
+                f"not {list(states.shape)}"
+            )
+        rows: Ints = states.cpu().numpy().astype(np.int16, copy=False)
+        cells = self._cells(rows)
+        if cells.size and (cells.min() < 0 or cells.max() >= self.layout.num_cells):
+            raise WorldError(
+                f"a state row of {self.spec.name!r} puts an agent outside its "
+                f"{self.layout.width} x {self.layout.height} grid"
+            )
+        return np.ascontiguousarray(rows)
+
+    def _actions(self, actions: Tensor, num_states: int) -> np.ndarray:
+        num_agents, num_actions = self.layout.num_agents, len(self.layout.actions)
+        if actions.shape != (num_states, num_agents):
+            raise WorldError(
+                f"joint actions of {self.spec.name!r} have shape [{num_states}, {num_agents}], "
+                f"not {list(actions.shape)}"
+            )
+        chosen = np.ascontiguousarray(actions.cpu().numpy().astype(np.int64, copy=False))
+        if chosen.size and (chosen.min() < 0 or chosen.max() >= num_actions):
+            names = ", ".join(self.spec.agents[0].actions)
+            raise WorldError(f"actions of {self.spec.name!r} are 0 to {num_actions - 1} ({names})")
+        return chosen
+
+
+def load_world(params: MultigridParams) -> MultigridWorld:
+    """The world of a world file.
+
+    Raises:
+        ConfigError: The file is missing or not a valid world.
+    """
+    file, document = read_world_file(params.file)
+    spec, layout, initial = compile_world(
+        file, document, max_steps=params.max_steps, reference=params.simultaneity == "reference"
+    )
+    return MultigridWorld(spec, layout, initial)
