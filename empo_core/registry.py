@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
 from empo_core.hookspecs import Component, Kind
 
+BLOCK = "EMPO_BLOCK_PLUGINS"
+"""Environment variable: plugins to leave out, by entry point or distribution, comma-separated."""
+
 
 @dataclass(frozen=True, slots=True)
 class Provider:
@@ -92,7 +95,8 @@ class Registry:
         """Say which distributions provide one name, and what to do."""
         component = offers[0].component
         names = [offer.provider.distribution for offer in offers]
+        others = ",".join(offer.provider.entry_point for offer in offers[1:])
         return (
             f"{component.kind} {component.name!r} is provided by both {' and '.join(names)}. "
-            f"Uninstall one, or set EMPO_BLOCK_PLUGINS={offers[-1].provider.entry_point}."
+            f"Uninstall all but one, or set {BLOCK}={others}."
         )

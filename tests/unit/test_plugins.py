@@ -1,0 +1,230 @@
+"""Discovery, against real metadata on disk: every kind of bad plugin costs only itself."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from empo_core.errors import DuplicateComponentError, UnknownComponentError
+from empo_core.plugins import discover
+from empo_core.registry import Provider
+
+Install = Callable[..., None]
+
+GOOD = """
+from empo_core import Component, Config, hookimpl
+
+class Params(Config):
+    weight: float = 1.0
+
+@hookimpl
+def empo_components():
+    yield Component(kind="aggregator", name="{name}", params=Params, target="nowhere:X", api={api})
+"""
+
+
+def plugin(name: str, api: object = 1) -> str:
+    return GOOD.format(name=name, api=api)
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a distribution for one test: real metadata on disk, no pip and no mocks."""
+    monkeypatch.delenv("EMPO_BLOCK_PLUGINS", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(name: str, source: str, entry_point: str | None = None) -> None:
+        # Modules stay in sys.modules, so every test gets module names of its own.
+        module = f"{name.replace('-', '_')}_{abs(hash(tmp_path)) % 10**9}"
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{module}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[empo]\n{entry_point or name} = {module}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))  # Forgets the cached directory listing.
+
+    return install
+
+
+def provider(distribution: str) -> Provider:
+    (found,) = (p for p in discover().providers if p.distribution == distribution)
+    assert "\n" not in found.problem
+    return found
+
+
+def test_a_good_plugin_offers_its_components(install: Install) -> None:
+    install("empo-good", plugin("good"))
+    offer = discover().offer("aggregator", "good")
+    assert offer.component.name == "good"
+    assert offer.provider == Provider("empo-good", "1.2", "empo-good", "")
+
+
+def test_an_unknown_name_gets_the_near_miss_and_the_installed_list(install: Install) -> None:
+    install("empo-good", plugin("good-one"))
+    with pytest.raises(UnknownComponentError, match="Did you mean 'good-one'") as caught:
+        discover().get("aggregator", "god-one")
+    assert "Installed: " in str(caught.value)
+
+
+def test_two_providers_of_one_name_are_both_named(install: Install) -> None:
+    install("empo-a", plugin("same"))
+    install("empo-b", plugin("same"))
+    registry = discover()
+    with pytest.raises(DuplicateComponentError, match="both empo-a and empo-b"):
+        registry.get("aggregator", "same")
+    assert len(registry.clashes()) == 1
+
+
+def test_blocking_one_of_two_providers_settles_it(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("empo-a", plugin("same"))
+    install("empo-b", plugin("same"))
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", "empo-b")
+    assert discover().offer("aggregator", "same").provider.distribution == "empo-a"
+
+
+def test_two_distributions_with_one_entry_point_name_are_both_refused(install: Install) -> None:
+    install("empo-a", plugin("a"), entry_point="empo-twin")
+    install("empo-b", plugin("b"), entry_point="empo-twin")
+    problem = (
+        "empo-a and empo-b both install an entry point called 'empo-twin'; "
+        "uninstall one, or set EMPO_BLOCK_PLUGINS=empo-b"
+    )
+    assert provider("empo-a").problem == problem
+    assert provider("empo-b").problem == problem
+    assert not {"a", "b"} & set(discover().names("aggregator"))
+
+
+def test_blocking_one_twin_frees_the_other(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("empo-a", plugin("a"), entry_point="empo-twin")
+    install("empo-b", plugin("b"), entry_point="empo-twin")
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", "empo-b")
+    assert provider("empo-a").problem == ""
+    assert provider("empo-b").problem == "blocked by EMPO_BLOCK_PLUGINS"
+    assert "a" in discover().names("aggregator")
+
+
+@pytest.mark.parametrize("blocked", ["empo-bad", "other, EMPO_BAD", "bad-point"])
+def test_a_blocked_plugin_is_not_even_imported(
+    install: Install, monkeypatch: pytest.MonkeyPatch, blocked: str
+) -> None:
+    install("empo-bad", "raise AssertionError('imported')", entry_point="bad-point")
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", blocked)
+    assert provider("empo-bad").problem == "blocked by EMPO_BLOCK_PLUGINS"
+
+
+HOOK = "from empo_core import Component, Config, hookimpl\n@hookimpl\ndef empo_components():\n    "
+BAD = {
+    "raises": (
+        "raise ValueError('two\\nlines')",
+        r"importing empo_bad\w* raises ValueError: two lines",
+    ),
+    "exits": ("import sys\nsys.exit(3)", r"importing empo_bad\w* calls sys.exit\(3\)"),
+    "does not parse": ("def", r"importing empo_bad\w* raises SyntaxError: .*"),
+    "lacks a dependency": (
+        "import not_there_at_all",
+        r"importing empo_bad\w* needs the missing module 'not_there_at_all'; install it",
+    ),
+    "is too new": (
+        plugin("bad", api=2),
+        "aggregator 'bad' is for plugin API 2; this empo-core speaks 1. Upgrade empo-core.",
+    ),
+    "is too old": (
+        plugin("bad", api=0),
+        "aggregator 'bad' is for plugin API 0; this empo-core speaks 1. Upgrade empo-bad.",
+    ),
+    "gives no number as API": (
+        plugin("bad", api="'1'"),
+        "aggregator 'bad' is for plugin API '1'; this empo-core speaks 1. Upgrade empo-bad.",
+    ),
+    "misspells the hook": (
+        plugin("bad").replace("def empo_components", "def empo_component"),
+        "unknown hook 'empo_component' in .*; the hook is called empo_components, .*",
+    ),
+    "gives the hook an argument": (
+        plugin("bad").replace("empo_components()", "empo_components(registry)"),
+        r".*empo_components\(registry\).*the hook is called empo_components, without arguments",
+    ),
+    "has no hook": ("x = 1", r"empo_bad\w* implements no hook; decorate .* with @hookimpl"),
+    "has a hook that raises": (
+        HOOK + "raise OSError('gone')",
+        "its empo_components raises OSError: gone",
+    ),
+    "has a hook that exits": (
+        HOOK + "raise SystemExit('bye')",
+        r"its empo_components calls sys.exit\('bye'\)",
+    ),
+    "has a hook that fails halfway": (
+        plugin("bad") + "    raise OSError('late')",
+        "its empo_components raises OSError: late",
+    ),
+    "returns no list": (
+        HOOK + "return 5",
+        "its empo_components returns int, not components",
+    ),
+    "yields something else": (
+        HOOK + "return [5]",
+        "its empo_components yields 5, not a Component",
+    ),
+    "has params that are no model": (
+        plugin("bad").replace("params=Params", "params=dict"),
+        "the params of aggregator 'bad' are <class 'dict'>, not a pydantic model",
+    ),
+    "has params that are no class": (
+        plugin("bad").replace("params=Params", "params={}"),
+        r"the params of aggregator 'bad' are \{\}, not a pydantic model",
+    ),
+    "has an unknown kind": (
+        plugin("bad").replace('"aggregator"', '"agregator"'),
+        "agregator 'bad' has an unknown kind; kinds are world_model, .*",
+    ),
+    "has a name that no config could write": (
+        plugin("Bad/Name"),
+        "aggregator 'Bad/Name' is badly named; a name is lower-case words joined by hyphens",
+    ),
+    "offers one component twice": (
+        plugin("bad") + plugin("bad").split("empo_components():")[1],
+        "its empo_components yields aggregator 'bad' twice",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "problem"), BAD.values(), ids=BAD)
+def test_a_plugin_costs_only_itself_when_it(install: Install, source: str, problem: str) -> None:
+    install("empo-bad", source)
+    install("empo-good", plugin("good"))
+    found = provider("empo-bad").problem
+    assert re.fullmatch(problem, found), found
+    assert provider("empo-good").problem == ""
+    registry = discover()
+    assert "good" in registry.names("aggregator")
+    assert "bad" not in registry.names("aggregator")
+    with pytest.raises(UnknownComponentError, match="Plugin empo-bad is unusable"):
+        registry.get("aggregator", "bad")
+
+
+def test_what_a_plugin_prints_does_not_reach_standard_output(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("empo-loud", "print('hello')\n" + plugin("loud") + "    print('again')")
+    assert "loud" in discover().names("aggregator")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "hello\nagain\n"
+
+
+def test_listing_plugins_imports_neither_torch_nor_numba() -> None:
+    script = (
+        "import sys\n"
+        "from empo_core.plugins import discover\n"
+        "discover()\n"
+        "heavy = {'torch', 'numba', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
