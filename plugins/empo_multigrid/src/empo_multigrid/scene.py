@@ -1,0 +1,110 @@
+"""A state row taken apart for people: who and what is where, and in which condition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    CELL,
+    DIRECTION,
+    FLAGS,
+    FORCED,
+    GONE,
+    NOTHING,
+    PAUSED,
+    TERMINATED,
+    Ints,
+    Layout,
+)
+
+
+class Thing(NamedTuple):
+    """An item as it is now: a box that was opened has become what it held."""
+
+    kind: int
+    colour: int
+
+
+class AgentView(NamedTuple):
+    """One agent. ``forced`` is the index of its forced next action, or ``NOTHING``."""
+
+    cell: int
+    direction: int
+    terminated: bool
+    paused: bool
+    forced: int
+    carrying: Thing | None
+
+
+class Scene(NamedTuple):
+    """One state row, decoded.
+
+    Attributes:
+        agents: In index order.
+        loose: The item that lies in a cell, by cell.
+        fixed: The state word of each fixed object, ``NOTHING`` where it has none.
+    """
+
+    agents: tuple[AgentView, ...]
+    loose: dict[int, Thing]
+    fixed: tuple[int, ...]
+
+
+class ControlView(NamedTuple):
+    """The word of a control button, taken apart.
+
+    Attributes:
+        enabled: Whether toggling it does anything.
+        awaiting: Whether it waits for the programmed agent's next action.
+        agent: Who is programmed, or ``NOTHING``.
+        action: The recorded action's index, or ``NOTHING``.
+    """
+
+    enabled: bool
+    awaiting: bool
+    agent: int
+    action: int
+
+
+def scene(layout: Layout, row: Ints) -> Scene:
+    """Everything that a state row says about a world."""
+    loose: dict[int, Thing] = {}
+    carried: dict[int, Thing] = {}
+    for item in range(layout.num_items):
+        place = int(row[layout.first_item_word + item])
+        if place == GONE:
+            continue
+        thing = Thing(int(layout.item_kind[item]), int(layout.item_colour[item]))
+        if place >= layout.opened:
+            place -= layout.opened
+            thing = Thing(
+                int(layout.item_content_kind[item]), int(layout.item_content_colour[item])
+            )
+        if place < layout.num_cells:
+            loose[place] = thing
+        else:
+            carried[place - layout.num_cells] = thing
+    return Scene(
+        tuple(_agent(row, i, carried.get(i)) for i in range(layout.num_agents)),
+        loose,
+        tuple(NOTHING if word < 0 else int(row[word]) for word in layout.fixed_word.tolist()),
+    )
+
+
+def control(word: int) -> ControlView:
+    """What the word of a control button says."""
+    return ControlView(bool(word & 1), bool(word & 2), (word >> 2 & 63) - 1, (word >> 8) - 1)
+
+
+def _agent(row: Ints, agent: int, carrying: Thing | None) -> AgentView:
+    words = row[AGENT_WORDS * agent : AGENT_WORDS * (agent + 1)].tolist()
+    flags = words[FLAGS]
+    return AgentView(
+        cell=words[CELL],
+        direction=words[DIRECTION],
+        terminated=bool(flags & TERMINATED),
+        paused=bool(flags & PAUSED),
+        forced=words[FORCED] - 1,
+        carrying=carrying,
+    )

@@ -1,0 +1,182 @@
+"""A state as text: the grid in the codes of world files, then who is in which condition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from empo_core.types import WorldSpec
+from empo_multigrid.layout import (
+    ANY_SIDE,
+    BALL,
+    BLOCK,
+    BOX,
+    BUSH,
+    COLOURS,
+    CONTROL_BUTTON,
+    DISABLING_SWITCH,
+    DOOR,
+    EMPTY,
+    FLOOR,
+    GOAL_SQUARE,
+    KEY,
+    KILL_BUTTON,
+    LAVA,
+    MAGIC_WALL,
+    NOTHING,
+    PAUSE_SWITCH,
+    ROCK,
+    SWITCH,
+    UNSTEADY,
+    WALL,
+    Ints,
+    Layout,
+)
+from empo_multigrid.scene import AgentView, Scene, Thing, control, scene
+
+COLOUR_LETTERS: Final = "rgbpyen"
+ARROWS: Final = ">v<^"
+DIRECTION_NAMES: Final = ("east", "south", "west", "north")
+ITEM_NAMES: Final = {BLOCK: "block", ROCK: "rock", KEY: "key", BALL: "ball", BOX: "box"}
+FIXED_NAMES: Final = {
+    DOOR: "door",
+    MAGIC_WALL: "magic wall",
+    BUSH: "bush",
+    KILL_BUTTON: "kill button",
+    PAUSE_SWITCH: "pause switch",
+    DISABLING_SWITCH: "disabling switch",
+    CONTROL_BUTTON: "control button",
+}
+
+_TERRAIN = {EMPTY: "..", FLOOR: "..", LAVA: "La", UNSTEADY: "Un", SWITCH: "Sw"}
+_ITEMS = {BLOCK: "Bl", ROCK: "Ro", KEY: "K", BALL: "B", BOX: "X"}
+_DOORS = "OCL"
+_DOOR_STATES = ("open", "closed", "locked")
+_SIDES = "eswna"
+_DISABLES = {KILL_BUTTON: "Dk", PAUSE_SWITCH: "Dp", CONTROL_BUTTON: "DC"}
+_BUTTONS = {KILL_BUTTON: "Kb", PAUSE_SWITCH: "Ps", CONTROL_BUTTON: "CB"}
+
+
+def describe(layout: Layout, spec: WorldSpec, row: Ints) -> str:
+    """A state for people to read.
+
+    The grid uses the two-character codes of world files, so what is drawn is what a map would
+    say; agents are an arrow in the direction they face, followed by their index. The topmost
+    thing of a cell is shown: an agent hides what it stands on.
+
+    Args:
+        layout: The world.
+        spec: Names of agents and actions.
+        row: One state row.
+    """
+    found = scene(layout, row)
+    cells = [_cell_code(layout, found, cell) for cell in range(layout.num_cells)]
+    for index, agent in enumerate(found.agents):
+        # One character: 0-9, then letters, so that the columns stay aligned.
+        cells[agent.cell] = ARROWS[agent.direction] + agent_mark(index)
+    width = layout.width
+    lines = [" ".join(cells[y * width : (y + 1) * width]) for y in range(layout.height)]
+    lines += [_agent_line(layout, spec, index, agent) for index, agent in enumerate(found.agents)]
+    return "\n".join(lines + _object_lines(layout, spec, found))
+
+
+def agent_mark(index: int) -> str:
+    """One character for an agent's index: 0 to 9, then letters; ``*`` beyond 35."""
+    return "0123456789abcdefghijklmnopqrstuvwxyz"[index] if index < 36 else "*"
+
+
+def thing_name(thing: Thing) -> str:
+    """What an item is called, e.g. ``red key``; blocks and rocks have no colour."""
+    name = ITEM_NAMES[thing.kind]
+    return name if thing.kind in (BLOCK, ROCK) else f"{COLOURS[thing.colour]} {name}"
+
+
+def _cell_code(layout: Layout, found: Scene, cell: int) -> str:
+    if cell in found.loose:
+        kind, colour = found.loose[cell]
+        code = _ITEMS[kind]
+        return code if len(code) == 2 else code + COLOUR_LETTERS[colour]
+    fixed = int(layout.fixed_at[cell])
+    if fixed != NOTHING:
+        code = _fixed_code(layout, fixed, found.fixed[fixed])
+        if code:
+            return code
+    terrain = int(layout.terrain[cell])
+    if terrain in (WALL, GOAL_SQUARE):
+        letter = "W" if terrain == WALL else "G"
+        return letter + COLOUR_LETTERS[layout.terrain_colour[cell]]
+    return _TERRAIN[terrain]
+
+
+def _fixed_code(layout: Layout, fixed: int, word: int) -> str:
+    """The map code of a fixed object; empty where nothing of it is left."""
+    kind = int(layout.fixed_kind[fixed])
+    if kind == DOOR:
+        return _DOORS[word] + COLOUR_LETTERS[layout.fixed_colour[fixed]]
+    if kind == MAGIC_WALL:
+        return "M" + _SIDES[layout.fixed_side[fixed]] if word else "We"
+    if kind == BUSH:
+        return "" if word else "Bu"
+    if kind == DISABLING_SWITCH:
+        return _DISABLES[int(layout.fixed_target[fixed])]
+    return _BUTTONS[kind]
+
+
+def _agent_line(layout: Layout, spec: WorldSpec, index: int, agent: AgentView) -> str:
+    facts = [f"facing {DIRECTION_NAMES[agent.direction]}"]
+    if agent.carrying is not None:
+        facts.append(f"carrying {thing_name(agent.carrying)}")
+    if agent.terminated:
+        facts.append("terminated")
+    if agent.paused:
+        facts.append("paused")
+    if agent.forced != NOTHING:
+        facts.append(f"next action forced: {spec.agents[index].actions[agent.forced]}")
+    where = _where(layout, agent.cell)
+    return f"{agent_mark(index)} {spec.agents[index].name} at {where}, {', '.join(facts)}"
+
+
+def _object_lines(layout: Layout, spec: WorldSpec, found: Scene) -> list[str]:
+    lines = []
+    for fixed, word in enumerate(found.fixed):
+        facts = _object_facts(layout, spec, fixed, word)
+        if facts:
+            name = FIXED_NAMES[int(layout.fixed_kind[fixed])]
+            lines.append(f"{name} at {_where(layout, int(layout.fixed_cell[fixed]))}: {facts}")
+    return lines
+
+
+def _object_facts(layout: Layout, spec: WorldSpec, fixed: int, word: int) -> str:
+    """What the grid does not show, or what is covered by whoever stands there."""
+    kind = int(layout.fixed_kind[fixed])
+    if kind == DOOR:
+        return f"{COLOURS[layout.fixed_colour[fixed]]}, {_DOOR_STATES[word]}"
+    if kind == MAGIC_WALL:
+        side = int(layout.fixed_side[fixed])
+        where = "any side" if side == ANY_SIDE else f"the {DIRECTION_NAMES[side]}"
+        return f"can be entered from {where}" if word else "solid"
+    if kind == BUSH:
+        return "trampled" if word else ""
+    if kind == KILL_BUTTON:
+        return "enabled" if word else "disabled"
+    if kind == PAUSE_SWITCH:
+        return f"{'on' if word & 1 else 'off'}, {'enabled' if word & 2 else 'disabled'}"
+    if kind == CONTROL_BUTTON:
+        return _control_facts(spec, word)
+    return ""
+
+
+def _control_facts(spec: WorldSpec, word: int) -> str:
+    button = control(word)
+    facts = ["enabled" if button.enabled else "disabled"]
+    if button.agent != NOTHING:
+        facts.append(f"programmed by {agent_mark(button.agent)}")
+    if button.awaiting:
+        facts.append("waiting for the action to record")
+    if button.action != NOTHING:
+        agent = max(button.agent, 0)
+        facts.append(f"recorded {spec.agents[agent].actions[button.action]}")
+    return ", ".join(facts)
+
+
+def _where(layout: Layout, cell: int) -> str:
+    return f"({cell % layout.width},{cell // layout.width})"
