@@ -164,7 +164,8 @@ def _check_api(api: object, what: str, distribution: str) -> None:
         if isinstance(api, int) and api > API_VERSION:
             older = "empo-core"
         raise IncompatiblePluginError(
-            f"{what} is for plugin API {api!r}; this empo-core speaks {API_VERSION}. Upgrade {older}."
+            f"{what} is for plugin API {api!r}; "
+            f"this empo-core speaks {API_VERSION}. Upgrade {older}."
         )
 
 

@@ -1,0 +1,89 @@
+"""Metrics as JSON lines: easy to read, to append to, and to survive a crash."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from empo_core.protocols import RunStatus
+from empo_core.types import Histogram
+from empo_trackers.plugin import JsonlParams
+
+FILE = "metrics.jsonl"
+
+
+class JsonlTracker:
+    """Appends one strict JSON object per ``log`` call to ``metrics.jsonl``.
+
+    A line holds ``step`` and then the metrics under their own keys. Numbers that JSON does not
+    have are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which Python's ``float``
+    and JavaScript's ``Number`` read back. A histogram is ``{"edges": [...], "counts": [...]}``.
+
+    Each line reaches the operating system before ``log`` returns, so killing the process costs
+    no line that was logged; a line cut short by a crash is removed when the run is resumed.
+    """
+
+    def __init__(self, params: JsonlParams) -> None:
+        self._file: BinaryIO | None = None
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        """Open the file; lines of an interrupted run are kept."""
+        path = directory / FILE
+        _drop_torn_line(path)
+        self._file = path.open("ab")
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        """Append one line.
+
+        Raises:
+            ValueError: A metric is called ``step``, or the tracker has not started.
+        """
+        if self._file is None:
+            raise ValueError("log needs a started tracker: call start first, finish last")
+        if "step" in metrics:
+            raise ValueError("a metric cannot be called 'step'; use a key such as 'progress/step'")
+        record = {"step": int(step)} | {key: _plain(value) for key, value in metrics.items()}
+        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        """Nothing: how far a run is matters while it runs, not in its records."""
+
+    def finish(self, status: RunStatus) -> None:
+        """Write the file through to the disk and close it."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+
+
+def _plain(value: float | Histogram) -> object:
+    if isinstance(value, Histogram):
+        return {
+            "edges": [_number(edge) for edge in value.edges],
+            "counts": [_number(count) for count in value.counts],
+        }
+    return _number(value)
+
+
+def _number(value: float) -> int | float | str:
+    """A metric may also be a scalar of numpy or torch, which ``json`` does not know."""
+    if isinstance(value, int):
+        return int(value)
+    number = float(value)
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut the file after its last line end, so that the next line does not join a torn one."""
+    if path.exists():
+        whole = path.read_bytes().rfind(b"\n") + 1
+        os.truncate(path, whole)

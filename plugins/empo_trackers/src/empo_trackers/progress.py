@@ -1,0 +1,109 @@
+"""Progress with the time left, for people who watch a run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from empo_core.protocols import RunStatus
+from empo_core.types import Histogram
+from empo_trackers.plugin import ProgressParams
+
+
+@dataclass
+class _Task:
+    started: float
+    printed: float = -math.inf
+    finished: bool = False
+    bar: TaskID | None = None
+
+
+class ProgressTracker:
+    """Shows each task on standard error: a bar on a terminal, now and then a line elsewhere.
+
+    The time left assumes that a task goes on as fast as it went on average so far. Colours
+    follow ``NO_COLOR`` and ``TERM``.
+    """
+
+    def __init__(self, params: ProgressParams, clock: Callable[[], float] = time.monotonic) -> None:
+        self._params = params
+        self._clock = clock
+        self._tasks: dict[str, _Task] = {}
+        self._console = Console(stderr=True)
+        self._bars: Progress | None = None
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        """Look where standard error leads and choose bars or lines."""
+        self._tasks = {}
+        self._console = Console(stderr=True)
+        moving = self._console.is_terminal and not self._console.is_dumb_terminal
+        if self._params.style == "bar" or (self._params.style == "auto" and moving):
+            self._bars = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]}", markup=False),
+                console=self._console,
+                # Standard output belongs to the result, which may be piped elsewhere.
+                redirect_stdout=False,
+            )
+            self._bars.start()
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        """Nothing: numbers are for the other trackers."""
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        """Show how far a task is; a finished task that goes back starts anew."""
+        now = self._clock()
+        known = self._tasks.get(task)
+        finished = done >= total
+        if known is None or (known.finished and not finished):
+            known = self._tasks[task] = _Task(started=now)
+        elif known.finished:
+            return
+        known.finished = finished
+        left = math.nan if finished or done <= 0 else (now - known.started) * (total - done) / done
+        if self._bars is not None:
+            if known.bar is None:
+                known.bar = self._bars.add_task(task, total=total, left="")
+            self._bars.update(known.bar, completed=done, total=total, left=_left(left))
+        elif finished or now - known.printed >= self._params.interval_s:
+            known.printed = now
+            share = done / total if total > 0 else 1.0
+            parts = [f"{share:.0%}", f"{_time(now - known.started)} elapsed", _left(left)]
+            line = f"{task}: {', '.join(filter(None, parts))}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def finish(self, status: RunStatus) -> None:
+        """Leave the last state of the bars on the screen and give the cursor back."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+
+def _left(seconds: float) -> str:
+    return "" if math.isnan(seconds) else f"{_time(seconds)} left"
+
+
+def _time(seconds: float) -> str:
+    """A duration as people read it, e.g. ``1:02:03``, ``2:03`` or ``4.5 s``."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,80 @@
+"""Metrics as TensorBoard events."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from empo_core.protocols import RunStatus
+from empo_core.types import Histogram
+from empo_trackers.plugin import TensorboardParams
+
+
+class TensorboardTracker:
+    """Writes scalars, histograms and the config as events into the run directory.
+
+    A resumed run adds an event file of its own; steps that both files hold are drawn twice.
+    """
+
+    def __init__(self, params: TensorboardParams) -> None:
+        self._params = params
+        self._writer: SummaryWriter | None = None
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        """Open an event file and show the config in the text tab."""
+        self._writer = SummaryWriter(
+            log_dir=str(directory), flush_secs=math.ceil(self._params.flush_s)
+        )
+        text = json.dumps(config, indent=2, default=str, ensure_ascii=False)
+        # Text is read as Markdown, where an indented block is shown as it is.
+        self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        """Write one event per metric.
+
+        Raises:
+            ValueError: The tracker has not started.
+        """
+        if self._writer is None:
+            raise ValueError("log needs a started tracker: call start first, finish last")
+        for key, value in metrics.items():
+            if isinstance(value, Histogram):
+                _add_histogram(self._writer, key, value, step)
+            else:
+                self._writer.add_scalar(key, float(value), step)
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        """Nothing: TensorBoard shows measurements, not how far a run is."""
+
+    def finish(self, status: RunStatus) -> None:
+        """Write what is held back and close the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _add_histogram(writer: SummaryWriter, key: str, histogram: Histogram, step: int) -> None:
+    """Hand over counts as they are; TensorBoard's moments come from the middles of the bins."""
+    finite = [float(edge) for edge in histogram.edges if math.isfinite(edge)] or [0.0]
+    # TensorBoard cannot draw an unbounded bin; it is drawn without width at its finite edge.
+    edges = [min(max(float(edge), finite[0]), finite[-1]) for edge in histogram.edges]
+    counts = [float(count) for count in histogram.counts]
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
+    writer.add_histogram_raw(
+        key,
+        min=edges[0],
+        max=edges[-1],
+        num=int(sum(counts)),
+        sum=sum(c * m for c, m in zip(counts, middles, strict=True)),
+        sum_squares=sum(c * m * m for c, m in zip(counts, middles, strict=True)),
+        # A bin is named by its upper limit; an empty one in front gives the first its lower.
+        bucket_limits=edges,
+        bucket_counts=[0.0, *counts],
+        global_step=step,
+    )

@@ -1,0 +1,146 @@
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from empo_core.types import Histogram
+from empo_trackers.jsonl import JsonlTracker
+from empo_trackers.plugin import JsonlParams
+
+
+def no_constants(name: str) -> object:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def read(directory: Path) -> list[dict[str, Any]]:
+    text = (directory / "metrics.jsonl").read_text()
+    assert text == "" or text.endswith("\n")
+    return [json.loads(line, parse_constant=no_constants) for line in text.splitlines()]
+
+
+@pytest.fixture
+def tracker(tmp_path: Path) -> JsonlTracker:
+    tracker = JsonlTracker(JsonlParams())
+    tracker.start(tmp_path, {"seed": 0})
+    return tracker
+
+
+def test_each_call_is_one_line_with_its_step_first(tracker: JsonlTracker, tmp_path: Path) -> None:
+    tracker.log(0, {"value/V_r": -1.5, "progress/states": 12})
+    tracker.log(3, {})
+    tracker.finish("finished")
+    lines = (tmp_path / "metrics.jsonl").read_text()
+    assert lines == '{"step": 0, "value/V_r": -1.5, "progress/states": 12}\n{"step": 3}\n'
+
+
+def test_numbers_that_json_lacks_are_strings_that_float_reads(
+    tracker: JsonlTracker, tmp_path: Path
+) -> None:
+    tracker.log(0, {"a": math.nan, "b": math.inf, "c": -math.inf})
+    tracker.finish("finished")
+    (row,) = read(tmp_path)
+    assert row == {"step": 0, "a": "NaN", "b": "Infinity", "c": "-Infinity"}
+    assert float(row["c"]) == -math.inf
+
+
+@settings(derandomize=True, max_examples=50)
+@given(value=st.floats() | st.integers(-(2**63), 2**63))
+def test_every_number_is_read_back_exactly(
+    tmp_path_factory: pytest.TempPathFactory, value: float
+) -> None:
+    directory = tmp_path_factory.mktemp("run")
+    tracker = JsonlTracker(JsonlParams())
+    tracker.start(directory, {})
+    tracker.log(0, {"x": value})
+    tracker.finish("finished")
+    (row,) = read(directory)
+    found = float(row["x"]) if isinstance(row["x"], str) else row["x"]
+    assert found == value or (math.isnan(found) and math.isnan(value))
+
+
+def test_histograms_and_the_scalars_of_numpy_and_torch_are_plain_json(
+    tracker: JsonlTracker, tmp_path: Path
+) -> None:
+    histogram = Histogram(edges=[-math.inf, np.float32(0.5), 1.0], counts=[np.int64(3), 4])
+    scalars = {"torch": torch.tensor(2.5), "numpy": np.float32(0.25), "int": np.int32(7)}
+    tracker.log(1, {"h": histogram, **scalars})  # type: ignore[dict-item]
+    tracker.finish("finished")
+    assert read(tmp_path) == [
+        {
+            "step": 1,
+            "h": {"edges": ["-Infinity", 0.5, 1.0], "counts": [3, 4]},
+            "torch": 2.5,
+            "numpy": 0.25,
+            "int": 7,
+        }
+    ]
+
+
+def test_a_line_can_be_read_as_soon_as_it_is_logged(tracker: JsonlTracker, tmp_path: Path) -> None:
+    tracker.log(5, {"x": 1.0})
+    assert read(tmp_path) == [{"step": 5, "x": 1.0}]
+    tracker.finish("interrupted")
+
+
+def test_a_resumed_run_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "x": 1.0}\n{"step": 1, "x"')
+    tracker = JsonlTracker(JsonlParams())
+    tracker.start(tmp_path, {})
+    tracker.log(1, {"x": 2.0})
+    tracker.finish("finished")
+    assert read(tmp_path) == [{"step": 0, "x": 1.0}, {"step": 1, "x": 2.0}]
+
+
+def test_a_metric_called_step_is_refused(tracker: JsonlTracker) -> None:
+    with pytest.raises(ValueError, match="cannot be called 'step'"):
+        tracker.log(0, {"step": 1.0})
+    tracker.finish("failed")
+
+
+def test_logging_before_the_start_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="call start first"):
+        JsonlTracker(JsonlParams()).log(0, {"x": 1.0})
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from empo_trackers.jsonl import JsonlTracker
+from empo_trackers.plugin import JsonlParams
+
+tracker = JsonlTracker(JsonlParams())
+tracker.start(Path(sys.argv[1]), {})
+step = 0
+while True:
+    tracker.log(step, {f"metric/{i}": step / 7 for i in range(50)})
+    print(step, flush=True)
+    step += 1
+"""
+
+
+def test_killing_the_process_loses_no_line_that_was_logged(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for _ in range(200):
+        logged = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read().splitlines()
+    process.wait()
+    process.stdout.close()
+    logged = int(rest[-1]) if rest and rest[-1].isdigit() else logged
+    lines = (tmp_path / "metrics.jsonl").read_bytes().split(b"\n")
+    whole = [json.loads(line) for line in lines[:-1]]
+    assert [row["step"] for row in whole] == list(range(len(whole)))
+    assert len(whole) > logged
+    assert all(len(row) == 51 for row in whole)

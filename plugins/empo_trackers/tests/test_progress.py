@@ -1,0 +1,155 @@
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from empo_trackers.plugin import ProgressParams
+from empo_trackers.progress import ProgressTracker
+
+
+class Clock:
+    """A clock that a test sets by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def tracker(clock: Clock, tmp_path: Path) -> ProgressTracker:
+    tracker = ProgressTracker(ProgressParams(interval_s=5.0), clock)
+    tracker.start(tmp_path, {})
+    return tracker
+
+
+def test_elsewhere_than_on_a_terminal_it_prints_plain_lines_to_standard_error(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.progress("graph [states]", 0, 200)
+    clock.now += 30
+    tracker.progress("graph [states]", 50, 200)
+    clock.now += 90
+    tracker.progress("graph [states]", 200, 200)
+    tracker.finish("finished")
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "graph [states]: 0%, 0.0 s elapsed",
+        "graph [states]: 25%, 30.0 s elapsed, 1:30 left",
+        "graph [states]: 100%, 2:00 elapsed",
+    ]
+
+
+def test_lines_are_as_rare_as_asked_but_the_last_one_always_comes(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for done in range(101):
+        tracker.progress("sweep", done, 100)
+        clock.now += 0.125
+    tracker.progress("sweep", 100, 100)
+    tracker.finish("finished")
+    shares = [line.split()[1] for line in capfd.readouterr().err.splitlines()]
+    assert shares == ["0%,", "40%,", "80%,", "100%,"]
+
+
+def test_a_task_that_starts_again_is_timed_anew(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        tracker.progress("sweep", 0, 1)
+        clock.now += 3700
+        tracker.progress("sweep", 1, 1)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == ["sweep: 0%, 0.0 s elapsed", "sweep: 100%, 1:01:40 elapsed"] * 2
+
+
+def test_a_task_of_nothing_is_done_at_once(
+    tracker: ProgressTracker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.progress("empty", 0, 0)
+    assert capfd.readouterr().err == "empty: 100%, 0.0 s elapsed\n"
+
+
+SCRIPT = """
+import time
+from pathlib import Path
+from empo_trackers.plugin import ProgressParams
+from empo_trackers.progress import ProgressTracker
+
+tracker = ProgressTracker(ProgressParams())
+tracker.start(Path("."), {})
+for done in range(5):
+    tracker.progress("graph", done, 4)
+    time.sleep(0.05)
+print("the result")
+tracker.finish("finished")
+"""
+
+
+def on_a_terminal(tmp_path: Path, **environment: str) -> tuple[str, str]:
+    """What the script writes to standard output, a pipe, and to standard error, a terminal."""
+    leader, follower = pty.openpty()
+    variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    process = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        env=variables | {"TERM": "xterm-256color", "COLUMNS": "80"} | environment,
+        cwd=tmp_path,
+        check=True,
+        text=True,
+    )
+    os.close(follower)
+    shown = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    except OSError:  # Linux reports the end of a terminal as an input error.
+        pass
+    os.close(leader)
+    return process.stdout, shown.decode()
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*\b3[0-9][0-9;]*m")
+MOVES = "\x1b[2K"
+
+
+def test_a_terminal_gets_moving_bars_with_the_time_left_and_colours(tmp_path: Path) -> None:
+    output, shown = on_a_terminal(tmp_path)
+    assert output == "the result\n"
+    assert MOVES in shown
+    assert COLOUR.search(shown)
+    assert re.search(r"graph .*75%.*0\.\d s left", shown)
+    assert re.search(r"graph .*100%", shown)
+
+
+def test_no_color_keeps_the_bars_and_drops_the_colours(tmp_path: Path) -> None:
+    _, shown = on_a_terminal(tmp_path, NO_COLOR="1")
+    assert MOVES in shown
+    assert not COLOUR.search(shown)
+
+
+def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path) -> None:
+    _, shown = on_a_terminal(tmp_path, TERM="dumb")
+    assert "\x1b" not in shown
+    assert shown.splitlines()[0] == "graph: 0%, 0.0 s elapsed"
+    assert shown.splitlines()[-1].startswith("graph: 100%, ")
+
+
+def test_the_style_can_be_chosen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tracker = ProgressTracker(ProgressParams(style="bar"))
+    tracker.start(tmp_path, {})
+    tracker.progress("graph", 1, 1)
+    tracker.finish("finished")
+    assert "━" in capfd.readouterr().err
