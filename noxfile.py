@@ -1,0 +1,82 @@
+"""Every check: ``nox`` runs the quick ones, ``nox -l`` lists them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
+PINNED = ("-c", "constraints.txt", "torch==2.13.0")
+DEV = ("-r", "requirements-dev.txt")
+
+nox.options.sessions = ["lint", "types", "core", "plugin", "together", "docs"]
+nox.options.default_venv_backend = "virtualenv"  # pip, not uv: only pip sees a local CPU wheel.
+nox.options.reuse_venv = "yes"
+nox.options.error_on_external_run = True
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Formatting and style."""
+    session.install("-c", "constraints.txt", "ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Static types and import layers, with everything installed."""
+    session.install(*DEV)
+    session.run("mypy")
+    session.run("lint-imports")
+
+
+@nox.session
+def core(session: nox.Session) -> None:
+    """The core alone, from its wheel: it must import and pass without any plugin."""
+    session.install(*PINNED, ".[testing]")
+    session.run("python", "-P", "-m", "pytest", "tests/unit", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("name", PLUGINS)
+def plugin(session: nox.Session, name: str) -> None:
+    """One plugin and the core, from wheels, with no other plugin installed."""
+    extras = "[testing]" if "testing = [" in _metadata(name) else ""
+    session.install(*PINNED, ".[testing]", f"./plugins/{name}{extras}")
+    session.run("python", "-P", "-m", "pytest", f"plugins/{name}/tests", *session.posargs)
+
+
+@nox.session
+def together(session: nox.Session) -> None:
+    """Every plugin at once: no duplicate names, and every example runs."""
+    session.install(*DEV)
+    tests = ("tests/integration", "tests/golden", "tests/reliability")
+    session.run("python", "-m", "pytest", *tests, *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Every page: its links, its code blocks, and a page for every protocol and component."""
+    session.install(*DEV)
+    session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Speed and memory, as one table of ratios measured in one run."""
+    session.install(*DEV)
+    session.run("python", "-m", "pytest", "-s", "-m", "bench", "tests/benchmarks", *session.posargs)
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """The tests that the quick suite leaves out."""
+    session.install(*DEV)
+    session.run("python", "-m", "pytest", "-m", "slow", *session.posargs)
+
+
+def _metadata(name: str) -> str:
+    return (ROOT / "plugins" / name / "pyproject.toml").read_text()
