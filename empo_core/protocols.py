@@ -200,12 +200,12 @@ class Aggregator(Protocol):
 
     def __call__(
         self,
-        values: Float[Tensor, "item *trailing"],
+        values: Float[Tensor, " item *trailing"],
         segments: Segments,
         *,
         reduction: Reduction = "sum",
         weight: Float[Tensor, " item"] | None = None,
-    ) -> Float[Tensor, "segment *trailing"]:
+    ) -> Float[Tensor, " segment *trailing"]:
         """Combine the items of each segment; the order of items has no effect.
 
         Args:
@@ -215,6 +215,9 @@ class Aggregator(Protocol):
                 ``sum`` and ``mean``, +inf for ``min``, -inf for ``max``.
             weight: Factor of each item, for ``sum`` and ``mean``; the weighted mean divides
                 by the total weight (0 where that is 0).
+
+        Returns:
+            One row per segment, in the dtype of ``values``.
 
         Raises:
             ValueError: Shapes disagree, or a weight is given with ``min`` or ``max``.
@@ -255,6 +258,7 @@ class Result(Protocol):
         """Write tables and pictures into ``directory``."""
 
 
+@runtime_checkable
 class RunContext(Protocol):
     """What an algorithm is given besides its params."""
 
