@@ -1,0 +1,22 @@
+"""Conformance kits for plugin authors: one module and one class per protocol.
+
+Subclass the class of your kind in your plugin's tests and override the fixture that returns
+the thing under test, e.g. ``aggregator`` of ``AggregatorTests``; the other fixtures have
+defaults. Needs the extra ``empo-core[testing]``. ``worlds`` has a tiny world to test with.
+"""
+
+import pytest
+
+_KITS = [
+    "aggregator",
+    "algorithm",
+    "exploration",
+    "human_prior",
+    "policy_loss",
+    "tracker",
+    "value_network",
+    "world_model",
+]
+
+# Without this a failing kit would show "AssertionError" and not the two sides.
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _KITS))
