@@ -1,0 +1,1 @@
+"""Aggregators for empo: ``scatter-add``, and the plain ``loop`` it is tested against."""
