@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from empo_core.errors import DuplicateComponentError
 from empo_core.hookspecs import Kind
 from empo_core.plugins import discover
 from empo_core.registry import Registry
@@ -74,7 +76,10 @@ class ComponentRef(Config):
     @field_validator("name")
     @classmethod
     def _is_installed(cls, name: str, info: ValidationInfo) -> str:
-        registry_of(info).get(cls.kind, name)
+        try:
+            registry_of(info).get(cls.kind, name)
+        except DuplicateComponentError as error:
+            raise ValueError(str(error)) from error  # So that it gets a place in the file.
         return name
 
     @field_validator("params", mode="plain")
@@ -131,7 +136,11 @@ class AlgorithmRef(ComponentRef):
 class RunConfig(Config):
     """Everything one run needs to know."""
 
-    world_model: WorldModelRef | None = Field(None, description="The world, where one is used.")
+    world_model: WorldModelRef | None = Field(
+        None,
+        validation_alias=AliasChoices("world_model", "world"),
+        description="The world, where one is used; 'world' is the same key.",
+    )
     algorithm: AlgorithmRef = Field(description="What the run does.")
     trackers: list[TrackerRef] = Field(
         default_factory=list, description="Who watches the run, e.g. [jsonl, tensorboard]."
@@ -144,12 +153,9 @@ class RunConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _world_is_short_for_world_model(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "world" in data:
-            if "world_model" in data:
-                raise ValueError("give either 'world' or 'world_model', not both")
-            data = dict(data)
-            data["world_model"] = data.pop("world")
+    def _one_world(cls, data: Any) -> Any:
+        if isinstance(data, dict) and {"world", "world_model"} <= data.keys():
+            raise ValueError("give either 'world' or 'world_model', not both")
         return data
 
 
@@ -174,7 +180,10 @@ def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
     library = registry.get(kind, name).library
     if library is None:
         raise ValueError(f"{kind} {name!r} has no library; give its params instead")
-    files = {path.relative_to(library).with_suffix("").as_posix(): path for path in sorted(library.rglob("*.yaml"))}
+    files = {
+        path.relative_to(library).with_suffix("").as_posix(): path
+        for path in sorted(library.rglob("*.yaml"))
+    }
     if stem not in files:
         raise ValueError(f"{name!r} has no file {stem!r}; it has {', '.join(files)}")
     return files[stem]
