@@ -142,7 +142,8 @@ def _words(slot: Slot) -> str:
     if origin is Literal:
         text = ", ".join(repr(choice) for choice in arguments)
     elif isinstance(annotation, type) and issubclass(annotation, ComponentRef):
-        text = f"the name of a {annotation.kind}, or {{name, params}}"
+        article = "an" if annotation.kind[0] in "aeiou" else "a"
+        text = f"the name of {article} {annotation.kind}, or {{name, params}}"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         text = f"mapping with {', '.join(keys_of(annotation)) or 'no keys'}"
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:

@@ -85,11 +85,11 @@ class Document:
         mark = self._mark(loc)
         if isinstance(mark, str):
             return mark
-        line = mark[0]
+        line, start = mark
         if tuple(str(part) for part in loc) not in self.blocks:  # Then it is on one line.
-            return f"{self.name}:{line}:{mark[1] + column + 1}"
-        lines = self.text.splitlines()[line:]
-        first = next((text for text in lines if text.strip()), "")
+            quoted = self.text.split("\n")[line - 1][start - 1 : start] in ("'", '"')
+            return f"{self.name}:{line}:{start + quoted + column}"
+        first = next((text for text in self.text.split("\n")[line:] if text.strip()), "")
         indent = len(first) - len(first.lstrip(" "))
         return f"{self.name}:{line + 1 + row}:{indent + column + 1}"
 
@@ -186,7 +186,7 @@ def _events(text: str, name: str) -> Iterator[Event]:
         raise problems([f"{name}:{line}:{column}: is not valid YAML: {what}"]) from error
     except ReaderError as error:
         place = _place(name, text[: error.position])
-        reason = f"control character {error.character!r} is not allowed; remove it"
+        reason = f"control character {chr(error.character)!r} is not allowed; remove it"
         raise problems([f"{place}: {reason}"]) from error
     except ConfigError:
         raise
