@@ -10,6 +10,8 @@ from pydantic import Field
 
 from empo_core import Component, Config, ConfigPath, hookimpl
 
+Simultaneity = Literal["exact", "reference"]
+
 
 class MultigridParams(Config):
     """Which world file to load, and how its simultaneous moves are resolved."""
@@ -18,7 +20,7 @@ class MultigridParams(Config):
     max_steps: int | None = Field(
         None, ge=1, description="Horizon; None takes the world file's max_steps."
     )
-    simultaneity: Literal["exact", "reference"] = Field(
+    simultaneity: Simultaneity = Field(
         "exact",
         description="How simultaneous actions combine: 'exact' treats all agents alike; "
         "'reference' reproduces the public implementation, index-order shortcuts included.",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from empo_core.errors import WorldError
+from empo_core.configfile import parse_yaml, read_yaml, validate_document
+from empo_core.errors import ConfigError, WorldError
 from empo_core.types import Successors, WorldSpec
+from empo_core.yamldoc import Document
 from empo_multigrid import kernel
 from empo_multigrid.compiler import compile_world
 from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
-from empo_multigrid.plugin import MultigridParams
+from empo_multigrid.plugin import MultigridParams, Simultaneity
 from empo_multigrid.text import describe
-from empo_multigrid.worldfile import read_world_file
+from empo_multigrid.worldfile import WorldFile
 
 
 class MultigridWorld:
@@ -116,8 +122,49 @@ def load_world(params: MultigridParams) -> MultigridWorld:
     Raises:
         ConfigError: The file is missing or not a valid world.
     """
-    file, document = read_world_file(params.file)
-    spec, layout, initial = compile_world(
-        file, document, max_steps=params.max_steps, reference=params.simultaneity == "reference"
-    )
-    return MultigridWorld(spec, layout, initial)
+    return _world(read_yaml(params.file), params.max_steps, params.simultaneity)
+
+
+def world_from_text(
+    text: str,
+    *,
+    max_steps: int | None = None,
+    simultaneity: Simultaneity = "exact",
+    name: str = "world.yaml",
+) -> MultigridWorld:
+    """The world that the text of a world file describes.
+
+    Args:
+        text: YAML or JSON.
+        max_steps: Horizon instead of the text's.
+        simultaneity: As in ``MultigridParams``.
+        name: What error messages call the text.
+
+    Raises:
+        ConfigError: It is not a valid world.
+    """
+    return _world(parse_yaml(text, name=name), max_steps, simultaneity)
+
+
+def world_from_dict(
+    data: Mapping[str, Any],
+    *,
+    max_steps: int | None = None,
+    simultaneity: Simultaneity = "exact",
+) -> MultigridWorld:
+    """The world that a mapping with a world file's keys describes.
+
+    Raises:
+        ConfigError: It is not a valid world, or not made of plain data.
+    """
+    try:
+        text = json.dumps(data, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"world: is not plain data as in a JSON file: {error}") from error
+    return world_from_text(text, max_steps=max_steps, simultaneity=simultaneity, name="world.json")
+
+
+def _world(document: Document, max_steps: int | None, simultaneity: Simultaneity) -> MultigridWorld:
+    file = validate_document(WorldFile, document)
+    reference = simultaneity == "reference"
+    return MultigridWorld(*compile_world(file, document, max_steps=max_steps, reference=reference))

@@ -1,0 +1,221 @@
+"""The two-character codes of a world's map, and how a map is read.
+
+A fixed code (``Kb``) is matched before a coloured one (``K`` and a colour letter), which is why
+a blue key is written ``KB``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+from empo_multigrid.layout import (
+    ANY_SIDE,
+    BALL,
+    BLOCK,
+    BLUE,
+    BOX,
+    BROWN,
+    BUSH,
+    CONTROL_BUTTON,
+    DISABLING_SWITCH,
+    DOOR,
+    DOOR_CLOSED,
+    DOOR_LOCKED,
+    DOOR_OPEN,
+    EAST,
+    EMPTY,
+    FLOOR,
+    GOAL_SQUARE,
+    GREEN,
+    GREY,
+    KEY,
+    KILL_BUTTON,
+    LAVA,
+    MAGIC_WALL,
+    NORTH,
+    NOTHING,
+    PAUSE_SWITCH,
+    PURPLE,
+    RED,
+    ROCK,
+    SOUTH,
+    SWITCH,
+    UNSTEADY,
+    WALL,
+    WEST,
+    YELLOW,
+)
+
+Layer = Literal["terrain", "fixed", "item", "agent"]
+
+COLOUR_LETTERS: Final = {
+    "r": RED, "g": GREEN, "b": BLUE, "p": PURPLE, "y": YELLOW, "e": GREY,
+}  # fmt: skip
+
+
+class Code(NamedTuple):
+    """What one code puts into its cell.
+
+    Attributes:
+        layer: What kind of thing it is.
+        kind: ``EMPTY`` ... ``FLOOR``, ``DOOR`` ... ``CONTROL_BUTTON`` or ``BLOCK`` ... ``BOX``.
+        colour: Its colour, or that of whom it obeys.
+        target: What ``Layout.fixed_target`` says.
+        side: What ``Layout.fixed_side`` says.
+        word: What its word in the initial row is, for a fixed object.
+        name: What people call it.
+    """
+
+    layer: Layer
+    kind: int
+    name: str
+    colour: int = NOTHING
+    target: int = NOTHING
+    side: int = NOTHING
+    word: int = 0
+
+
+_EMPTY = Code("terrain", EMPTY, "empty cell")
+_KILL = Code("fixed", KILL_BUTTON, "kill button", YELLOW, GREY, word=1)
+_PAUSE = Code("fixed", PAUSE_SWITCH, "pause switch", YELLOW, GREY, word=2)
+
+
+def _disabling(target: int, what: str) -> Code:
+    return Code("fixed", DISABLING_SWITCH, f"disabling switch for {what}", GREY, target)
+
+
+def _magic(side: int) -> Code:
+    return Code("fixed", MAGIC_WALL, "magic wall", side=side, word=1)
+
+
+FIXED_CODES: Final[dict[str, Code]] = {
+    "..": _EMPTY,
+    "Bl": Code("item", BLOCK, "block", BROWN),
+    "Ro": Code("item", ROCK, "rock", GREY),
+    "Bu": Code("fixed", BUSH, "bush"),
+    "La": Code("terrain", LAVA, "lava"),
+    "Sw": Code("terrain", SWITCH, "switch"),
+    "Un": Code("terrain", UNSTEADY, "unsteady ground"),
+    "Mn": _magic(NORTH),
+    "Ms": _magic(SOUTH),
+    "Mw": _magic(WEST),
+    "Me": _magic(EAST),
+    "Ma": _magic(ANY_SIDE),
+    "Kb": _KILL,
+    "Ki": _KILL,
+    "Ps": _PAUSE,
+    "Pa": _PAUSE,
+    "Dk": _disabling(KILL_BUTTON, "kill buttons"),
+    "dK": _disabling(KILL_BUTTON, "kill buttons"),
+    "Dp": _disabling(PAUSE_SWITCH, "pause switches"),
+    "dP": _disabling(PAUSE_SWITCH, "pause switches"),
+    "DC": _disabling(CONTROL_BUTTON, "control buttons"),
+    "dC": _disabling(CONTROL_BUTTON, "control buttons"),
+    "CB": Code("fixed", CONTROL_BUTTON, "control button", YELLOW, GREY, word=1),
+    "KB": Code("item", KEY, "key", BLUE),
+}
+"""Codes that are matched as they stand."""
+
+COLOURED_CODES: Final[dict[str, Code]] = {
+    "W": Code("terrain", WALL, "wall"),
+    "G": Code("terrain", GOAL_SQUARE, "goal square"),
+    "F": Code("terrain", FLOOR, "floor"),
+    "L": Code("fixed", DOOR, "locked door", word=DOOR_LOCKED),
+    "C": Code("fixed", DOOR, "closed door", word=DOOR_CLOSED),
+    "O": Code("fixed", DOOR, "open door", word=DOOR_OPEN),
+    "K": Code("item", KEY, "key"),
+    "B": Code("item", BALL, "ball"),
+    "X": Code("item", BOX, "box"),
+    "A": Code("agent", 0, "agent"),
+}
+"""First characters of codes whose second character is a colour letter."""
+
+
+def decode(code: str) -> Code:
+    """What a two-character code means.
+
+    Raises:
+        ValueError: It means nothing; the message says what would be near.
+    """
+    if code in FIXED_CODES:
+        return FIXED_CODES[code]
+    first, second = code[:1], code[1:]
+    if first in COLOURED_CODES and second in COLOUR_LETTERS:
+        return COLOURED_CODES[first]._replace(colour=COLOUR_LETTERS[second])
+    raise ValueError(f"{code!r} is not a map code; {_hint(first, second)}")
+
+
+def all_codes() -> Iterator[str]:
+    """Every code that a map may contain."""
+    yield from FIXED_CODES
+    for first in COLOURED_CODES:
+        yield from (first + c for c in COLOUR_LETTERS if first + c not in FIXED_CODES)
+
+
+def _hint(first: str, second: str) -> str:
+    if first == "M":
+        return "a magic wall is Mn, Ms, Mw, Me or Ma (its magic side, or any)"
+    if first in COLOURED_CODES:
+        letters = ", ".join(f"{c} {name}" for c, name in zip("rgbpye", _COLOUR_WORDS, strict=True))
+        fixed = ", ".join(code for code in FIXED_CODES if code[0] == first)
+        also = f"; other codes with {first!r}: {fixed}" if fixed else ""
+        return f"{COLOURED_CODES[first].name} {first!r} takes a colour letter ({letters}){also}"
+    known = list(all_codes())
+    folded = [code for code in known if code.lower() == (first + second).lower()]
+    near = folded or difflib.get_close_matches(first + second, known, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"a map has {' '.join(FIXED_CODES)} and {' '.join(COLOURED_CODES)} with a colour letter"
+
+
+_COLOUR_WORDS = ("red", "green", "blue", "purple", "yellow", "grey")
+
+
+class Place(NamedTuple):
+    """Where something stands in a map as it is written.
+
+    Attributes:
+        loc: Path of the string below the map: (), (row,) or (row, position).
+        line: Line within that string, from 0.
+        column: Character within that line, from 0.
+    """
+
+    loc: tuple[int, ...]
+    line: int
+    column: int
+
+
+class Token(NamedTuple):
+    """One cell as written; a single character where a row has an odd number of them."""
+
+    text: str
+    place: Place
+
+
+def tokens(written: str | list[str] | list[list[str]]) -> list[list[Token]]:
+    """The cells of a map, row by row, spaces dropped; blank lines are skipped.
+
+    Args:
+        written: One string with a line per row, a list of rows, or a list of lists of cells.
+    """
+    if isinstance(written, str):
+        lines = enumerate(written.split("\n"))
+        rows = [_pairs(line, (), number) for number, line in lines]
+    elif all(isinstance(row, str) for row in written):
+        rows = [_pairs(str(row), (number,), 0) for number, row in enumerate(written)]
+    else:
+        rows = [
+            [token for j, cell in enumerate(row) for token in _pairs(cell, (i, j), 0)]
+            for i, row in enumerate(written)
+        ]
+    return [row for row in rows if row]
+
+
+def _pairs(line: str, loc: tuple[int, ...], number: int) -> list[Token]:
+    kept = [(column, char) for column, char in enumerate(line) if not char.isspace()]
+    return [
+        Token("".join(char for _, char in kept[i : i + 2]), Place(loc, number, kept[i][0]))
+        for i in range(0, len(kept), 2)
+    ]

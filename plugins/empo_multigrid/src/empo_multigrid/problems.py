@@ -1,0 +1,55 @@
+"""Problems of one world file, collected so that people see all of them at once."""
+
+from __future__ import annotations
+
+import logging
+
+from empo_core.configfile import joined, located_error
+from empo_core.errors import ConfigError
+from empo_core.yamldoc import Document, Loc
+from empo_multigrid.mapcodes import Place
+
+MAX_SHOWN = 20
+_log = logging.getLogger(__name__)
+
+
+class Problems:
+    """Located problems; ``check`` raises them."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._errors: list[ConfigError] = []
+
+    def add(self, loc: Loc, reason: str) -> None:
+        """Note that the value at ``loc`` cannot be used."""
+        if len(self._errors) < MAX_SHOWN:
+            self._errors.append(located_error(self._document, loc, reason))
+
+    def add_in_map(self, place: Place, reason: str) -> None:
+        """Note that a cell of the map cannot be used."""
+        if len(self._errors) < MAX_SHOWN:
+            loc = ("map", *place.loc)
+            at = self._position(loc, place)
+            self._errors.append(located_error(self._document, loc, reason, at=at))
+
+    def warn(self, loc: Loc, reason: str) -> None:
+        """Log that the value at ``loc`` has no effect; existing files have such values."""
+        key = ".".join(str(part) for part in loc)
+        _log.warning("%s: %s: %s", self._document.place(loc), key, reason)
+
+    def _position(self, loc: Loc, place: Place) -> tuple[int, int]:
+        if tuple(str(part) for part in loc) in self._document.blocks or place.line == 0:
+            return place.line, place.column
+        # Elsewhere line breaks are written \n, so the string is on one line of the file.
+        text = self._document.value(loc)
+        before = sum(len(line) + 2 for line in text.split("\n")[: place.line])
+        return 0, before + place.column
+
+    def check(self) -> None:
+        """Raise what was found.
+
+        Raises:
+            ConfigError: Something was.
+        """
+        if self._errors:
+            raise joined(self._errors)

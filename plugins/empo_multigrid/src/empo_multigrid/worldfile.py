@@ -1,0 +1,298 @@
+"""What a world file may contain; ``docs/reference/world_format.md`` explains it to people.
+
+The models check types, bounds and spelling. What depends on the map (is there a box in this
+cell, is there an agent 3) is checked by ``compiler``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints
+
+from empo_core import Config
+from empo_core.configfile import read_yaml, validate_document
+from empo_core.types import Role
+from empo_core.yamldoc import Document
+from empo_multigrid.layout import EAST, NORTH, SOUTH, WEST
+from empo_multigrid.mapcodes import COLOUR_LETTERS
+
+MAX_NAME = 100
+Colour = Literal["red", "green", "blue", "purple", "yellow", "grey"]
+ActionSet = Literal["SmallActions", "ObjectActions", "Actions", "MinimalActions", "MineActions"]
+ActionName = Literal[
+    "still", "left", "right", "forward", "pickup", "drop", "toggle", "done", "build"
+]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Rectangle(NamedTuple):
+    """Cells from ``(left, top)`` to ``(right, bottom)``, both included."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    def __str__(self) -> str:
+        """``(x,y)`` for a single cell, ``(x1,y1)-(x2,y2)`` otherwise."""
+        first, last = f"({self.left},{self.top})", f"({self.right},{self.bottom})"
+        return first if first == last else f"{first}-{last}"
+
+
+_SPELLINGS = "write 'x,y', 'x1,y1, x2,y2', [x, y], [x1, y1, x2, y2] or [[x1, y1], [x2, y2]]"
+
+
+def _rectangle(value: Any) -> Rectangle:
+    numbers: list[Any]
+    if isinstance(value, str):
+        if not re.fullmatch(r"\s*\d{1,6}\s*(,\s*\d{1,6}\s*){1,3}", value, re.ASCII):
+            raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
+        numbers = [int(part) for part in value.split(",")]
+    elif isinstance(value, list) and len(value) == 2 and all(isinstance(v, list) for v in value):
+        numbers = [*value[0], *value[1]] if all(len(v) == 2 for v in value) else []
+    else:
+        numbers = value if isinstance(value, list) else []
+    if len(numbers) not in (2, 4) or any(type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
+    x1, y1, x2, y2 = numbers * (2 if len(numbers) == 2 else 1)
+    return Rectangle(min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
+
+
+def _area(value: Any) -> tuple[Rectangle, ...]:
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return tuple(_rectangle(part) for part in value)
+    return (_rectangle(value),)
+
+
+Area = Annotated[
+    tuple[Rectangle, ...],
+    PlainValidator(_area, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+]
+"""A cell, a rectangle, or a list of strings that are either."""
+
+
+def _direction(value: Any) -> Any:
+    letters = {"e": EAST, "s": SOUTH, "w": WEST, "n": NORTH}
+    if isinstance(value, str):
+        if value.lower() not in letters:
+            raise ValueError("is not a direction; write e, s, w, n or 0, 1, 2, 3")
+        return letters[value.lower()]
+    return value
+
+
+Direction = Annotated[
+    int,
+    Field(ge=0, le=3),
+    BeforeValidator(_direction, json_schema_input_type=Literal["e", "s", "w", "n", 0, 1, 2, 3]),
+]
+
+
+def _index(value: Any) -> Any:
+    # JSON has no number keys.
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,4}", value) else value
+
+
+AgentIndex = Annotated[int, Field(ge=0)]
+AgentKey = Annotated[int, Field(ge=0), BeforeValidator(_index, json_schema_input_type=int | str)]
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("has characters that cannot be printed; remove them")
+    return value
+
+
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)
+]
+
+
+def _colour_letters(value: str) -> str:
+    if unknown := sorted(set(value) - set(COLOUR_LETTERS)):
+        raise ValueError(f"{unknown[0]!r} is not a colour letter; write some of rgbpye, or ''")
+    return value
+
+
+class GoalEntry(Config):
+    """One hypothetical goal: to stand in one of some cells."""
+
+    cells: Area = Field(description="A cell, a rectangle, or a list of them as strings.")
+    weight: float | None = Field(
+        default=None,
+        ge=0,
+        description="Factor in X_h; default 1 over the number of the human's goals.",
+    )
+    name: Name | None = Field(
+        default=None, description="Short name; default: its cells, e.g. (2,1)."
+    )
+
+
+def _goal(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"cells": value}
+
+
+GoalItem = Annotated[
+    GoalEntry,
+    BeforeValidator(_goal, json_schema_input_type=GoalEntry | str | list[int] | list[list[int]]),
+]
+
+
+class AgentSettings(Config):
+    """What is special about one agent; what is not given follows from its colour."""
+
+    name: Name | None = Field(default=None, description="What reports call it.")
+    role: Role | None = Field(
+        default=None, description="Whether it is a human, a robot or neither."
+    )
+    can_push_rocks: bool | None = Field(default=None, description="Whether it can push rocks.")
+    can_enter_magic_walls: bool = Field(
+        default=False, description="Whether it can enter magic walls."
+    )
+
+
+class ObjectSettings(Config):
+    """What is special about the object or ground in one cell; each key needs its object."""
+
+    stumble_probability: Probability | None = Field(default=None, description="Unsteady ground.")
+    enter_probability: Probability | None = Field(
+        default=None, description="Magic wall or bush: chance that an attempt to enter succeeds."
+    )
+    solidify_probability: Probability | None = Field(
+        default=None, description="Magic wall: chance that a failed attempt makes it solid."
+    )
+    active: bool | None = Field(default=None, description="Magic wall: false for a solid one.")
+    contains: str | None = Field(
+        default=None, description="Box: map code of the key or ball inside."
+    )
+    trigger_colour: Colour | None = Field(
+        default=None, description="Button or switch: colour of the agents that can use it."
+    )
+    target_colour: Colour | None = Field(
+        default=None, description="Kill or control button, pause switch: colour of whom it affects."
+    )
+    enabled: bool | None = Field(
+        default=None, description="Kill or control button, pause switch: false if disabled."
+    )
+    is_on: bool | None = Field(
+        default=None, description="Pause switch: true if its targets start paused."
+    )
+    programmed_agent: AgentIndex | None = Field(
+        default=None, description="Control button: the agent it already controls."
+    )
+    programmed_action: ActionName | None = Field(
+        default=None, description="Control button: the action it already makes that agent do."
+    )
+
+
+class ActionRule(Config):
+    """Actions that some agents do not have while they stand in some cells."""
+
+    agents: Literal["all", "humans", "robots"] | Colour | list[AgentIndex] = Field(
+        default="robots",
+        description="Who: all, humans, robots, a colour, or a list of agent indices.",
+    )
+    cells: Area | None = Field(default=None, description="Where; default: everywhere.")
+    forbid: list[ActionName] = Field(min_length=1, description="What they cannot do there.")
+
+
+class UnusedKeys(Config):
+    """Keys that existing EMPO files carry and that mean nothing to planning."""
+
+    metadata: dict[str, Any] | None = Field(
+        default=None, description="Name (the world's title), description, author and so on."
+    )
+    seed: int | None = Field(
+        default=None, description="Not used by planning: runs have their own seed."
+    )
+    partial_obs: bool | None = Field(default=None, description="Not used by planning.")
+    agent_view_size: int | None = Field(default=None, ge=1, description="Not used by planning.")
+    see_through_walls: bool | None = Field(default=None, description="Not used by planning.")
+    rocks_can_kill: bool | None = Field(
+        default=None,
+        description="Not used: rocks never kill, here as in the public implementation.",
+    )
+
+
+class PublicKeys(UnusedKeys):
+    """Keys of the public EMPO format that shape the world."""
+
+    map: str | list[str] | list[list[str]] = Field(
+        description="The grid: two characters per cell, a row per line."
+    )
+    max_steps: int = Field(
+        default=100, ge=1, le=10**6, description="Steps after which an episode ends."
+    )
+    orientations: list[Direction] | None = Field(
+        default=None, description="Where agents face: e, s, w, n or 0 to 3; repeated if too few."
+    )
+    can_push_rocks: Annotated[str, AfterValidator(_colour_letters)] = Field(
+        default="e", description="Letters of the colours whose agents can push rocks."
+    )
+    grid_size: int | None = Field(
+        default=None, ge=1, description="Width and height; must fit the map."
+    )
+    width: int | None = Field(default=None, ge=1, description="Columns; must fit the map.")
+    height: int | None = Field(default=None, ge=1, description="Rows; must fit the map.")
+    stumble_probability: Probability = Field(
+        default=0.5, description="Chance of stumbling when leaving unsteady ground forward."
+    )
+    solidify_probability: Probability = Field(
+        default=0.1, description="Chance that a failed attempt makes a magic wall solid."
+    )
+    enter_bush_success_prob: Probability = Field(
+        default=1.0, description="Chance that a human's attempt to enter a bush succeeds."
+    )
+    action_class: ActionSet | None = Field(
+        default=None,
+        description="What agents can do; default: ObjectActions if the map needs them.",
+    )
+    possible_goals: list[GoalItem] | None = Field(
+        default=None, description="Goals of every human that has none of its own in 'goals'."
+    )
+
+
+class WorldFile(PublicKeys):
+    """A world file: the public EMPO format and what goes beyond it."""
+
+    goals: dict[AgentKey, list[GoalItem]] = Field(
+        default_factory=dict, description="Goals of single humans, by agent index."
+    )
+    goal_coverage: Literal["complete", "partial"] = Field(
+        default="complete",
+        description="Whether each human's goals must cover all cells that can be walked on, "
+        "which keeps its power positive.",
+    )
+    humans: list[AgentIndex] | None = Field(
+        default=None, description="Agents that are humans; default: the yellow ones."
+    )
+    robots: list[AgentIndex] | None = Field(
+        default=None, description="Agents that are robots; default: the grey ones."
+    )
+    agents: dict[AgentKey, AgentSettings] = Field(
+        default_factory=dict, description="What is special about single agents, by index."
+    )
+    objects: dict[str, ObjectSettings] = Field(
+        default_factory=dict, description="What is special about single objects, by cell 'x,y'."
+    )
+    action_rules: list[ActionRule] = Field(
+        default_factory=list, description="Actions that are missing in some cells."
+    )
+
+
+def cell_of_key(key: str) -> tuple[int, int] | None:
+    """The cell that a key of ``objects`` names; None if it is none."""
+    match = re.fullmatch(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*", key, re.ASCII)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def read_world_file(path: Path) -> tuple[WorldFile, Document]:
+    """A world file and where everything in it was written.
+
+    Raises:
+        ConfigError: It cannot be read or is not a world file.
+    """
+    document = read_yaml(path)
+    return validate_document(WorldFile, document), document
