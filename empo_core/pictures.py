@@ -1,0 +1,158 @@
+"""Pictures and animations of runs, written with Pillow; nothing here needs a window.
+
+Pillow is imported on first use, so importing this module costs nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import UInt8
+
+from empo_core.errors import StorageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Players show GIF frames shorter than two hundredths of a second five times too long.
+MAX_GIF_FPS = 50
+
+Frame = UInt8[np.ndarray, "height width 3"]
+
+
+def write_png(frame: Frame, path: str | Path) -> Path:
+    """Where the picture was written.
+
+    Args:
+        frame: An RGB picture.
+        path: File to write or to replace; ends in ``.png``. Its folder is made if missing.
+
+    Raises:
+        ValueError: The frame is no RGB picture, or the path has another suffix.
+        StorageError: The file cannot be written.
+    """
+    from PIL import Image
+
+    path = _with_suffix(path, ".png")
+    check_frames([frame])
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, format="PNG", optimize=True)
+    return replace_file(path, buffer.getvalue())
+
+
+def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Path:
+    """Where the endlessly repeating animation was written.
+
+    Args:
+        frames: RGB pictures of one size, at least one.
+        path: File to write or to replace; ends in ``.gif``. Its folder is made if missing.
+        fps: Frames per second, at most 50; GIF rounds a frame to hundredths of a second.
+
+    Raises:
+        ValueError: There are no frames, they differ in size or are no RGB pictures, ``fps``
+            is out of range, or the path has another suffix.
+        StorageError: The file cannot be written.
+    """
+    from PIL import Image
+
+    path = _with_suffix(path, ".gif")
+    pictures = check_frames(frames)
+    check_fps(fps, MAX_GIF_FPS)
+    palette = _shared_palette(pictures)
+    images = [
+        Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
+        for picture in pictures
+    ]
+    buffer = io.BytesIO()
+    images[0].save(
+        buffer,
+        format="GIF",
+        save_all=True,
+        append_images=images[1:],
+        duration=10 * round(100 / fps),
+        loop=0,
+        optimize=False,
+    )
+    return replace_file(path, buffer.getvalue())
+
+
+def check_frames(frames: Iterable[Frame]) -> list[Frame]:
+    """The frames as a list, at least one, RGB, all of one size.
+
+    Raises:
+        ValueError: They are not; the message says which frame and why.
+    """
+    pictures = list(frames)
+    if not pictures:
+        raise ValueError("there are no frames to write: render at least one state first")
+    for number, picture in enumerate(pictures):
+        shape, dtype = getattr(picture, "shape", None), getattr(picture, "dtype", None)
+        if shape is None or len(shape) != 3 or shape[2] != 3 or 0 in shape or dtype != np.uint8:
+            found = type(picture).__name__ if shape is None else f"{dtype} {list(shape)}"
+            raise ValueError(f"frame {number} is {found}, not uint8 [height, width, 3]")
+        if shape != pictures[0].shape:
+            first = " x ".join(str(size) for size in pictures[0].shape[:2])
+            this = " x ".join(str(size) for size in shape[:2])
+            raise ValueError(
+                f"frame {number} has {this} pixels but frame 0 has {first}: "
+                "draw every frame with the same tile size and the same kind of overlay"
+            )
+    return pictures
+
+
+def check_fps(fps: float, most: float = math.inf) -> None:
+    """Nothing, where the frame rate can be used.
+
+    Raises:
+        ValueError: It is not a positive number, or above ``most``.
+    """
+    if not (math.isfinite(fps) and 0 < fps <= most):
+        limit = "" if math.isinf(most) else f" and at most {most:g}"
+        raise ValueError(f"fps is {fps}: it must be a number above 0{limit}")
+
+
+def replace_file(path: Path, content: bytes) -> Path:
+    """``path``, after its content was replaced at once or not at all.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the target: a rename is atomic only within one file system.
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with draft.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _with_suffix(path: str | Path, suffix: str) -> Path:
+    path = Path(path)
+    if path.suffix.lower() != suffix:
+        raise ValueError(f"{path} does not end in {suffix}")
+    return path
+
+
+def _shared_palette(pictures: list[Frame]) -> Image.Image:
+    """A palette for all frames: one per frame would flicker and cost more."""
+    from PIL import Image
+
+    # A sample of frames over the whole animation has all its colours at bounded cost.
+    step = max(1, len(pictures) // 16)
+    sample = np.concatenate(pictures[::step], axis=0)
+    return Image.fromarray(sample).quantize(256, method=Image.Quantize.MEDIANCUT)
