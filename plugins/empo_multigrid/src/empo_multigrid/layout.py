@@ -64,6 +64,7 @@ GONE: Final = -1
 NOTHING: Final = -1
 
 Ints = NDArray[np.int16]
+Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 

@@ -1,0 +1,399 @@
+"""What one agent's action does to a scene; compiled. Section C.5 of the transition law.
+
+A *scene* is a state being worked on: its row, and what stands in each cell. All functions
+here change the scene in place and allocate nothing. ``reference.py`` says the same in plain
+Python; the two are tested against each other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    BLOCK,
+    BOX,
+    BUSH,
+    CELL,
+    CONTROL_BUTTON,
+    DIRECTION,
+    DISABLING_SWITCH,
+    DOOR,
+    DOOR_CLOSED,
+    DOOR_OPEN,
+    DROP,
+    FLAGS,
+    FORCED,
+    FORWARD,
+    GONE,
+    KEY,
+    KILL_BUTTON,
+    LAVA,
+    LEFT,
+    PAUSE_SWITCH,
+    PAUSED,
+    PICKUP,
+    RIGHT,
+    ROCK,
+    TERMINATED,
+    TOGGLE,
+    WALL,
+    Bools,
+    Floats,
+    Ints,
+)
+
+# Columns of the tables.
+TERRAIN, FIXED, NEIGHBOUR = range(3)  # four neighbours follow, one per direction
+COLOUR, PUSHES_ROCKS, ENTERS_MAGIC, TRAMPLES = range(4)
+KIND, ITEM_COLOUR, CONTENT_KIND, CONTENT_COLOUR, GROUP = range(5)
+FIXED_KIND, WORD, ACTOR_COLOUR, TARGET, SIDE = range(5)
+ENTER, SOLIDIFY = range(2)
+CELLS, AGENTS, ITEMS, FIXTURES, REFERENCE, MASKED, CONTROLS = range(7)
+
+# The word of a control button, see ``layout``.
+ENABLED = 1
+AWAITING = 2
+PROGRAMMED_SHIFT = 2
+RECORDED_SHIFT = 8
+PROGRAMMED_MASK = (1 << RECORDED_SHIFT) - (1 << PROGRAMMED_SHIFT)
+SWITCHED_ON = 1
+SWITCH_ENABLED = 2
+
+
+# The kernels allocate nothing, so they can do without numba's reference counting of arrays,
+# which would otherwise take most of their time.
+compiled = njit(cache=True, nogil=True, _nrt=False)
+
+
+class Tables(NamedTuple):
+    """A layout, packed into few arrays; columns are named above."""
+
+    cell: Ints
+    stumble: Floats
+    agent: Ints
+    item: Ints
+    fixed: Ints
+    chance: Floats
+    action: Ints
+    mask: Bools
+    size: NDArray[np.int64]
+
+
+class Scene(NamedTuple):
+    """A state being worked on.
+
+    Attributes:
+        state: The row of the state that the step began in.
+        row: The row as it is now, not canonical in between.
+        agent_at: The agent in each cell, or -1.
+        item_at: The item in each cell, or -1.
+        start_at: The non-terminated agent in each cell when the step began, or -1.
+    """
+
+    state: Ints
+    row: Ints
+    agent_at: Ints
+    item_at: Ints
+    start_at: Ints
+
+
+@compiled
+def passable(t: Tables, s: Scene, cell: int) -> bool:
+    """Whether terrain and fixed objects let things into a cell."""
+    if t.cell[cell, TERRAIN] == WALL:
+        return False
+    fixed = t.cell[cell, FIXED]
+    if fixed < 0:
+        return True
+    kind = t.fixed[fixed, FIXED_KIND]
+    if kind == DOOR:
+        return s.row[t.fixed[fixed, WORD]] == DOOR_OPEN
+    return kind == BUSH and s.row[t.fixed[fixed, WORD]] == 1
+
+
+@compiled
+def vacant(s: Scene, agent: int, cell: int) -> bool:
+    """Whether nothing movable is in a cell, and no other agent was when the step began."""
+    return (
+        s.agent_at[cell] < 0
+        and s.item_at[cell] < 0
+        and (s.start_at[cell] < 0 or s.start_at[cell] == agent)
+    )
+
+
+@compiled
+def is_pushable(t: Tables, item: int) -> bool:
+    """Whether an item is a block or a rock."""
+    return t.item[item, KIND] == BLOCK or t.item[item, KIND] == ROCK
+
+
+@compiled
+def landing_cell(t: Tables, s: Scene, agent: int, cell: int, direction: int) -> int:
+    """Where the last of the pushables from ``cell`` onwards would land; -1 if it cannot."""
+    while s.item_at[cell] >= 0:
+        item = s.item_at[cell]
+        if not is_pushable(t, item):
+            return -1
+        if t.item[item, KIND] == ROCK and not t.agent[agent, PUSHES_ROCKS]:
+            return -1
+        cell = t.cell[cell, NEIGHBOUR + direction]
+        if cell < 0:
+            return -1
+    return cell if vacant(s, agent, cell) and passable(t, s, cell) else -1
+
+
+@compiled
+def front_cell(t: Tables, s: Scene, agent: int) -> int:
+    """The cell an agent faces; -1 outside the grid."""
+    base = AGENT_WORDS * agent
+    return t.cell[s.row[base + CELL], NEIGHBOUR + s.row[base + DIRECTION]]
+
+
+@compiled
+def contested_cell(t: Tables, s: Scene, agent: int) -> int:
+    """The cell that moving forward needs: its target, or where a pushed object lands."""
+    target = front_cell(t, s, agent)
+    if target >= 0 and s.item_at[target] >= 0 and is_pushable(t, s.item_at[target]):
+        return landing_cell(t, s, agent, target, s.row[AGENT_WORDS * agent + DIRECTION])
+    return target
+
+
+@compiled
+def move_agent(t: Tables, s: Scene, agent: int, cell: int) -> None:
+    """Put an agent into a cell; lava terminates it."""
+    base = AGENT_WORDS * agent
+    s.agent_at[s.row[base + CELL]] = -1
+    s.agent_at[cell] = agent
+    s.row[base + CELL] = cell
+    if t.cell[cell, TERRAIN] == LAVA:
+        s.row[base + FLAGS] |= TERMINATED
+
+
+@compiled
+def move_forward(t: Tables, s: Scene, agent: int) -> None:
+    """Walk, push or trample, where nothing is in the way."""
+    target = front_cell(t, s, agent)
+    if target < 0:
+        return
+    if s.item_at[target] >= 0:
+        direction = s.row[AGENT_WORDS * agent + DIRECTION]
+        hole = landing_cell(t, s, agent, target, direction)
+        if hole < 0:
+            return
+        first_item = AGENT_WORDS * t.size[AGENTS]
+        while hole != target:
+            behind = t.cell[hole, NEIGHBOUR + (direction + 2) % 4]
+            item = s.item_at[behind]
+            s.item_at[hole] = item
+            s.row[first_item + item] = hole
+            hole = behind
+        s.item_at[target] = -1
+        move_agent(t, s, agent, target)
+        return
+    if not vacant(s, agent, target):
+        return
+    if not passable(t, s, target):
+        fixed = t.cell[target, FIXED]
+        if fixed < 0 or t.fixed[fixed, FIXED_KIND] != BUSH:
+            return
+        if t.agent[agent, TRAMPLES]:
+            s.row[t.fixed[fixed, WORD]] = 1
+        elif t.chance[fixed, ENTER] < 1:
+            return
+    move_agent(t, s, agent, target)
+
+
+@compiled
+def carried_item(t: Tables, s: Scene, agent: int) -> int:
+    """The item an agent carries, or -1."""
+    first_item = AGENT_WORDS * t.size[AGENTS]
+    hand = t.size[CELLS] + agent
+    opened = t.size[CELLS] + t.size[AGENTS]
+    for item in range(t.size[ITEMS]):
+        place = s.row[first_item + item]
+        if place == hand or place == hand + opened:
+            return item
+    return -1
+
+
+@compiled
+def pick_up(t: Tables, s: Scene, agent: int) -> None:
+    """Take the key, ball or box in front into empty hands."""
+    target = front_cell(t, s, agent)
+    if target < 0 or s.agent_at[target] >= 0 or s.item_at[target] < 0:
+        return
+    item = s.item_at[target]
+    if is_pushable(t, item) or carried_item(t, s, agent) >= 0:
+        return
+    s.item_at[target] = -1
+    s.row[AGENT_WORDS * t.size[AGENTS] + item] += t.size[CELLS] + agent - target
+
+
+@compiled
+def put_down(t: Tables, s: Scene, agent: int) -> None:
+    """Drop what is carried onto the cell in front, if it is empty."""
+    target = front_cell(t, s, agent)
+    if target < 0 or s.agent_at[target] >= 0 or s.item_at[target] >= 0:
+        return
+    fixed = t.cell[target, FIXED]
+    if not passable(t, s, target) or (fixed >= 0 and t.fixed[fixed, FIXED_KIND] == DOOR):
+        return
+    if not t.size[REFERENCE] and not vacant(s, agent, target):
+        return
+    item = carried_item(t, s, agent)
+    if item >= 0:
+        s.item_at[target] = item
+        s.row[AGENT_WORDS * t.size[AGENTS] + item] += target - t.size[CELLS] - agent
+
+
+@compiled
+def holds_key(t: Tables, s: Scene, agent: int, colour: int) -> bool:
+    """Whether an agent carries a key of a colour, be it out of an opened box."""
+    item = carried_item(t, s, agent)
+    if item < 0:
+        return False
+    opened = t.size[CELLS] + t.size[AGENTS]
+    if s.row[AGENT_WORDS * t.size[AGENTS] + item] >= opened:
+        return t.item[item, CONTENT_KIND] == KEY and t.item[item, CONTENT_COLOUR] == colour
+    return t.item[item, KIND] == KEY and t.item[item, ITEM_COLOUR] == colour
+
+
+@compiled
+def set_flag(t: Tables, s: Scene, colour: int, flag: int, value: bool) -> None:
+    """Set or clear a flag of all agents of a colour."""
+    for agent in range(t.size[AGENTS]):
+        if t.agent[agent, COLOUR] == colour:
+            if value:
+                s.row[AGENT_WORDS * agent + FLAGS] |= flag
+            else:
+                s.row[AGENT_WORDS * agent + FLAGS] &= ~flag
+
+
+@compiled
+def toggle_box(t: Tables, s: Scene, item: int, cell: int) -> None:
+    """Open a closed box: it becomes what it holds, or vanishes."""
+    word = AGENT_WORDS * t.size[AGENTS] + item
+    opened = t.size[CELLS] + t.size[AGENTS]
+    if t.item[item, KIND] != BOX or s.row[word] >= opened:
+        return
+    if t.item[item, CONTENT_KIND] < 0:
+        s.row[word] = GONE
+        s.item_at[cell] = -1
+    else:
+        s.row[word] += opened
+
+
+@compiled
+def disable(t: Tables, s: Scene, kind: int) -> None:
+    """Flip whether each object of a kind is enabled."""
+    for fixed in range(t.size[FIXTURES]):
+        if t.fixed[fixed, FIXED_KIND] != kind:
+            continue
+        word = t.fixed[fixed, WORD]
+        if kind != PAUSE_SWITCH:
+            s.row[word] ^= ENABLED
+            continue
+        s.row[word] ^= SWITCH_ENABLED
+        if not s.row[word] & SWITCH_ENABLED and s.row[word] & SWITCHED_ON:
+            s.row[word] ^= SWITCHED_ON
+            set_flag(t, s, t.fixed[fixed, TARGET], PAUSED, False)
+
+
+@compiled
+def toggle_control(t: Tables, s: Scene, agent: int, fixed: int) -> bool:
+    """Start programming a control button, or trigger it; whether programming started."""
+    word = t.fixed[fixed, WORD]
+    state = s.row[word]
+    if not state & ENABLED:
+        return False
+    colour = t.agent[agent, COLOUR]
+    if colour == t.fixed[fixed, TARGET]:
+        s.row[word] = ENABLED | AWAITING | ((agent + 1) << PROGRAMMED_SHIFT)
+        return True
+    if colour == t.fixed[fixed, ACTOR_COLOUR]:
+        programmed = ((state & PROGRAMMED_MASK) >> PROGRAMMED_SHIFT) - 1
+        recorded = state >> RECORDED_SHIFT
+        if programmed >= 0 and recorded > 0:
+            s.row[AGENT_WORDS * programmed + FORCED] = recorded
+    return False
+
+
+@compiled
+def toggle(t: Tables, s: Scene, agent: int) -> int:
+    """Use the topmost thing in front; the control button whose programming began, or -1."""
+    target = front_cell(t, s, agent)
+    if target < 0 or s.agent_at[target] >= 0:
+        return -1
+    if s.item_at[target] >= 0:
+        toggle_box(t, s, s.item_at[target], target)
+        return -1
+    fixed = t.cell[target, FIXED]
+    if fixed < 0:
+        return -1
+    kind, word = t.fixed[fixed, FIXED_KIND], t.fixed[fixed, WORD]
+    if kind == DOOR:
+        if s.row[word] == DOOR_OPEN:
+            s.row[word] = DOOR_CLOSED
+        elif s.row[word] == DOOR_CLOSED or holds_key(t, s, agent, t.fixed[fixed, ACTOR_COLOUR]):
+            s.row[word] = DOOR_OPEN
+    elif kind == CONTROL_BUTTON:
+        if toggle_control(t, s, agent, fixed):
+            return fixed
+    elif t.agent[agent, COLOUR] == t.fixed[fixed, ACTOR_COLOUR]:
+        if kind == KILL_BUTTON and s.row[word] & ENABLED:
+            set_flag(t, s, t.fixed[fixed, TARGET], TERMINATED, True)
+        elif kind == PAUSE_SWITCH and s.row[word] & SWITCH_ENABLED:
+            s.row[word] ^= SWITCHED_ON
+            on = s.row[word] & SWITCHED_ON == SWITCHED_ON
+            set_flag(t, s, t.fixed[fixed, TARGET], PAUSED, on)
+        elif kind == DISABLING_SWITCH:
+            disable(t, s, t.fixed[fixed, TARGET])
+    return -1
+
+
+@compiled
+def record(t: Tables, s: Scene, agent: int, action: int, begun: int) -> None:
+    """Let control buttons that wait for this agent's action remember it."""
+    if not t.size[CONTROLS]:
+        return
+    for fixed in range(t.size[FIXTURES]):
+        if t.fixed[fixed, FIXED_KIND] != CONTROL_BUTTON or fixed == begun:
+            continue
+        word = t.fixed[fixed, WORD]
+        state = s.row[word]
+        if state & AWAITING and (state & PROGRAMMED_MASK) >> PROGRAMMED_SHIFT == agent + 1:
+            kept = state & (ENABLED | PROGRAMMED_MASK)
+            s.row[word] = kept | ((action + 1) << RECORDED_SHIFT)
+
+
+@compiled
+def is_acting(s: Scene, agent: int) -> bool:
+    """Whether an agent is neither terminated nor paused."""
+    return s.row[AGENT_WORDS * agent + FLAGS] & (TERMINATED | PAUSED) == 0
+
+
+@compiled
+def perform(t: Tables, s: Scene, agent: int, action: int) -> None:
+    """One agent acts, unless it was stopped earlier in the step."""
+    if not is_acting(s, agent):
+        return
+    code = t.action[action]
+    begun = -1
+    if code == FORWARD:
+        move_forward(t, s, agent)
+    elif code == LEFT:
+        s.row[AGENT_WORDS * agent + DIRECTION] = (s.row[AGENT_WORDS * agent + DIRECTION] + 3) % 4
+    elif code == RIGHT:
+        s.row[AGENT_WORDS * agent + DIRECTION] = (s.row[AGENT_WORDS * agent + DIRECTION] + 1) % 4
+    elif code == PICKUP:
+        pick_up(t, s, agent)
+    elif code == DROP:
+        put_down(t, s, agent)
+    elif code == TOGGLE:
+        begun = toggle(t, s, agent)
+    record(t, s, agent, action, begun)

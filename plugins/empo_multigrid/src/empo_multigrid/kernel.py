@@ -1,0 +1,292 @@
+"""Batched exact transitions, compiled: who acts first, what chance decides, what follows.
+
+For each (state, joint action) pair the kernel enumerates every combination of conflict
+winners and individual luck (section C.5 of the transition law), plays each out on a scene
+(``effects.py``), and merges equal successors. What depends on one agent's own action only is
+worked out once per state, since all joint actions of the state share it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from empo_multigrid.chance import (
+    Luck,
+    emit,
+    empty_luck,
+    form_blocks,
+    is_sequential,
+    list_outcomes,
+    play_out,
+)
+from empo_multigrid.effects import (
+    AGENTS,
+    MASKED,
+    REFERENCE,
+    Scene,
+    Tables,
+    compiled,
+    perform,
+)
+from empo_multigrid.layout import (
+    CONTROL_BUTTON,
+    DX,
+    DY,
+    Floats,
+    Ints,
+    Layout,
+    Longs,
+)
+from empo_multigrid.plans import (
+    IDLE,
+    NORMAL,
+    Plans,
+    advance,
+    empty_plans,
+    executed,
+    forget,
+    is_available,
+    load,
+    make_plans,
+    unload,
+)
+from empo_multigrid.solo import Solos, empty_solos, expand_independent, make_solos
+
+
+@compiled
+def expand_pair(
+    t: Tables,
+    s: Scene,
+    p: Plans,
+    luck: Luck,
+    chosen: Ints,
+    rows: Ints,
+    probs: Floats,
+    count: int,
+) -> int:
+    """Append the successors of one joint action; -1 where ``rows`` is too short.
+
+    The scene shows the state, before and after.
+    """
+    if count >= len(rows):
+        return -1
+    number = t.size[AGENTS]
+    if t.size[MASKED] and not is_available(t, s, chosen):
+        return count
+    for agent in range(number):
+        luck.action[agent] = executed(s, agent, chosen[agent])
+        luck.category[agent] = p.category[agent, luck.action[agent]]
+    sequential = t.size[REFERENCE] and is_sequential(t, s, luck)
+    if not sequential and form_blocks(t, p, luck):
+        for agent in range(number):
+            luck.size[agent] = 1
+            if luck.category[agent] > NORMAL:
+                list_outcomes(t, s, luck, agent)
+        unload(t, s)
+        count = play_out(t, s, p, luck, rows, probs, count)
+    else:
+        unload(t, s)
+        load(t, s, p.start)
+        for agent in range(number):
+            if luck.category[agent] != IDLE:
+                perform(t, s, agent, luck.action[agent])
+        count = emit(t, s, 1.0, rows, probs, count, count)
+        unload(t, s)
+    load(t, s, s.state)
+    return count
+
+
+@compiled
+def expand_state(
+    t: Tables,
+    s: Scene,
+    p: Plans,
+    solo: Solos,
+    luck: Luck,
+    chosen: Ints,
+    first: int,
+    joint: int,
+    offsets: Longs,
+    rows: Ints,
+    probs: Floats,
+) -> bool:
+    """Append the successors of ``joint`` joint actions from ``chosen`` on; False if too many."""
+    # Playing each action alone pays only where many joint actions share it.
+    fast = joint > t.size[AGENTS] * len(t.action)
+    make_plans(t, s, p)
+    if fast:
+        make_solos(t, s, p, solo, luck)
+    pair = 0
+    while pair < joint:
+        if fast:
+            pair += expand_independent(t, s, p, solo, chosen, first + pair, offsets, rows, probs)
+            if pair == joint:
+                break
+        count = expand_pair(t, s, p, luck, chosen, rows, probs, offsets[first + pair])
+        if count < 0:
+            return False
+        pair += 1
+        offsets[first + pair] = count
+        advance(chosen, len(t.action))
+    return True
+
+
+@compiled
+def expand(
+    t: Tables,
+    s: Scene,
+    p: Plans,
+    solo: Solos,
+    luck: Luck,
+    chosen: Ints,
+    states: Ints,
+    actions: Longs,
+    first: int,
+    offsets: Longs,
+    rows: Ints,
+    probs: Floats,
+) -> int:
+    """Fill in the successors of the states from ``first`` on, as many as fit.
+
+    An empty ``actions`` asks for every joint action. Returns the first state that did not
+    fit; ``offsets`` is right up to its first pair.
+    """
+    number = t.size[AGENTS]
+    joint = 1
+    if not len(actions):
+        for _ in range(number):
+            joint *= len(t.action)
+    for state in range(first, len(states)):
+        for word in range(len(s.state)):
+            s.state[word] = states[state, word]
+        for agent in range(number):
+            chosen[agent] = actions[state, agent] if len(actions) else 0
+        fits = expand_state(t, s, p, solo, luck, chosen, state * joint, joint, offsets, rows, probs)
+        forget(t, s)
+        if not fits:
+            return state
+    return len(states)
+
+
+@compiled
+def choose(offsets: Longs, rows: Ints, probs: Floats, uniform: Floats, out: Ints) -> None:
+    """Pick one successor per pair by its uniform number; none leaves ``out`` as it is."""
+    for pair in range(len(out)):
+        rest = uniform[pair]
+        last = offsets[pair + 1] - 1
+        for item in range(offsets[pair], last + 1):
+            rest -= probs[item]
+            if rest < 0 or item == last:
+                for word in range(out.shape[1]):
+                    out[pair, word] = rows[item, word]
+                break
+
+
+def pack(layout: Layout) -> Tables:
+    """The layout as the compiled code wants it."""
+    neighbours = _neighbours(layout.width, layout.height)
+    columns = (
+        (layout.terrain, layout.fixed_at, *neighbours),
+        (layout.agent_colour, layout.can_push_rocks, layout.can_enter_magic, layout.tramples),
+        (
+            layout.item_kind,
+            layout.item_colour,
+            layout.item_content_kind,
+            layout.item_content_colour,
+            layout.item_group,
+        ),
+        (
+            layout.fixed_kind,
+            layout.fixed_word,
+            layout.fixed_colour,
+            layout.fixed_target,
+            layout.fixed_side,
+        ),
+    )
+    cell, agent, item, fixed = (
+        np.ascontiguousarray(np.stack(part, -1).astype(np.int16)) for part in columns
+    )
+    size = [
+        layout.num_cells,
+        layout.num_agents,
+        layout.num_items,
+        len(layout.fixed_kind),
+        layout.reference,
+        not layout.action_mask.all(),
+        (layout.fixed_kind == CONTROL_BUTTON).any(),
+    ]
+    chance = np.stack([layout.fixed_enter, layout.fixed_solidify], -1).astype(np.float64)
+    return Tables(
+        cell,
+        np.ascontiguousarray(layout.stumble, np.float64),
+        agent,
+        item,
+        fixed,
+        np.ascontiguousarray(chance),
+        np.ascontiguousarray(layout.actions, np.int16),
+        np.ascontiguousarray(layout.action_mask, np.bool_),
+        np.array(size, np.int64),
+    )
+
+
+@lru_cache(maxsize=64)
+def _neighbours(width: int, height: int) -> tuple[Ints, ...]:
+    y, x = np.divmod(np.arange(width * height), width)
+    found = []
+    for dx, dy in zip(DX, DY, strict=True):
+        inside = (x + dx >= 0) & (x + dx < width) & (y + dy >= 0) & (y + dy < height)
+        found.append(np.where(inside, (y + dy) * width + x + dx, -1).astype(np.int16))
+    return tuple(found)
+
+
+def transitions(
+    layout: Layout | Tables, states: Ints, actions: Longs | None
+) -> tuple[Longs, Ints, Floats]:
+    """All successors, in CSR form; see ``empo_core.types.Successors``.
+
+    Args:
+        layout: The world; packed tables save packing it again.
+        states: State rows [state word].
+        actions: A joint action per state [state agent]; None asks for all of every state.
+
+    Returns:
+        Offsets [pair + 1], successor rows [item word], probabilities [item].
+    """
+    tables = pack(layout) if isinstance(layout, Layout) else layout
+    number, words, choices = int(tables.size[AGENTS]), states.shape[1], len(tables.action)
+    scene = Scene(
+        *(np.zeros(words, np.int16) for _ in range(2)),
+        *(np.full(len(tables.cell), -1, np.int16) for _ in range(3)),
+    )
+    plans, luck = empty_plans(number, choices, words), empty_luck(number)
+    solos, chosen = empty_solos(number, choices), np.zeros(number, np.int16)
+    pairs = len(states) * (1 if actions is not None else choices**number)
+    asked = np.empty((0, number), np.int64) if actions is None else actions
+    offsets = np.zeros(pairs + 1, np.int64)
+    capacity = pairs + pairs // 8 + 256
+    rows, probs = np.empty((capacity, words), np.int16), np.empty(capacity)
+    done = expand(tables, scene, plans, solos, luck, chosen, states, asked, 0, offsets, rows, probs)
+    while done < len(states):
+        used = int(offsets[done * (pairs // len(states))])
+        capacity *= 2
+        rows, probs = _grown(rows, used, capacity), _grown(probs, used, capacity)
+        done = expand(
+            tables, scene, plans, solos, luck, chosen, states, asked, done, offsets, rows, probs
+        )
+    used = int(offsets[-1])
+    return offsets, rows[:used], probs[:used]
+
+
+def step(layout: Layout | Tables, states: Ints, actions: Longs, uniform: Floats) -> Ints:
+    """One successor per state, chosen by a number in [0, 1) per state."""
+    out = states.copy()
+    choose(*transitions(layout, states, actions), uniform, out)
+    return out
+
+
+def _grown(array: np.ndarray, used: int, capacity: int) -> np.ndarray:
+    larger = np.empty((capacity, *array.shape[1:]), array.dtype)
+    larger[:used] = array[:used]
+    return larger
