@@ -9,6 +9,7 @@ from empo_multigrid.layout import (
     ANY_SIDE,
     BALL,
     BLOCK,
+    BLUE,
     BOX,
     BUSH,
     COLOURS,
@@ -31,9 +32,9 @@ from empo_multigrid.layout import (
     Ints,
     Layout,
 )
+from empo_multigrid.mapcodes import COLOUR_LETTERS
 from empo_multigrid.scene import AgentView, Scene, Thing, control, scene
 
-COLOUR_LETTERS: Final = "rgbpyen"
 ARROWS: Final = ">v<^"
 DIRECTION_NAMES: Final = ("east", "south", "west", "north")
 ITEM_NAMES: Final = {BLOCK: "block", ROCK: "rock", KEY: "key", BALL: "ball", BOX: "box"}
@@ -47,7 +48,9 @@ FIXED_NAMES: Final = {
     CONTROL_BUTTON: "control button",
 }
 
-_TERRAIN = {EMPTY: "..", FLOOR: "..", LAVA: "La", UNSTEADY: "Un", SWITCH: "Sw"}
+_LETTERS = {colour: letter for letter, colour in COLOUR_LETTERS.items()}
+_TERRAIN = {EMPTY: "..", LAVA: "La", UNSTEADY: "Un", SWITCH: "Sw"}
+_COLOURED_TERRAIN = {WALL: "W", GOAL_SQUARE: "G", FLOOR: "F"}
 _ITEMS = {BLOCK: "Bl", ROCK: "Ro", KEY: "K", BALL: "B", BOX: "X"}
 _DOORS = "OCL"
 _DOOR_STATES = ("open", "closed", "locked")
@@ -93,17 +96,18 @@ def thing_name(thing: Thing) -> str:
 def _cell_code(layout: Layout, found: Scene, cell: int) -> str:
     if cell in found.loose:
         kind, colour = found.loose[cell]
+        if (kind, colour) == (KEY, BLUE):
+            return "KB"  # In a map, Kb is a kill button.
         code = _ITEMS[kind]
-        return code if len(code) == 2 else code + COLOUR_LETTERS[colour]
+        return code if len(code) == 2 else code + _LETTERS[colour]
     fixed = int(layout.fixed_at[cell])
     if fixed != NOTHING:
         code = _fixed_code(layout, fixed, found.fixed[fixed])
         if code:
             return code
     terrain = int(layout.terrain[cell])
-    if terrain in (WALL, GOAL_SQUARE):
-        letter = "W" if terrain == WALL else "G"
-        return letter + COLOUR_LETTERS[layout.terrain_colour[cell]]
+    if terrain in _COLOURED_TERRAIN:
+        return _COLOURED_TERRAIN[terrain] + _LETTERS[layout.terrain_colour[cell]]
     return _TERRAIN[terrain]
 
 
@@ -111,7 +115,7 @@ def _fixed_code(layout: Layout, fixed: int, word: int) -> str:
     """The map code of a fixed object; empty where nothing of it is left."""
     kind = int(layout.fixed_kind[fixed])
     if kind == DOOR:
-        return _DOORS[word] + COLOUR_LETTERS[layout.fixed_colour[fixed]]
+        return _DOORS[word] + _LETTERS[layout.fixed_colour[fixed]]
     if kind == MAGIC_WALL:
         return "M" + _SIDES[layout.fixed_side[fixed]] if word else "We"
     if kind == BUSH:
