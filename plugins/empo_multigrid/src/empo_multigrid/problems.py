@@ -28,7 +28,7 @@ class Problems:
     def add_in_map(self, place: Place, reason: str) -> None:
         """Note that a cell of the map cannot be used."""
         if len(self._errors) < MAX_SHOWN:
-            loc = ("map", *place.loc)
+            loc: Loc = ("map", *place.loc)
             at = self._position(loc, place)
             self._errors.append(located_error(self._document, loc, reason, at=at))
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from empo_core.configfile import parse_yaml, read_yaml, validate_document
+from empo_core.configfile import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
 from empo_core.types import Successors, WorldSpec
 from empo_core.yamldoc import Document
@@ -20,7 +20,7 @@ from empo_multigrid.compiler import compile_world
 from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
 from empo_multigrid.text import describe
-from empo_multigrid.worldfile import WorldFile
+from empo_multigrid.worldfile import WorldFile, read_world_file
 
 
 class MultigridWorld:
@@ -122,7 +122,8 @@ def load_world(params: MultigridParams) -> MultigridWorld:
     Raises:
         ConfigError: The file is missing or not a valid world.
     """
-    return _world(read_yaml(params.file), params.max_steps, params.simultaneity)
+    file, document = read_world_file(params.file)
+    return _world(file, document, params.max_steps, params.simultaneity)
 
 
 def world_from_text(
@@ -143,7 +144,9 @@ def world_from_text(
     Raises:
         ConfigError: It is not a valid world.
     """
-    return _world(parse_yaml(text, name=name), max_steps, simultaneity)
+    document = parse_yaml(text, name=name)
+    file = validate_document(WorldFile, document)
+    return _world(file, document, max_steps, simultaneity)
 
 
 def world_from_dict(
@@ -164,7 +167,8 @@ def world_from_dict(
     return world_from_text(text, max_steps=max_steps, simultaneity=simultaneity, name="world.json")
 
 
-def _world(document: Document, max_steps: int | None, simultaneity: Simultaneity) -> MultigridWorld:
-    file = validate_document(WorldFile, document)
+def _world(
+    file: WorldFile, document: Document, max_steps: int | None, simultaneity: Simultaneity
+) -> MultigridWorld:
     reference = simultaneity == "reference"
     return MultigridWorld(*compile_world(file, document, max_steps=max_steps, reference=reference))
