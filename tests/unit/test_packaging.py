@@ -1,0 +1,73 @@
+"""Every plugin of this repository is packaged alike and known to every check."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/pyproject.toml"))
+
+
+def toml(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=!~; ]", line)[0].lower().replace("_", "-") for line in requirements}
+
+
+@pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
+def test_a_plugin_is_packaged_like_the_others(folder: Path) -> None:
+    project = toml(folder)["project"]
+    distribution = folder.name.replace("_", "-")
+    assert project["name"] == distribution
+    assert project["license"] == "Apache-2.0"
+    assert project["entry-points"]["empo"] == {distribution: f"{folder.name}.plugin"}
+    assert "empo-core>=0.1,<0.2" in project["dependencies"]
+    others = {other.name.replace("_", "-") for other in (*PLUGINS, *EXAMPLES)}
+    assert not names(project["dependencies"]) & others
+    for file in ("README.md", f"src/{folder.name}/py.typed", "tests"):
+        assert (folder / file).exists(), file
+
+
+def test_every_plugin_is_installed_by_the_requirements() -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    listed = [line.removeprefix("-e plugins/") for line in lines if line.startswith("-e plugins/")]
+    assert listed == [folder.name for folder in PLUGINS]
+
+
+def test_every_plugin_is_known_to_the_checks() -> None:
+    tool = toml(ROOT)["tool"]
+    expected = {folder.name for folder in PLUGINS}
+    assert {f"plugins/{name}/src" for name in expected} <= set(tool["mypy"]["files"])
+    assert {"empo_core", *expected} == set(tool["importlinter"]["root_packages"])
+    for contract in tool["importlinter"]["contracts"]:
+        if contract["type"] in ("forbidden", "independence"):
+            assert expected == set(contract.get("forbidden_modules", contract.get("modules")))
+    assert expected < set(tool["ruff"]["lint"]["isort"]["known-first-party"])
+
+
+def test_every_dependency_is_pinned() -> None:
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[\w.-]+==[\w.+]+", line) for line in pinned)
+    wanted = {"torch"}
+    for folder in (ROOT, *PLUGINS):
+        project = toml(folder)["project"]
+        wanted |= names(project["dependencies"])
+        for extra in project.get("optional-dependencies", {}).values():
+            wanted |= names(extra)
+    dev = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    wanted |= names([line for line in dev if not line.startswith("-")])
+    ours = {"torch", "empo-core"} | {folder.name.replace("_", "-") for folder in PLUGINS}
+    assert not wanted - names(pinned) - ours
+
+
+def test_templates_reach_the_wheel() -> None:
+    # hatchling leaves out what git ignores, so a template must not look like a build output.
+    ignored = (ROOT / ".gitignore").read_text().split()
+    for path in (ROOT / "empo_core" / "templates").rglob("*"):
+        assert f"{path.name}/" not in ignored, path
