@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -36,16 +36,22 @@ install_import_hook(
 @pytest.fixture
 def kit_failures(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[type], set[str]]:
-    """A function that runs a kit's subclass in a pytest of its own and names what fails."""
+) -> Callable[..., set[str]]:
+    """A function that runs a kit's subclass in a pytest of its own and names what fails.
 
-    def run(tests: type) -> set[str]:
+    It takes the class and, optionally, the names of the only tests to run.
+    """
+
+    def run(tests: type, only: Sequence[str] = ()) -> set[str]:
         case = ModuleType("kit_case")
         case.TestCase = tests  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "kit_case", case)
         path = pytester.makepyfile(test_case="from kit_case import TestCase")
         # In this process, because importing torch again for each case would take seconds.
-        recorder = pytester.inline_run(str(path), "-q", "-Werror", "-p", "no:cacheprovider")
+        options = ["-q", "--tb=native", "--no-summary", "-Werror", "-p", "no:cacheprovider"]
+        if only:
+            options += ["-k", " or ".join(only)]
+        recorder = pytester.inline_run(str(path), *options)
         passed, _, failed = recorder.listoutcomes()
         assert passed or failed, "the kit ran no test"
         return {report.nodeid.split("::")[-1].split("[")[0] for report in failed}
