@@ -6,6 +6,7 @@ cell, is there an agent 3) is checked by ``compiler``.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -286,6 +287,15 @@ def cell_of_key(key: str) -> tuple[int, int] | None:
     """The cell that a key of ``objects`` names; None if it is none."""
     match = re.fullmatch(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*", key, re.ASCII)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def schema_text() -> str:
+    """The format as a JSON Schema for editors; ``world.schema.json`` holds it."""
+    schema = WorldFile.model_json_schema() | {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "EMPO multigrid world",
+    }
+    return json.dumps(schema, indent=1) + "\n"
 
 
 def read_world_file(path: Path) -> tuple[WorldFile, Document]:
