@@ -48,7 +48,9 @@ def kit_failures(
         monkeypatch.setitem(sys.modules, "kit_case", case)
         path = pytester.makepyfile(test_case="from kit_case import TestCase")
         # In this process, because importing torch again for each case would take seconds.
-        options = ["-q", "--tb=native", "--no-summary", "-Werror", "-p", "no:cacheprovider"]
+        options = ["-q", "--tb=native", "--no-summary", "-Werror"]
+        # The hypothesis plugin would be imported, and rewritten, anew each time: a second.
+        options += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
         if only:
             options += ["-k", " or ".join(only)]
         recorder = pytester.inline_run(str(path), *options)
