@@ -3,6 +3,7 @@ import math
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ def read(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def tracker(tmp_path: Path) -> JsonlTracker:
+def tracker(tmp_path: Path) -> Iterator[JsonlTracker]:
     tracker = JsonlTracker(JsonlParams())
     tracker.start(tmp_path, {"seed": 0})
-    return tracker
+    yield tracker
+    tracker.finish("finished")
 
 
 def test_each_call_is_one_line_with_its_step_first(tracker: JsonlTracker, tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ def test_every_number_is_read_back_exactly(
 def test_histograms_and_the_scalars_of_numpy_and_torch_are_plain_json(
     tracker: JsonlTracker, tmp_path: Path
 ) -> None:
-    histogram = Histogram(edges=[-math.inf, np.float32(0.5), 1.0], counts=[np.int64(3), 4])
+    histogram = Histogram(edges=[-math.inf, np.float64(0.5), 1.0], counts=[3, 4])
     scalars = {"torch": torch.tensor(2.5), "numpy": np.float32(0.25), "int": np.int32(7)}
     tracker.log(1, {"h": histogram, **scalars})  # type: ignore[dict-item]
     tracker.finish("finished")
@@ -113,6 +115,7 @@ def test_logging_before_the_start_says_so(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from empo_trackers.jsonl import JsonlTracker
 from empo_trackers.plugin import JsonlParams
