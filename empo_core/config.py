@@ -145,7 +145,7 @@ class RunConfig(Config):
     trackers: list[TrackerRef] = Field(
         default_factory=list, description="Who watches the run, e.g. [jsonl, tensorboard]."
     )
-    seed: int = Field(0, ge=0, description="Seeds every random generator of the run.")
+    seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
     runs: ConfigPath = Field(
         default_factory=lambda: Path("runs").resolve(),
         description="Folder that receives the run's own directory.",

@@ -7,6 +7,8 @@ levels. JSON is a subset. ``empo_core.configfile`` is the public face of this mo
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +39,7 @@ Loc = Sequence[str | int]
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 _SPECIAL: dict[str, Any] = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
     **dict.fromkeys(["true", "True", "TRUE"], True),
@@ -330,3 +333,41 @@ class _Builder:
     def _open_key(self) -> list[str]:
         frame = self._frames[-1]
         return [str(frame.key)] if frame.has_key else []
+
+
+def dump_yaml(data: Any) -> str:
+    """Plain data as YAML that ``parse_yaml`` reads back as it was, in the same order."""
+    if isinstance(data, dict | list) and data:
+        return "".join(f"{line}\n" for line in _lines(data))
+    return f"{_flow(data)}\n"
+
+
+def _lines(data: dict[Any, Any] | list[Any]) -> Iterator[str]:
+    items = data.items() if isinstance(data, dict) else (("-", value) for value in data)
+    for key, value in items:
+        head = f"{_flow(key)}:" if isinstance(data, dict) else "-"
+        nested = isinstance(value, dict) or (
+            isinstance(value, list) and any(isinstance(below, dict | list) for below in value)
+        )
+        if value and nested and isinstance(data, dict):
+            yield head
+            yield from (f"  {line}" for line in _lines(value))
+        else:
+            yield f"{head} {_flow(value)}"
+
+
+def _flow(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{_flow(key)}: {_flow(below)}" for key, below in value.items()) + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if isinstance(value, str):
+        if _WORD.fullmatch(value) and value not in _SPECIAL:
+            return value
+        return json.dumps(value).replace("\x7f", "\\x7f")  # JSON allows it raw, YAML does not.
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
+    return json.dumps(value)

@@ -1,0 +1,277 @@
+"""The only place where a config becomes objects: build what it names, run it, keep the results."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.configfile import load_config
+from empo_core.errors import ConfigError
+from empo_core.protocols import Algorithm, Result, RunStatus, Tracker, WorldModel
+from empo_core.registry import Registry
+from empo_core.rundir import CONFIG, RESULTS, RunDirectory, labels, resolved
+from empo_core.types import Histogram
+
+log = logging.getLogger("empo_core")
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A run was stopped by Ctrl-C or SIGTERM; its directory can be resumed."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"interrupted; go on with: empo resume {directory}")
+        self.directory = directory
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """What an algorithm is given besides its params."""
+
+    world: WorldModel | None
+    seed: int
+    directory: Path
+    tracker: Tracker
+    resume: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        result: What the algorithm computed.
+        directory: Where everything about the run lies.
+        algorithm: Name of the algorithm's component.
+        world: Short name of the world; None where the config has none.
+        seconds: How long the run took, results on disk included.
+    """
+
+    result: Result
+    directory: Path
+    algorithm: str
+    world: str | None
+    seconds: float
+
+    def summary(self) -> dict[str, Any]:
+        """The result's summary, and what every run can say about itself."""
+        about = {
+            "algorithm": self.algorithm,
+            "world": self.world,
+            "run_dir": str(self.directory),
+            "peak_memory_bytes": peak_memory_bytes(),
+        }
+        return about | self.result.summary()
+
+
+class Trackers:
+    """Several trackers as one."""
+
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self._trackers = trackers
+        self._started: list[Tracker] = []
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        """Start every tracker."""
+        for tracker in self._trackers:
+            tracker.start(directory, config)
+            self._started.append(tracker)
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        """Tell every tracker."""
+        for tracker in self._started:
+            tracker.log(step, metrics)
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        """Tell every tracker."""
+        for tracker in self._started:
+            tracker.progress(task, done, total)
+
+    def finish(self, status: RunStatus) -> None:
+        """Finish every tracker that was started, also when another one fails at it."""
+        with contextlib.ExitStack() as stack:
+            while self._started:
+                stack.callback(self._started.pop().finish, status)
+
+
+def run(
+    config: RunConfig, *, registry: Registry | None = None, watchers: Sequence[Tracker] = ()
+) -> Result:
+    """Build what ``config`` names and run it in a new run directory.
+
+    Args:
+        config: What to do, e.g. from ``load_config``.
+        registry: The components the config may name; default: the installed ones.
+        watchers: Trackers besides those of the config.
+
+    Raises:
+        EmpoError: The config cannot be run, or the run failed for a reason we know.
+        RunInterrupted: It was stopped; ``.directory`` can be resumed.
+    """
+    return execute(config, registry=registry, watchers=watchers).result
+
+
+def execute(
+    config: RunConfig,
+    *,
+    registry: Registry | None = None,
+    watchers: Sequence[Tracker] = (),
+    directory: RunDirectory | None = None,
+) -> Run:
+    """As ``run``, but says where; with ``directory`` it goes on with an interrupted run."""
+    registry = registry if registry is not None else installed()
+    started = time.monotonic()
+    resume = directory is not None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_terminable())
+        if directory is not None:
+            stack.callback(directory.release)
+        seed_everything(config.seed)
+        world = build_world(config, registry)
+        algorithm = build_algorithm(config, registry)
+        trackers = [build(ref, registry=registry) for ref in config.trackers]
+        if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
+            directory = RunDirectory.create(config, registry)
+            stack.callback(directory.release)
+        context = Context(
+            world=world,
+            seed=config.seed,
+            directory=directory.path,
+            tracker=Trackers([*trackers, *watchers]),
+            resume=resume,
+        )
+        result = _supervised(algorithm, context, config, directory)
+    return Run(
+        result=result,
+        directory=directory.path,
+        algorithm=config.algorithm.name,
+        world=None if config.world_model is None else labels(config)[0],
+        seconds=time.monotonic() - started,
+    )
+
+
+def resume(
+    path: str | Path, *, registry: Registry | None = None, watchers: Sequence[Tracker] = ()
+) -> Run:
+    """Go on with an interrupted or failed run in its own directory.
+
+    Raises:
+        ConfigError: ``path`` is no run directory, has finished, or is still running.
+    """
+    directory = RunDirectory.reopen(path)
+    try:
+        config = load_config(directory.path / CONFIG, registry=registry)
+    except ConfigError as error:
+        directory.mark("failed", str(error))
+        directory.release()
+        raise
+    return execute(config, registry=registry, watchers=watchers, directory=directory)
+
+
+def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> Any:
+    """The object a config's reference stands for.
+
+    Args:
+        ref: A validated reference, also one nested in a component's params.
+        args: What the factories of this kind take after their params, e.g. the world.
+        registry: Where to look the name up; default: the installed plugins.
+
+    Raises:
+        PluginLoadError: The component's code does not import.
+    """
+    registry = registry if registry is not None else installed()
+    return registry.get(ref.kind, ref.name).load()(ref.params, *args)
+
+
+def build_world(config: RunConfig, registry: Registry | None = None) -> WorldModel | None:
+    """The config's world, or None where it has none."""
+    if config.world_model is None:
+        return None
+    world: WorldModel = build(config.world_model, registry=registry)
+    return world
+
+
+def build_algorithm(config: RunConfig, registry: Registry | None = None) -> Algorithm:
+    """The config's algorithm."""
+    algorithm: Algorithm = build(config.algorithm, registry=registry)
+    return algorithm
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, numpy and torch.
+
+    Our own code uses generators of its own; this is for code that does not.
+    """
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def peak_memory_bytes() -> int | None:
+    """The most memory this process ever held, or None where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _supervised(
+    algorithm: Algorithm, context: Context, config: RunConfig, directory: RunDirectory
+) -> Result:
+    """Run the algorithm, and leave true records whichever way it ends."""
+    status: RunStatus = "failed"
+    reason: str | None = None
+    with directory.logging():
+        try:
+            log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
+            context.tracker.start(directory.path, resolved(config))
+            result = algorithm.run(context)
+            (directory.path / RESULTS).mkdir(exist_ok=True)
+            result.save(directory.path / RESULTS)
+            status = "finished"
+        except KeyboardInterrupt as error:
+            status = "interrupted"
+            raise RunInterrupted(directory.path) from error
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            log.exception("the run failed")
+            raise
+        finally:
+            log.info("%s", status)
+            try:
+                context.tracker.finish(status)
+            finally:
+                directory.mark(status, reason)
+    return result
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that a run stopped by a scheduler leaves true records."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may set handlers.
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

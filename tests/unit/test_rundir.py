@@ -1,0 +1,335 @@
+"""What a run leaves on disk, however it ends, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import Field
+
+from empo_core import Component, Config, ConfigPath
+from empo_core.config import RunConfig
+from empo_core.configfile import load_config, parse_yaml
+from empo_core.errors import ConfigError, SolveError, StorageError
+from empo_core.experiment import RunInterrupted, execute, resume, run
+from empo_core.registry import Offer, Provider, Registry
+from empo_core.rundir import RunDirectory
+from empo_core.types import Histogram
+from empo_core.yamldoc import dump_yaml
+
+CALLS: list[str] = []
+
+
+class FakeParams(Config):
+    """How the fake algorithm ends."""
+
+    ends: str = "well"
+    factor: float = Field(2.0, gt=0)
+
+
+class FakeWorldParams(Config):
+    """A world that is nothing but its file."""
+
+    file: ConfigPath
+
+
+class FakeWorld:
+    def __init__(self, params: FakeWorldParams) -> None:
+        self.params = params
+
+
+class FakeResult:
+    def __init__(self, numbers: list[float], resumed: bool) -> None:
+        self.numbers, self.resumed = numbers, resumed
+
+    def summary(self) -> dict[str, Any]:
+        return {"root": {"V_r": self.numbers[0]}, "resumed": self.resumed}
+
+    def report(self) -> str:
+        return "all is well"
+
+    def save(self, directory: Path) -> None:
+        (directory / "numbers.txt").write_text(str(self.numbers))
+
+
+class FakeAlgorithm:
+    def __init__(self, params: FakeParams) -> None:
+        self.params = params
+
+    def run(self, context: Any) -> FakeResult:
+        numbers = [
+            self.params.factor * float(np.random.rand()),
+            float(torch.rand(())),
+        ]
+        context.tracker.log(0, {"value/V_r": numbers[0]})
+        context.tracker.progress("solve", 1, 2)
+        logging.getLogger("empo_core").info("half way")
+        if self.params.ends == "interrupted" and not context.resume:
+            raise KeyboardInterrupt
+        if self.params.ends == "terminated" and not context.resume:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        if self.params.ends == "failed":
+            raise SolveError("the world has a cycle")
+        return FakeResult(numbers, context.resume)
+
+    def check(self, world: object) -> Mapping[str, Any]:
+        return {}
+
+
+class FakeTracker:
+    def __init__(self, params: Config | None = None) -> None:
+        self.params = params
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        assert (directory / "config.yaml").is_file()
+        CALLS.append(f"start {config['seed']}")
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        CALLS.append(f"log {step} {sorted(metrics)}")
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        CALLS.append(f"progress {task} {done} {total}")
+
+    def finish(self, status: str) -> None:
+        CALLS.append(f"finish {status}")
+
+
+class BrokenTracker(FakeTracker):
+    def finish(self, status: str) -> None:
+        raise OSError("disk full")
+
+
+@pytest.fixture
+def registry() -> Registry:
+    CALLS.clear()
+    provider = Provider("dist-a", "1.5", "a")
+    rows: list[tuple[Any, str, Any, str]] = [
+        ("algorithm", "fake", FakeParams, "FakeAlgorithm"),
+        ("world_model", "grid", FakeWorldParams, "FakeWorld"),
+        ("tracker", "fake", Config, "FakeTracker"),
+        ("tracker", "broken", Config, "BrokenTracker"),
+    ]
+    components = [
+        Component(kind=kind, name=name, params=params, target=f"{__name__}:{target}", api=1)
+        for kind, name, params, target in rows
+    ]
+    return Registry([Offer(provider, component) for component in components], [provider])
+
+
+@pytest.fixture
+def config(tmp_path: Path, registry: Registry) -> RunConfig:
+    (tmp_path / "a world.yaml").touch()
+    return make(tmp_path, registry)
+
+
+def make(tmp_path: Path, registry: Registry, *overrides: str) -> RunConfig:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "world: {name: grid, params: {file: a world.yaml}}\n"
+        "algorithm: fake\ntrackers: [fake]\nseed: 7\nruns: runs\n"
+    )
+    return load_config(path, list(overrides), registry)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_a_run_leaves_everything_needed_to_understand_it(
+    config: RunConfig, registry: Registry
+) -> None:
+    done = execute(config, registry=registry)
+    day = time.strftime("%Y-%m-%d")
+    assert done.directory == config.runs / f"{day}-a_world-fake-7"
+    assert read(done.directory / "status.json")["status"] == "finished"
+    environment = read(done.directory / "env.json")
+    assert environment["seed"] == 7
+    assert environment["plugins"] == {"dist-a": "1.5"}
+    assert environment["versions"].keys() == {"empo-core", "torch", "numpy"}
+    assert (done.directory / "results" / "numbers.txt").read_text()
+    log = (done.directory / "log.txt").read_text()
+    assert [word in log for word in ("started", "half way", "finished")] == [True] * 3
+    assert CALLS == [
+        "start 7",
+        "log 0 ['value/V_r']",
+        "progress solve 1 2",
+        "finish finished",
+    ]
+    summary = done.summary()
+    assert summary["algorithm"] == "fake"
+    assert summary["world"] == "a_world"
+    assert summary["run_dir"] == str(done.directory)
+    assert summary["peak_memory_bytes"] > 10**6
+
+
+def test_the_resolved_config_runs_again_to_the_same_result(
+    config: RunConfig, registry: Registry
+) -> None:
+    first = execute(config, registry=registry)
+    again = load_config(first.directory / "config.yaml", registry=registry)
+    assert again == config
+    second = execute(again, registry=registry)
+    assert second.directory == first.directory.with_name(first.directory.name + "-2")
+    assert second.result.summary() == first.result.summary()
+
+
+def test_runs_that_start_together_share_no_directory(config: RunConfig, registry: Registry) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: RunDirectory.create(config, registry), range(16)))
+    assert len({directory.path for directory in made}) == 16
+    for directory in made:
+        directory.release()
+
+
+def test_a_failed_run_says_why_and_may_be_resumed(tmp_path: Path, registry: Registry) -> None:
+    config = make(tmp_path, registry, "algorithm.params.ends=failed")
+    with pytest.raises(SolveError, match="cycle"):
+        run(config, registry=registry)
+    (directory,) = config.runs.iterdir()
+    status = read(directory / "status.json")
+    assert status["status"] == "failed"
+    assert status["error"] == "SolveError: the world has a cycle"
+    assert "Traceback" in (directory / "log.txt").read_text()
+    assert CALLS[-1] == "finish failed"
+    with pytest.raises(SolveError):
+        resume(directory, registry=registry)
+
+
+@pytest.mark.parametrize("how", ["interrupted", "terminated"])
+def test_an_interrupted_run_goes_on_in_its_own_directory(
+    tmp_path: Path, registry: Registry, how: str
+) -> None:
+    config = make(tmp_path, registry, f"algorithm.params.ends={how}")
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(RunInterrupted, match="empo resume") as caught:
+        run(config, registry=registry)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    directory = caught.value.directory
+    assert read(directory / "status.json")["status"] == "interrupted"
+    assert CALLS[-1] == "finish interrupted"
+    done = resume(directory, registry=registry)
+    assert done.directory == directory
+    assert done.summary()["resumed"] is True
+    assert read(directory / "status.json")["status"] == "finished"
+    assert list(config.runs.iterdir()) == [directory]
+
+
+def test_a_finished_run_is_not_resumed(config: RunConfig, registry: Registry) -> None:
+    done = execute(config, registry=registry)
+    with pytest.raises(ConfigError, match=r"has finished; start a new one with: empo run .*yaml"):
+        resume(done.directory, registry=registry)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from empo_core.rundir import RunDirectory
+directory = RunDirectory(Path(sys.argv[1]))
+assert directory._hold()
+directory.mark("running")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_living_run_is_not_resumed_and_a_killed_one_is(
+    tmp_path: Path, registry: Registry
+) -> None:
+    config = make(tmp_path, registry, "algorithm.params.ends=interrupted")
+    with pytest.raises(RunInterrupted) as caught:
+        run(config, registry=registry)
+    directory = caught.value.directory
+    command = [sys.executable, "-c", HOLD, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            reason = rf"still going on \(process {process.pid} on "
+            with pytest.raises(ConfigError, match=reason):
+                resume(directory, registry=registry)
+        finally:
+            process.kill()
+    assert read(directory / "status.json")["status"] == "running"
+    assert resume(directory, registry=registry).summary()["resumed"] is True
+
+
+def test_a_run_of_another_machine_is_not_resumed_from_here(
+    tmp_path: Path, registry: Registry
+) -> None:
+    config = make(tmp_path, registry, "algorithm.params.ends=failed")
+    with pytest.raises(SolveError):
+        run(config, registry=registry)
+    (directory,) = config.runs.iterdir()
+    status = {"status": "running", "pid": 1, "host": socket.gethostname() + "-other"}
+    (directory / "status.json").write_text(json.dumps(status))
+    with pytest.raises(ConfigError, match="which cannot be seen from here"):
+        resume(directory, registry=registry)
+    (directory / "status.json").write_text("{")
+    with pytest.raises(StorageError, match=r"status\.json: is damaged"):
+        resume(directory, registry=registry)
+    with pytest.raises(ConfigError, match="is not a run directory"):
+        resume(tmp_path / "nowhere", registry=registry)
+
+
+def test_a_config_that_cannot_be_built_leaves_no_directory(
+    tmp_path: Path, registry: Registry
+) -> None:
+    bad = Component(kind="algorithm", name="bad", params=FakeParams, target="no.module:X", api=1)
+    provider = registry.providers[0]
+    wider = Registry([*registry.offers, Offer(provider, bad)], [provider])
+    config = make(tmp_path, wider, "algorithm=bad")
+    with pytest.raises(Exception, match=r"could not be loaded from 'no\.module:X'"):
+        run(config, registry=wider)
+    assert not config.runs.exists()
+
+
+def test_runs_that_cannot_be_written_are_one_clear_error(
+    tmp_path: Path, registry: Registry
+) -> None:
+    (tmp_path / "file").touch()
+    for place in ("file", "file/deeper"):
+        config = make(tmp_path, registry, f"runs={place}")
+        with pytest.raises(StorageError, match="choose another place with runs=FOLDER"):
+            run(config, registry=registry)
+
+
+def test_every_tracker_is_finished_though_one_fails(tmp_path: Path, registry: Registry) -> None:
+    config = make(tmp_path, registry, "trackers=[fake, broken, fake]")
+    with pytest.raises(OSError, match="disk full"):
+        run(config, registry=registry)
+    assert CALLS.count("finish finished") == 2
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text()
+        | st.from_regex(r"[-+]?[0-9._eExo]{1,8}", fullmatch=True),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=20), inner, max_size=3)
+        ),
+        max_leaves=12,
+    )
+)
+def test_what_is_written_as_yaml_is_read_back(data: Any) -> None:
+    assert parse_yaml(dump_yaml(data), name="x").data == data
