@@ -51,12 +51,14 @@ class Outcome(NamedTuple):
         turn: Quarter turns to the right before moving.
         moves: Whether the agent then tries to move.
         solidifies: Whether the magic wall becomes solid.
+        overlooked: Whether the public implementation ignores this chance in a lone agent.
     """
 
     kind: Literal["stumble", "magic wall", "bush"]
     turn: int = 0
     moves: bool = False
     solidifies: bool = False
+    overlooked: bool = False
 
 
 Chances = list[tuple[float, Outcome]]
@@ -121,14 +123,15 @@ def acts_in_index_order(plan: Plan) -> bool:
     """Whether a shortcut of the public implementation applies (spec C.5 item 8)."""
     if not plan.start.layout.reference:
         return False
-    # Its check for a lone agent overlooks magic walls that can be entered from every side.
+    chances = [drawn for i in plan.action if (drawn := chances_of(plan, i))]
     if len(plan.action) <= 1:
-        return not any(chances_of(plan, i, any_side=False) for i in plan.action)
+        # The check for a lone agent overlooks magic walls that can be entered from every side.
+        return all(outcome.overlooked for drawn in chances for _, outcome in drawn)
     moving = [i for i in plan.action if plan.verb(i) not in TURN]
-    return len(moving) < 2 and not any(chances_of(plan, i) for i in plan.action)
+    return len(moving) < 2 and not chances
 
 
-def chances_of(plan: Plan, i: int, any_side: bool = True) -> Chances:
+def chances_of(plan: Plan, i: int) -> Chances:
     """The outcomes that chance decides between; empty for a normal agent."""
     layout, scene, agent = plan.start.layout, plan.start, plan.start.agents[i]
     if plan.verb(i) != FORWARD:
@@ -137,11 +140,14 @@ def chances_of(plan: Plan, i: int, any_side: bool = True) -> Chances:
     f, kind = scene.fixed_at(scene.faced(i))
     if f is not None and kind == MAGIC_WALL and scene.words[f] and layout.can_enter_magic[i]:
         side = layout.fixed_side[f]
-        if side == (agent.direction + 2) % 4 or (side == ANY_SIDE and any_side):
+        if side in (ANY_SIDE, (agent.direction + 2) % 4):
             enter, solidify = float(layout.fixed_enter[f]), float(layout.fixed_solidify[f])
-            fails = (1 - enter) * (1 - solidify), Outcome("magic wall")
-            solid = (1 - enter) * solidify, Outcome("magic wall", solidifies=True)
-            chances = [(enter, Outcome("magic wall", moves=True)), fails, solid]
+            attempted = Outcome("magic wall", overlooked=bool(side == ANY_SIDE))
+            chances = [
+                (enter, attempted._replace(moves=True)),
+                ((1 - enter) * (1 - solidify), attempted),
+                ((1 - enter) * solidify, attempted._replace(solidifies=True)),
+            ]
     stumble = float(layout.stumble[agent.cell])
     on_unsteady = layout.terrain[agent.cell] == UNSTEADY and stumble > 0
     if not chances and (attempt := attempts_at_bush(scene, i, 0)):
@@ -210,9 +216,10 @@ def contested(plan: Plan, i: int, scene: Scene | None = None) -> int | None:
         return cell if item and item.kind not in PUSHABLE else None
     if verb == DROP:
         return cell if exact or scene.agent_at(cell) is not None else None
-    is_box = item is not None and item.kind == BOX
-    is_door = scene.fixed_at(cell)[1] == DOOR
-    return cell if verb == TOGGLE and exact and (is_box or is_door) else None
+    if verb != TOGGLE or not exact or scene.agent_at(cell) is not None:
+        return None
+    changes = item.kind == BOX if item else scene.fixed_at(cell)[1] == DOOR
+    return cell if changes else None
 
 
 def executed(plan: Plan, order: Iterable[int], outcomes: dict[int, Outcome]) -> Scene:
@@ -235,11 +242,12 @@ def stumble(plan: Plan, scene: Scene, outcomes: dict[int, Outcome]) -> None:
     outcomes = {i: outcome for i, outcome in outcomes.items() if scene.agents[i].able}
     for i, outcome in outcomes.items():
         scene.agents[i].direction = (scene.agents[i].direction + outcome.turn) % 4
-    cells = {i: contested(plan, i, scene) for i in outcomes}
-    for i, outcome in outcomes.items():
-        cell = cells[i]
+    # Who fails to enter a bush stays, so it is in nobody's way.
+    cells = {i: contested(plan, i, scene) for i, outcome in outcomes.items() if outcome.moves}
+    for i in outcomes:
+        cell = cells.get(i)
         alone = list(cells.values()).count(cell) == 1
-        if outcome.moves and cell is not None and alone and vacant(plan, scene, cell):
+        if cell is not None and alone and vacant(plan, scene, cell):
             forward(plan, scene, i)
         record(plan, scene, i)
 
