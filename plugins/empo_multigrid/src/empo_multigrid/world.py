@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from empo_core.configfile import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.types import Successors, WorldSpec
+from empo_core.types import Overlay, Successors, WorldSpec
 from empo_core.yamldoc import Document
 from empo_multigrid import kernel
 from empo_multigrid.compiler import compile_world
@@ -78,6 +78,19 @@ class MultigridWorld:
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The grid as text, and a line per agent."""
         return describe(self.layout, self.spec, self._rows(state[None])[0])
+
+    def render(
+        self,
+        state: Int[Tensor, " word"],
+        overlay: Overlay | None = None,
+        *,
+        tile_size: int = 48,
+    ) -> UInt8[np.ndarray, "height width 3"]:
+        """An RGB picture of a state; see ``empo_multigrid.render.render``."""
+        # Imported here because most uses of a world draw nothing.
+        from empo_multigrid.render import render
+
+        return render(self.layout, self.spec, self._rows(state[None])[0], overlay, tile_size)
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent."""
