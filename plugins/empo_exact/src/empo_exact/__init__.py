@@ -1,0 +1,1 @@
+"""Exact human empowerment by backward induction over the state graph."""

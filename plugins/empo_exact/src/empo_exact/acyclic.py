@@ -1,0 +1,76 @@
+"""Ordering the states of a world that ends by itself, so that successors come first."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from empo_core.errors import SolveError
+from empo_core.protocols import WorldModel
+from empo_exact.graph import StateGraph
+from empo_exact.interning import compiled
+
+Counts = NDArray[np.int64]
+
+
+@compiled
+def count_predecessors(bounds: Counts, successor: NDArray[np.int32], into: Counts) -> None:
+    """How many transitions lead into each state."""
+    for item in range(bounds[len(bounds) - 1]):
+        into[successor[item]] += 1
+
+
+@compiled
+def peel(
+    bounds: Counts,
+    successor: NDArray[np.int32],
+    into: Counts,
+    order: NDArray[np.int32],
+    depth: NDArray[np.int32],
+) -> int:
+    """Order states so that each comes after all its predecessors; how many could be."""
+    tail = 0
+    for state in range(len(into)):
+        if into[state] == 0:
+            order[tail] = state
+            tail += 1
+    head = 0
+    while head < tail:
+        state = order[head]
+        head += 1
+        for item in range(bounds[state], bounds[state + 1]):
+            after = successor[item]
+            depth[after] = max(depth[after], depth[state] + 1)
+            into[after] -= 1
+            if into[after] == 0:
+                order[tail] = after
+                tail += 1
+    return tail
+
+
+def levels_of(graph: StateGraph, world: WorldModel) -> list[NDArray[np.int32]]:
+    """Groups of states, last first: all successors of a state lie in earlier groups.
+
+    Raises:
+        SolveError: The world can return to a state, so backward induction does not end.
+    """
+    joint = graph.spec.num_joint_actions
+    bounds = graph.offsets[::joint].astype(np.int64)
+    into = np.zeros(graph.num_states, np.int64)
+    count_predecessors(bounds, graph.successor, into)
+    order = np.empty(graph.num_states, np.int32)
+    depth = np.zeros(graph.num_states, np.int32)
+    done = peel(bounds, graph.successor, into, order, depth)
+    if done < graph.num_states:
+        state = int(np.flatnonzero(into > 0)[0])
+        text = world.describe(torch.from_numpy(graph.states[state].copy()))
+        raise SolveError(
+            f"{graph.spec.name!r} has no horizon and can return to states it has been in, so its "
+            "values are defined by a fixed point that need not be unique and backward induction "
+            "cannot reach. Give it a horizon (max_steps), or put a clock into its states. One "
+            f"state on or behind such a cycle:\n{text}"
+        )
+    by_depth = np.argsort(depth, kind="stable").astype(np.int32)
+    ends = np.searchsorted(depth[by_depth], np.arange(depth.max() + 2))
+    return [by_depth[ends[d] : ends[d + 1]] for d in range(int(depth.max()), -1, -1)]

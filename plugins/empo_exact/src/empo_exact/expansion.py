@@ -1,0 +1,56 @@
+"""Expanding blocks of states in order, on threads or in worker processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from empo_core.parallel import StartMethod, WorkerPool
+from empo_core.protocols import WorldModel
+from empo_core.types import Successors
+
+Block = NDArray[Any]
+Expand = Callable[[Iterable[Block]], Iterator[Successors]]
+
+
+@contextmanager
+def expander(world: WorldModel, workers: int, start_method: StartMethod) -> Iterator[Expand]:
+    """A function from blocks of state rows to all their successors, in order.
+
+    Threads serve worlds that release Python's global lock; for all others worker processes
+    do, each of which gets the world once.
+    """
+
+    def expand(block: Block) -> Successors:
+        return world.transitions(torch.from_numpy(block))
+
+    if workers == 1:
+        yield lambda blocks: map(expand, blocks)
+    elif world.spec.releases_gil:
+        with ThreadPoolExecutor(workers) as threads:
+            yield lambda blocks: _ahead(threads, expand, blocks, workers + 1)
+    else:
+        with WorkerPool(expand, workers, start_method) as pool:
+            yield pool.map
+
+
+def _ahead(
+    threads: ThreadPoolExecutor,
+    expand: Callable[[Block], Successors],
+    blocks: Iterable[Block],
+    depth: int,
+) -> Iterator[Successors]:
+    """Results in order, with ``depth`` blocks under way while the caller uses one."""
+    waiting: deque[Future[Successors]] = deque()
+    for block in blocks:
+        waiting.append(threads.submit(expand, block))
+        if len(waiting) >= depth:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

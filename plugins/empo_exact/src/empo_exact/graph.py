@@ -1,0 +1,279 @@
+"""The graph of all states reachable from the initial one: built once, stored as CSR.
+
+Time is not part of it: a world is stationary, so one graph serves every time step. States
+are numbered in order of first discovery, which makes "reachable within d steps" a prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from empo_core.errors import SolveError
+from empo_core.parallel import StartMethod
+from empo_core.protocols import WorldModel
+from empo_core.types import WorldSpec
+from empo_exact.expansion import expander
+from empo_exact.interning import RowTable, compiled
+
+ITEMS_PER_BLOCK = 1 << 18
+"""Transitions expanded at a time: bounds the memory in flight."""
+
+
+@dataclass(frozen=True)
+class StateGraph:
+    """All states within reach, and where every joint action leads from each.
+
+    The joint actions of state ``s`` are the pairs ``s * num_joint + j``; their transitions
+    are ``offsets[pair] : offsets[pair + 1]``. A pair without transitions is unavailable; a
+    state with none at all is terminal. States from ``num_expanded`` on were not expanded,
+    because the horizon ends the episode there.
+
+    Attributes:
+        spec: The world's specification.
+        states: State rows [state word].
+        layers: ``layers[d]`` states are reachable within ``d`` steps [depth].
+        num_expanded: How many states have their transitions stored, always a prefix.
+        offsets: Start of each pair's transitions [pair + 1].
+        successor: State reached [transition].
+        code: Position of the transition's probability and duration in the next two
+            [transition].
+        prob: The distinct probabilities [code].
+        duration: The durations that go with them [code].
+    """
+
+    spec: WorldSpec
+    states: NDArray[Any]
+    layers: NDArray[np.int64]
+    num_expanded: int
+    offsets: NDArray[np.uint32] | NDArray[np.int64]
+    successor: NDArray[np.int32]
+    code: NDArray[np.uint16] | NDArray[np.int32]
+    prob: NDArray[np.float64]
+    duration: NDArray[np.float64]
+
+    @property
+    def num_states(self) -> int:
+        """How many states there are."""
+        return len(self.states)
+
+    @property
+    def num_transitions(self) -> int:
+        """How many transitions are stored."""
+        return len(self.successor)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the transitions take."""
+        return int(self.offsets.nbytes + self.successor.nbytes + self.code.nbytes)
+
+    def within(self, steps: int) -> int:
+        """How many states are reachable within this many steps."""
+        return int(self.layers[min(steps, len(self.layers) - 1)])
+
+
+@compiled
+def encode(
+    pairs: NDArray[np.int64],
+    known: NDArray[np.int64],
+    number: int,
+    slots: NDArray[np.int32],
+    code: NDArray[np.int32],
+) -> int:
+    """Replace each (probability, duration), given as bit patterns, by its position in ``known``.
+
+    Returns how many are known now; ``known`` must have room for all of them.
+    """
+    mask = np.uint64(len(slots) - 1)
+    last = -1
+    for item in range(len(pairs)):
+        p, d = pairs[item, 0], pairs[item, 1]
+        # Most transitions repeat the last numbers, so those are looked at first.
+        if last < 0 or known[last, 0] != p or known[last, 1] != d:
+            mixed = np.uint64(p) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(d)
+            slot = (mixed ^ (mixed >> np.uint64(31))) & mask
+            while slots[slot] >= 0:
+                last = slots[slot]
+                if known[last, 0] == p and known[last, 1] == d:
+                    break
+                slot = (slot + np.uint64(1)) & mask
+            if slots[slot] < 0:
+                slots[slot] = number
+                known[number, 0] = p
+                known[number, 1] = d
+                last = number
+                number += 1
+        code[item] = last
+    return number
+
+
+@compiled
+def first_wrong(offsets: NDArray[np.int64], prob: NDArray[np.float64]) -> int:
+    """The first pair whose probabilities do not sum to 1; -1 where all do."""
+    for pair in range(len(offsets) - 1):
+        total = 0.0
+        for item in range(offsets[pair], offsets[pair + 1]):
+            total += prob[item]
+        if offsets[pair + 1] > offsets[pair] and abs(total - 1.0) > 1e-9:
+            return pair
+    return -1
+
+
+class CodeTable:
+    """The distinct (probability, duration) combinations of a graph, in order of discovery."""
+
+    def __init__(self) -> None:
+        self._known = np.empty((1024, 2), np.int64)
+        self._number = 0
+        self._slots = np.full(4096, -1, np.int32)
+
+    def number(self, prob: NDArray[np.float64], duration: NDArray[np.float64]) -> NDArray[np.int32]:
+        """The code of each transition."""
+        while self._number + len(prob) > len(self._known):
+            self._grow()
+        pairs = np.stack([prob.view(np.int64), duration.view(np.int64)], -1)
+        code = np.empty(len(prob), np.int32)
+        self._number = encode(pairs, self._known, self._number, self._slots, code)
+        return code
+
+    def values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The probability and the duration behind each code."""
+        known = self._known[: self._number].view(np.float64)
+        return known[:, 0].copy(), known[:, 1].copy()
+
+    def _grow(self) -> None:
+        known = np.empty((2 * len(self._known), 2), np.int64)
+        known[: self._number] = self._known[: self._number]
+        self._known = known
+        self._slots = np.full(2 * len(self._slots), -1, np.int32)
+        encode(
+            known[: self._number].copy(), known, 0, self._slots, np.empty(self._number, np.int32)
+        )
+
+
+Progress = Callable[[int, int], None]
+"""Called with how many states were expanded, and how many are known so far."""
+
+
+def build_graph(
+    world: WorldModel,
+    horizon: int | None,
+    *,
+    workers: int = 1,
+    start_method: StartMethod = "forkserver",
+    max_states: int = 50_000_000,
+    progress: Progress | None = None,
+) -> StateGraph:
+    """Explore everything reachable from the initial state by breadth-first search.
+
+    Successors are expanded in blocks, in parallel, and numbered in block order, so the
+    result does not depend on the number of workers.
+
+    Args:
+        world: The world.
+        horizon: Steps to look ahead; None explores everything.
+        workers: Threads, or processes where the world does not release Python's lock.
+        start_method: How worker processes start.
+        max_states: Give up beyond this many states.
+        progress: Told after every block.
+
+    Raises:
+        SolveError: There are too many states, or probabilities do not sum to 1.
+        WorkerError: A worker process failed.
+    """
+    joint = world.spec.num_joint_actions
+    initial = world.initial_state().numpy()[None]
+    table, codes = RowTable(world.spec.state_words, initial.dtype), CodeTable()
+    table.number(initial)
+    layers, expanded = [1], 0
+    counts: list[NDArray[np.int64]] = []
+    successor: list[NDArray[np.int32]] = []
+    code: list[NDArray[Any]] = []
+    size = max(1, ITEMS_PER_BLOCK // joint)
+    with expander(world, workers, start_method) as expand:
+        while expanded < table.count and (horizon is None or len(layers) <= horizon):
+            layer = table.rows[expanded:].copy()
+            blocks = (layer[i : i + size] for i in range(0, len(layer), size))
+            for found in expand(blocks):
+                offsets, prob = found.offsets.numpy(), found.prob.numpy()
+                if (pair := first_wrong(offsets, prob)) >= 0:
+                    raise _wrong_probabilities(
+                        world,
+                        table.rows[expanded + pair // joint],
+                        pair % joint,
+                        float(prob[offsets[pair] : offsets[pair + 1]].sum()),
+                    )
+                duration = (
+                    np.ones_like(prob)
+                    if found.duration is None
+                    else found.duration.double().numpy()
+                )
+                successor.append(table.number(found.states.numpy()))
+                code.append(_narrow(codes.number(prob, duration)))
+                counts.append(np.diff(offsets))
+                expanded += found.num_pairs // joint
+                if table.count > max_states:
+                    raise SolveError(
+                        f"{world.spec.name!r} has more than {max_states} reachable states "
+                        f"({table.count} after {len(layers) - 1} complete steps). Use a smaller "
+                        "max_steps, raise max_states, or learn the values instead."
+                    )
+                if progress is not None:
+                    progress(expanded, table.count)
+            layers.append(table.count)
+    prob_of, duration_of = codes.values()
+    return StateGraph(
+        spec=world.spec,
+        states=table.rows.copy(),
+        layers=np.array(layers, np.int64),
+        num_expanded=expanded,
+        offsets=_offsets(counts),
+        successor=_joined(successor, np.int32),
+        code=_joined(code, np.uint16 if len(prob_of) <= 1 << 16 else np.int32),
+        prob=prob_of,
+        duration=duration_of,
+    )
+
+
+def _narrow(code: NDArray[np.int32]) -> NDArray[Any]:
+    return code.astype(np.uint16) if not len(code) or code.max() < 1 << 16 else code
+
+
+def _joined(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+    """Concatenate and free the parts one by one, so that memory peaks at their sum."""
+    whole = np.empty(sum(map(len, parts)), dtype)
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = part
+        end -= len(part)
+    return whole
+
+
+def _offsets(counts: list[NDArray[np.int64]]) -> NDArray[Any]:
+    total = sum(int(part.sum()) for part in counts)
+    offsets = np.zeros(1 + sum(map(len, counts)), np.uint32 if total < 1 << 32 else np.int64)
+    position = 1
+    for part in counts:
+        running = offsets[position - 1].astype(np.int64) + np.cumsum(part)
+        offsets[position : position + len(part)] = running
+        position += len(part)
+    return offsets
+
+
+def _wrong_probabilities(
+    world: WorldModel, row: NDArray[Any], joint: int, total: float
+) -> SolveError:
+    names = []
+    for agent, stride in zip(world.spec.agents, world.spec.strides, strict=True):
+        names.append(f"{agent.name}: {agent.actions[joint // stride % len(agent.actions)]}")
+    state = world.describe(torch.from_numpy(row.copy()))
+    return SolveError(
+        f"the successors of one state under ({', '.join(names)}) have probabilities that sum to "
+        f"{total!r}, not 1. Correct the world model. The state is:\n{state}"
+    )

@@ -1,0 +1,199 @@
+"""A prepared problem, and both phases over blocks of its states."""
+
+from __future__ import annotations
+
+import time as clock
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_exact.graph import StateGraph
+from empo_exact.problem import make_scratch
+from empo_exact.sweep import Floats, Game, Humans, Scratch, Theory, phase1, phase2
+from empo_exact.values import Values
+
+POLICY_ENTRIES = 1 << 20
+"""Human action probabilities held at a time per thread: bounds the memory of a block."""
+
+
+@dataclass
+class Seconds:
+    """Where the time went, in seconds of wall-clock time."""
+
+    graph: float = 0.0
+    phase1: float = 0.0
+    phase2: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything the sweep needs, prepared.
+
+    Attributes:
+        world: The world.
+        graph: Its state graph.
+        game: The graph and the robot's parameters, as the sweep reads them.
+        humans: What Phase 1 assumes; not used with a ``prior``.
+        theory: The parameters of Phase 2.
+        prior: Who says how humans act; None solves Phase 1.
+        gamma_h: The humans' discount.
+        horizon: Steps per episode; None where the world ends by itself.
+        workers: Threads.
+    """
+
+    world: WorldModel
+    graph: StateGraph
+    game: Game
+    humans: Humans
+    theory: Theory
+    prior: HumanPrior | None
+    gamma_h: float
+    horizon: int | None
+    workers: int
+    goals: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def longer(self) -> bool:
+        """Whether transitions differ in how long they take."""
+        return bool((self.graph.duration != 1).any())
+
+    @property
+    def block(self) -> int:
+        """How many states one thread works on at a time."""
+        per_state = len(self.game.weight) * int(self.game.num_actions.max())
+        return max(64, min(8192, POLICY_ENTRIES // per_state))
+
+    def worth(self, values: Floats, start: int = 0) -> Floats:
+        """What reaching each state is worth to each goal, given its value there."""
+        achieved = self.game.achieved[start : start + len(values)] > 0
+        if self.longer:
+            return np.where(achieved, 0.0, values)
+        return np.where(achieved, 1.0, self.gamma_h * values)
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What a sweep over some states decides, by position [position ...]."""
+
+    pi_h: Floats
+    pi_r: Floats
+    q_r: Floats
+    x_h: Floats
+    u_r: Floats
+
+
+def empty_policies(problem: Problem, count: int) -> Policies:
+    """Room for the policies in ``count`` states."""
+    game = problem.game
+    robots, humans = int(game.shape[2]), len(game.num_actions)
+    return Policies(
+        np.zeros((count, len(game.weight), int(game.num_actions.max()))),
+        np.zeros((count, robots)),
+        np.full((count, robots), np.nan),
+        np.zeros((count, humans)),
+        np.zeros(count),
+    )
+
+
+def sweep_block(
+    problem: Problem,
+    order: NDArray[np.int32],
+    first: int,
+    last: int,
+    worth: Values,
+    out: Values,
+    policies: Policies,
+    scratch: Scratch,
+    steps_left: int,
+) -> tuple[float, float, int]:
+    """Both phases in the states ``order[first:last]``.
+
+    Args:
+        problem: The problem.
+        order: State numbers.
+        first: Where to begin.
+        last: Where to end.
+        worth: What reaching a state is worth: to each goal as each human hopes, to each goal
+            in fact, and V_r, all one step later.
+        out: Receives the values, by state number.
+        policies: Receives the policies, by position from ``first`` on.
+        scratch: Working memory.
+        steps_left: Remaining steps.
+
+    Returns:
+        Seconds in each phase, and how many states have no finite U_r.
+    """
+    begin = clock.perf_counter()
+    if problem.prior is None:
+        phase1(
+            problem.game, problem.humans, order, first, last, worth.v_m, problem.longer,
+            scratch, out.v_m, policies.pi_h,
+        )  # fmt: skip
+    else:
+        rows = torch.from_numpy(problem.graph.states[order[first:last]])
+        found = problem.prior.policy(rows, steps_left).double().numpy()
+        policies.pi_h[: last - first] = found[:, problem.goals, : policies.pi_h.shape[2]]
+    middle = clock.perf_counter()
+    bad = phase2(
+        problem.game, problem.theory, order, first, last, policies.pi_h, worth.v_e,
+        problem.longer, worth.v_r, scratch, out.v_e, out.v_r,
+        policies.pi_r, policies.q_r, policies.x_h, policies.u_r,
+    )  # fmt: skip
+    return middle - begin, clock.perf_counter() - middle, bad
+
+
+def room(problem: Problem, count: int) -> Values:
+    """Zeros for the values of so many states."""
+    goals = len(problem.game.weight)
+    return Values(np.zeros((count, goals)), np.zeros((count, goals)), np.zeros(count))
+
+
+def terminal_values(problem: Problem, count: int) -> Values:
+    """The values where an episode is over."""
+    values = room(problem, count)
+    values.v_r[:] = problem.theory.number[4]
+    return values
+
+
+class Solver:
+    """Sweeps over a prepared problem with a team of threads."""
+
+    def __init__(self, problem: Problem, seconds: Seconds) -> None:
+        self.problem = problem
+        self.seconds = seconds
+        self._scratch = [make_scratch(problem.game) for _ in range(problem.workers)]
+        self._policies = [empty_policies(problem, problem.block) for _ in range(problem.workers)]
+
+    def sweep(
+        self,
+        order: NDArray[np.int32],
+        worth: Values,
+        out: Values,
+        steps_left: int,
+        threads: ThreadPoolExecutor,
+    ) -> int:
+        """Both phases in all states of ``order``; how many have no finite U_r."""
+        block, workers = self.problem.block, self.problem.workers
+
+        def work(worker: int) -> tuple[float, float, int]:
+            spent, bad = np.zeros(2), 0
+            for first in range(worker * block, len(order), workers * block):
+                last = min(first + block, len(order))
+                one, two, wrong = sweep_block(
+                    self.problem, order, first, last, worth, out,
+                    self._policies[worker], self._scratch[worker], steps_left,
+                )  # fmt: skip
+                spent += one, two
+                bad += wrong
+            return float(spent[0]), float(spent[1]), bad
+
+        team = range(min(workers, -(-len(order) // block)))
+        done = list(threads.map(work, team)) if len(team) > 1 else [work(w) for w in team]
+        self.seconds.phase1 += sum(part[0] for part in done) / max(1, len(team))
+        self.seconds.phase2 += sum(part[1] for part in done) / max(1, len(team))
+        return sum(part[2] for part in done)

@@ -1,0 +1,123 @@
+"""Numbering distinct rows in order of first discovery; compiled hash table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Rows = NDArray[Any]
+
+# These kernels allocate nothing, so they can do without numba's reference counting.
+compiled = njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+
+
+@compiled
+def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
+    """A 64-bit hash of one row, the same on every machine (multiply-xorshift per word)."""
+    value = np.uint64(0x9E3779B97F4A7C15)
+    for word in range(words):
+        value ^= np.uint64(rows[index, word] & 0xFFFFFFFF)
+        value *= np.uint64(0xBF58476D1CE4E5B9)
+        value ^= value >> np.uint64(29)
+    value *= np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(32))
+
+
+@compiled
+def rebuild(states: Rows, count: int, slots: NDArray[np.int32]) -> None:
+    """Enter the first ``count`` states into empty slots (-1); their number is a power of 2."""
+    mask = np.uint64(len(slots) - 1)
+    words = states.shape[1]
+    for state in range(count):
+        slot = row_hash(states, state, words) & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = state
+
+
+@compiled
+def intern(
+    rows: Rows,
+    first: int,
+    states: Rows,
+    count: int,
+    slots: NDArray[np.int32],
+    index: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Look up rows from ``first`` on, appending new ones to ``states``.
+
+    Stops where ``states`` is full or half the slots are used. Returns how far it came and
+    the new number of states; ``index`` is filled in up to there.
+    """
+    mask = np.uint64(len(slots) - 1)
+    words = rows.shape[1]
+    limit = min(len(states), len(slots) // 2)
+    for item in range(first, len(rows)):
+        slot = row_hash(rows, item, words) & mask
+        while True:
+            state = slots[slot]
+            if state < 0:
+                if count >= limit:
+                    return item, count
+                for word in range(words):
+                    states[count, word] = rows[item, word]
+                slots[slot] = count
+                index[item] = count
+                count += 1
+                break
+            same = True
+            for word in range(words):
+                if states[state, word] != rows[item, word]:
+                    same = False
+                    break
+            if same:
+                index[item] = state
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return len(rows), count
+
+
+class RowTable:
+    """Distinct state rows, numbered in order of first discovery.
+
+    Attributes:
+        count: How many there are.
+    """
+
+    def __init__(self, words: int, dtype: np.dtype[Any]) -> None:
+        self.count = 0
+        self._states = np.empty((1024, words), dtype)
+        self._slots = np.full(4096, -1, np.int32)
+
+    @property
+    def rows(self) -> Rows:
+        """All rows so far, in order [state word]."""
+        return self._states[: self.count]
+
+    def number(self, rows: Rows) -> NDArray[np.int32]:
+        """The number of each row; new rows get the next ones."""
+        rows = np.ascontiguousarray(rows)
+        index = np.empty(len(rows), np.int32)
+        done = 0
+        while True:
+            done, self.count = intern(rows, done, self._states, self.count, self._slots, index)
+            if done == len(rows):
+                return index
+            self._grow()
+
+    def find(self, row: Rows) -> int:
+        """The number of a row, or -1 where it is not known."""
+        matches = np.flatnonzero((self.rows == row).all(1))
+        return int(matches[0]) if len(matches) else -1
+
+    def _grow(self) -> None:
+        if self.count == len(self._states):
+            states = np.empty((2 * len(self._states), self._states.shape[1]), self._states.dtype)
+            states[: self.count] = self.rows
+            self._states = states
+        if self.count >= len(self._slots) // 2:
+            self._slots = np.full(2 * len(self._slots), -1, np.int32)
+            rebuild(self._states, self.count, self._slots)

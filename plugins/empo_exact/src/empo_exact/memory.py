@@ -1,0 +1,74 @@
+"""What a solve needs, and refusing what cannot fit before the machine suffers."""
+
+from __future__ import annotations
+
+import resource
+
+import psutil
+
+from empo_core.errors import SolveError
+from empo_exact.graph import StateGraph
+from empo_exact.plugin import ExactParams
+from empo_exact.sweep import Game
+
+GIB = 1 << 30
+
+
+def limit(params: ExactParams) -> int:
+    """How many bytes this process may hold."""
+    if params.memory_limit_gb is not None:
+        return int(params.memory_limit_gb * GIB)
+    free: int = psutil.virtual_memory().available
+    return psutil.Process().memory_info().rss + free * 9 // 10
+
+
+def peak() -> int:
+    """The most bytes that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def refuse_beyond(limit_bytes: int, states: int) -> None:
+    """Stop exploring when memory runs out.
+
+    Raises:
+        SolveError: The process holds more than the limit.
+    """
+    used = psutil.Process().memory_info().rss
+    if used > limit_bytes:
+        raise SolveError(
+            f"exploring the world takes {used / GIB:.2f} GiB with {states} states so far, more "
+            f"than the limit of {limit_bytes / GIB:.2f} GiB. Use a smaller max_steps, raise "
+            "memory_limit_gb, or learn the values instead."
+        )
+
+
+def needs(graph: StateGraph, goals: int, params: ExactParams) -> dict[str, int]:
+    """Bytes that the sweeps will take, by what for."""
+    horizon = graph.spec.horizon
+    state_bytes = 8 * (2 * goals + 1)
+    if horizon is None:
+        values = worth = graph.num_states * state_bytes
+    else:
+        counts = [min(graph.within(t), graph.num_expanded) for t in range(horizon)]
+        kept = {"all": sum(counts), "disk": 0, "root": sum(counts[:2])}[params.keep]
+        last = counts[-1] + graph.num_states
+        values, worth = (kept + last) * state_bytes, graph.num_states * state_bytes
+    return {"graph": graph.nbytes + graph.states.nbytes, "values": values, "sweep": worth}
+
+
+def check(graph: StateGraph, game: Game, params: ExactParams) -> None:
+    """Refuse a solve whose values cannot fit.
+
+    Raises:
+        SolveError: With what is needed, what there is, and what to do.
+    """
+    wanted = needs(graph, len(game.weight), params)
+    used, allowed = psutil.Process().memory_info().rss, limit(params)
+    more = wanted["values"] + wanted["sweep"]
+    if used + more > allowed:
+        raise SolveError(
+            f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
+            f"transitions, {len(game.weight)} goals) needs {more / GIB:.2f} GiB for values on top "
+            f"of {used / GIB:.2f} GiB in use; the limit is {allowed / GIB:.2f} GiB. Set keep: disk "
+            "or keep: root, use a smaller max_steps, or raise memory_limit_gb."
+        )

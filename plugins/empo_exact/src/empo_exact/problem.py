@@ -1,0 +1,309 @@
+"""From a world, its graph and the parameters to the arrays that the sweep reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_core.equations import reward_weight
+from empo_core.errors import SolveError
+from empo_core.parallel import WorkerPool
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.types import WorldSpec
+from empo_exact.graph import StateGraph
+from empo_exact.plugin import ExactParams, PriorParams
+from empo_exact.sweep import Floats, Game, Humans, Scratch, Theory
+
+OfGoals = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal"]]
+OfActions = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal action"]]
+Profiles = Sequence[tuple[float, Sequence[int]]]
+Believed = (
+    Callable[[tuple[int, ...], int, int], Profiles] | Mapping[int, Mapping[tuple[int, ...], float]]
+)
+"""What a human believes about the other humans' joint action.
+
+Either a callable of (state row as a tuple, human, own action) that returns (probability,
+profile) pairs, where a profile lists one action per agent and -1 at the human's own place and
+at robots'; or, per human, a table from the other humans' actions in index order to
+probabilities.
+"""
+
+
+FEW_STATES = 2000
+"""Below this many states a belief is asked for in this process: workers cost more to start."""
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What a Python caller may assume about the humans beyond the scalar parameters.
+
+    Attributes:
+        beta_h: Rationality per goal and state; None takes the parameter.
+        nu: Weight of the habitual policy per goal and state; None takes the parameter.
+        habit: The habitual policy; None takes the parameter.
+        believed_others: Beliefs about the other humans; None means independent and uniform
+            over their available actions.
+    """
+
+    beta_h: OfGoals | None = None
+    nu: OfGoals | None = None
+    habit: OfActions | None = None
+    believed_others: Believed | None = None
+
+
+def check_roles(spec: WorldSpec) -> None:
+    """Refuse worlds for which the problem makes no sense.
+
+    Raises:
+        SolveError: There is no human, a human has no goals, or an agent has no role.
+    """
+    if not spec.humans:
+        roles = ", ".join(f"{agent.name}: {agent.role}" for agent in spec.agents)
+        raise SolveError(
+            f"{spec.name!r} has no human, so there is no human power to maximise ({roles}). "
+            "Give an agent the role 'human' in the world."
+        )
+    for index, agent in enumerate(spec.agents):
+        if agent.role == "other":
+            raise SolveError(
+                f"{agent.name} (agent {index}) of {spec.name!r} is neither human nor robot, so "
+                "nothing says how it acts. Give it a role in the world."
+            )
+    for human in spec.humans:
+        if not spec.goals_of(human):
+            raise SolveError(
+                f"{spec.agents[human].name} (agent {human}) of {spec.name!r} has no goals, so its "
+                "power is undefined. Add goals to the world."
+            )
+
+
+def goal_order(spec: WorldSpec) -> NDArray[np.int64]:
+    """Positions on the world's goal axis, human by human."""
+    return np.array([goal for human in spec.humans for goal in spec.goals_of(human)], np.int64)
+
+
+def make_game(
+    graph: StateGraph, achieved: NDArray[np.bool_], gamma_h: float, params: ExactParams
+) -> Game:
+    """The game as the sweep reads it.
+
+    Args:
+        graph: The state graph.
+        achieved: Whether each state achieves each goal, goals human by human [state goal].
+        gamma_h: The humans' discount.
+        params: The robot's parameters.
+    """
+    spec, order = graph.spec, goal_order(graph.spec)
+    joint = np.arange(spec.num_joint_actions)
+    actions = {
+        agent: joint // spec.strides[agent] % spec.num_actions[agent]
+        for agent in range(len(spec.agents))
+    }
+    profile, profiles = _mixed(actions, spec.humans, spec)
+    robot, robots = _mixed(actions, spec.robots, spec)
+    listed = np.arange(profiles)
+    action, strides = np.zeros((len(spec.humans), profiles), np.int32), 1
+    for h, human in enumerate(spec.humans):
+        action[h] = listed // strides % spec.num_actions[human]
+        strides *= spec.num_actions[human]
+    others = np.zeros_like(action)
+    for h in range(len(spec.humans)):
+        stride = 1
+        for k, other in enumerate(spec.humans):
+            if k != h:
+                others[h] += action[k] * stride
+                stride *= spec.num_actions[other]
+    rho_r = -math.log(params.gamma_r)
+    accrual = [reward_weight(rho_r, float(d), params.accrual) for d in graph.duration]
+    return Game(
+        offsets=graph.offsets,
+        successor=graph.successor,
+        code=graph.code,
+        prob=graph.prob,
+        discounted_h=graph.prob * gamma_h**graph.duration,
+        discounted_r=graph.prob * params.gamma_r**graph.duration,
+        accrued=graph.prob * np.array(accrual, np.float64),
+        achieved=np.ascontiguousarray(achieved, np.uint8),
+        profile=profile,
+        robot=robot,
+        action=action,
+        others=others,
+        num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
+        first_goal=np.cumsum([0] + [len(spec.goals_of(human)) for human in spec.humans]),
+        weight=np.array([spec.goals[goal].weight for goal in order], np.float64),
+        shape=np.array([len(joint), profiles, robots], np.int64),
+    )
+
+
+def _mixed(
+    actions: Mapping[int, NDArray[np.int64]], agents: Sequence[int], spec: WorldSpec
+) -> tuple[NDArray[np.int32], int]:
+    """The index of some agents' joint action in each joint action, and how many there are."""
+    index, stride = np.zeros(spec.num_joint_actions, np.int64), 1
+    for agent in agents:
+        index += actions[agent] * stride
+        stride *= spec.num_actions[agent]
+    return index.astype(np.int32), stride
+
+
+def make_theory(params: ExactParams) -> Theory:
+    """The parameters of Phase 2 as the sweep reads them."""
+    numbers = [params.beta_r, params.zeta, params.xi, params.eta, params.terminal_value]
+    flags = [params.x_agg == "weighted", params.u_agg == "mean"]
+    return Theory(np.array(numbers, np.float64), np.array(flags))
+
+
+def make_scratch(game: Game) -> Scratch:
+    """Working memory for one thread."""
+    goals, humans = len(game.weight), len(game.num_actions)
+    actions, (_, profiles, robots) = int(game.num_actions.max()), map(int, game.shape)
+    return Scratch(
+        row=np.zeros(goals),
+        worst=np.zeros((profiles, goals)),
+        seen=np.zeros(profiles, np.uint8),
+        q=np.zeros(actions),
+        marginal=np.zeros((humans, actions)),
+        mass=np.zeros((humans, profiles)),
+        gain=np.zeros((actions, goals)),
+        q_r=np.zeros(robots),
+        logit=np.zeros(robots),
+        accrual=np.zeros(robots),
+    )
+
+
+def make_humans(
+    world: WorldModel,
+    graph: StateGraph,
+    game: Game,
+    params: PriorParams,
+    assumed: Assumptions,
+    *,
+    habit: HumanPrior | None = None,
+    workers: int = 1,
+) -> Humans:
+    """What Phase 1 assumes, as the sweep reads it.
+
+    Raises:
+        SolveError: An assumption has the wrong shape or impossible numbers.
+    """
+    order = goal_order(graph.spec)
+    states = torch.from_numpy(graph.states[: graph.num_expanded])
+    goals, actions = len(order), int(game.num_actions.max())
+    beta = np.full((1, goals), float(params.beta_h))
+    if assumed.beta_h is not None:
+        beta = _checked(assumed.beta_h(states), (len(states), goals), "beta_h")[:, order]
+        if not (beta >= 0).all():
+            raise SolveError("beta_h must be at least 0 for every state and goal")
+    nu = np.full((1, goals), params.nu)
+    if assumed.nu is not None:
+        nu = _checked(assumed.nu(states), (len(states), goals), "nu")[:, order]
+        if not ((nu >= 0) & (nu <= 1)).all():
+            raise SolveError("nu must lie in [0, 1] for every state and goal")
+    policy = np.zeros((1, goals, actions))
+    if nu.any():
+        if assumed.habit is not None:
+            found = assumed.habit(states)
+        elif habit is not None:
+            found = habit.policy(states, graph.spec.horizon or 1)
+        else:
+            found = uniform_policy(world, states)
+        policy = _checked(found, (len(states), goals, actions), "habit")[:, order]
+    belief = np.zeros((1, 1, 1, 0))
+    if assumed.believed_others is not None:
+        belief = believe(graph, game, assumed.believed_others, workers)
+    optimistic = np.array([params.robot_model == "optimistic"])
+    return Humans(*map(np.ascontiguousarray, (beta, nu, policy, belief)), optimistic)
+
+
+def _checked(found: Tensor, shape: tuple[int, ...], name: str) -> Floats:
+    if tuple(found.shape) != shape:
+        raise SolveError(f"{name} must return shape {list(shape)}, not {list(found.shape)}")
+    return found.double().numpy()
+
+
+def uniform_policy(
+    world: WorldModel, states: Int[Tensor, "state word"]
+) -> Float[Tensor, "state goal action"]:
+    """Even probabilities over each goal's human's available actions; 0 at terminal states."""
+    spec = world.spec
+    actions = max(spec.num_actions[human] for human in spec.humans)
+    available = world.available(states)[..., :actions].double()
+    of_goal = available[:, [goal.human for goal in spec.goals]]
+    return of_goal / of_goal.sum(-1, keepdim=True).clamp(min=1)
+
+
+def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> Floats:
+    """The belief about others as weights [1 or state, human, action, others].
+
+    Raises:
+        SolveError: A profile is impossible, or probabilities do not sum to 1.
+    """
+    spec = graph.spec
+    shape = (len(spec.humans), int(game.num_actions.max()), int(game.others.max()) + 1)
+    if isinstance(believed, Mapping):
+        table = believed
+
+        def from_table(_state: tuple[int, ...], human: int, _action: int) -> Profiles:
+            return [(p, _spread(spec, human, others)) for others, p in table[human].items()]
+
+        missing = [human for human in spec.humans if human not in table]
+        if missing:
+            raise SolveError(f"believed_others says nothing about humans {missing}")
+        return _believe_in_state(spec, shape, from_table, ())[None]
+
+    def in_state(row: tuple[int, ...]) -> Floats:
+        return _believe_in_state(spec, shape, believed, row)
+
+    rows = [tuple(row) for row in graph.states[: graph.num_expanded].tolist()]
+    if workers == 1 or len(rows) < FEW_STATES:
+        return np.stack([in_state(row) for row in rows])
+    blocks = [rows[i : i + FEW_STATES] for i in range(0, len(rows), FEW_STATES)]
+    with WorkerPool(lambda block: np.stack([in_state(row) for row in block]), workers) as pool:
+        return np.concatenate(list(pool.map(blocks)))
+
+
+def _spread(spec: WorldSpec, human: int, others: Sequence[int]) -> list[int]:
+    profile, rest = [-1] * len(spec.agents), list(others)
+    for other in spec.humans:
+        if other != human and rest:
+            profile[other] = rest.pop(0)
+    return profile
+
+
+def _believe_in_state(
+    spec: WorldSpec,
+    shape: tuple[int, int, int],
+    believed: Callable[[tuple[int, ...], int, int], Profiles],
+    row: tuple[int, ...],
+) -> Floats:
+    weights = np.zeros(shape)
+    for h, human in enumerate(spec.humans):
+        for action in range(spec.num_actions[human]):
+            for prob, profile in believed(row, human, action):
+                index, stride = 0, 1
+                for other in spec.humans:
+                    if other == human:
+                        continue
+                    chosen = int(profile[other])
+                    if not 0 <= chosen < spec.num_actions[other]:
+                        raise SolveError(
+                            f"believed_others gives action {chosen} for {spec.agents[other].name}; "
+                            f"it has actions 0 to {spec.num_actions[other] - 1}"
+                        )
+                    index += chosen * stride
+                    stride *= spec.num_actions[other]
+                weights[h, action, index] += prob
+            total = weights[h, action].sum()
+            if abs(total - 1) > 1e-9:
+                raise SolveError(
+                    f"believed_others gives probabilities that sum to {total}, not 1, for "
+                    f"{spec.agents[human].name} choosing {spec.agents[human].actions[action]!r}"
+                )
+    return weights

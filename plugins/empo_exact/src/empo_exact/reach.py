@@ -1,0 +1,81 @@
+"""Which states can be reached after exactly so many steps, and the sizes of the unrolled graph."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_exact.graph import StateGraph
+from empo_exact.interning import compiled
+
+Mask = NDArray[np.bool_]
+
+
+@compiled
+def advance_mask(
+    bounds: NDArray[np.int64], successor: NDArray[np.int32], now: Mask, after: Mask
+) -> None:
+    """Mark every successor of a marked state."""
+    for state in range(len(bounds) - 1):
+        if now[state]:
+            for item in range(bounds[state], bounds[state + 1]):
+                after[successor[item]] = True
+
+
+@compiled
+def count_edges(
+    bounds: NDArray[np.int64],
+    successor: NDArray[np.int32],
+    last: NDArray[np.int32],
+    edges: NDArray[np.int64],
+) -> None:
+    """How many distinct successors each state has; ``last`` starts at -1 everywhere."""
+    for state in range(len(bounds) - 1):
+        for item in range(bounds[state], bounds[state + 1]):
+            if last[successor[item]] != state:
+                last[successor[item]] = state
+                edges[state] += 1
+
+
+def reachable_masks(graph: StateGraph, last: int) -> list[Mask]:
+    """For each time up to ``last``, which states can be reached after that many steps."""
+    bounds = _bounds(graph)
+    masks = [np.zeros(graph.num_states, np.bool_)]
+    masks[0][0] = True
+    for _ in range(last):
+        after = np.zeros(graph.num_states, np.bool_)
+        advance_mask(bounds, graph.successor, masks[-1], after)
+        masks.append(after)
+    return masks
+
+
+class Unrolled(NamedTuple):
+    """Sizes of the graph of (time, state) pairs: nodes, nodes without successors, edges."""
+
+    states: int
+    terminal: int
+    edges: int
+
+
+def unrolled_sizes(graph: StateGraph, horizon: int | None) -> Unrolled:
+    """Count the (time, state) pairs that can occur, and the steps between distinct ones."""
+    bounds = _bounds(graph)
+    edges = np.zeros(graph.num_states, np.int64)
+    last = np.full(graph.num_states, -1, np.int32)
+    count_edges(bounds, graph.successor, last, edges)
+    if horizon is None:
+        ends = int((edges == 0).sum())
+        return Unrolled(graph.num_states, ends, int(edges.sum()))
+    states = terminal = steps = 0
+    for time, mask in enumerate(reachable_masks(graph, horizon)):
+        states += int(mask.sum())
+        here = edges[mask] if time < horizon else np.zeros(int(mask.sum()), np.int64)
+        terminal += int((here == 0).sum())
+        steps += int(here.sum())
+    return Unrolled(states, terminal, steps)
+
+
+def _bounds(graph: StateGraph) -> NDArray[np.int64]:
+    return graph.offsets[:: graph.spec.num_joint_actions].astype(np.int64)

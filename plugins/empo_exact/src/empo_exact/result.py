@@ -1,0 +1,305 @@
+"""What a solve returns: values and policies of every state and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import RenderableType
+from torch import Tensor
+
+from empo_core.errors import SolveError, WorldError
+from empo_core.protocols import Located
+from empo_core.types import WorldSpec
+from empo_exact import memory
+from empo_exact.graph import StateGraph
+from empo_exact.induction import (
+    Policies,
+    Problem,
+    Seconds,
+    empty_policies,
+    room,
+    sweep_block,
+    terminal_values,
+)
+from empo_exact.plugin import ExactParams
+from empo_exact.problem import make_scratch
+from empo_exact.reach import Unrolled, reachable_masks, unrolled_sizes
+from empo_exact.sweep import Floats
+from empo_exact.values import Values, ValueStore
+
+if TYPE_CHECKING:
+    from empo_exact.chain import Chain
+
+CHEAP_COUNT = 20_000_000
+"""Steps of the unrolled graph below which it is counted without being asked for."""
+
+State = Tensor | Sequence[int] | int
+
+
+@dataclass(frozen=True)
+class StateValues:
+    """Everything about one state at one time; goals in the order of ``spec.goals``.
+
+    Attributes:
+        terminal: Whether the episode is over there; then only ``V_r`` means anything.
+        V_r: The robot's value, negative.
+        U_r: The robot's intrinsic reward, negative.
+        Q_r: Value of each joint robot action, robot 0 fastest; NaN where unavailable [robot].
+        pi_r: The robot's policy [robot].
+        X_h: Power of each human, by agent index.
+        V_m: What each human hopes for, V_h^m [goal].
+        V_e: What each human can attain, V_h^e [goal].
+        pi_h: Policy of each goal's human [goal action].
+    """
+
+    terminal: bool
+    V_r: float
+    U_r: float
+    Q_r: Floats
+    pi_r: Floats
+    X_h: dict[int, float]
+    V_m: Floats
+    V_e: Floats
+    pi_h: Floats
+
+
+class ExactResult:
+    """Values and policies at every reachable state and time.
+
+    Attributes:
+        problem: What was solved.
+        params: The parameters it was solved with.
+        seconds: Where the time went.
+    """
+
+    def __init__(
+        self, problem: Problem, store: ValueStore, params: ExactParams, seconds: Seconds
+    ) -> None:
+        self.problem = problem
+        self.params = params
+        self.seconds = seconds
+        self.store = store
+        # Where each goal of ``spec.goals`` is among the goals sorted by human.
+        self._place = np.argsort(problem.goals)
+        self._worth_at = lru_cache(maxsize=2)(self._compute_worth)
+
+    @property
+    def spec(self) -> WorldSpec:
+        """The world's specification."""
+        return self.problem.graph.spec
+
+    @property
+    def graph(self) -> StateGraph:
+        """The state graph."""
+        return self.problem.graph
+
+    @property
+    def horizon(self) -> int | None:
+        """Steps per episode; None where the world ends by itself (all times are then 0)."""
+        return self.problem.horizon
+
+    @property
+    def times(self) -> list[int]:
+        """Times whose values were kept."""
+        return self.store.times
+
+    @cached_property
+    def unrolled(self) -> Unrolled:
+        """Sizes of the graph of (time, state) pairs."""
+        return unrolled_sizes(self.graph, self.horizon)
+
+    def index(self, state: State) -> int:
+        """The number of a state, given as a row or as its number.
+
+        Raises:
+            WorldError: The state cannot be reached.
+        """
+        if isinstance(state, int):
+            return state
+        row = np.asarray([int(word) for word in state], self.graph.states.dtype)
+        found = np.flatnonzero((self.graph.states == row).all(1))
+        if not len(found):
+            raise WorldError(f"{self.spec.name!r} cannot reach the state {row.tolist()}")
+        return int(found[0])
+
+    def find(self, positions: Mapping[int, tuple[int, int]]) -> NDArray[np.int64]:
+        """Numbers of all states in which the given agents stand in the given (x, y) cells.
+
+        Raises:
+            WorldError: The world does not say where its agents are.
+        """
+        world = self.problem.world
+        if not isinstance(world, Located):
+            raise WorldError(f"{self.spec.name!r} has no positions; ask by state row instead")
+        where = world.positions(torch.from_numpy(self.graph.states)).numpy()
+        match = np.ones(self.graph.num_states, np.bool_)
+        for agent, cell in positions.items():
+            match &= (where[:, agent] == np.array(cell)).all(-1)
+        return np.flatnonzero(match)
+
+    def reachable(self, time: int) -> NDArray[np.int64]:
+        """Numbers of the states that can be reached after exactly this many steps."""
+        if self.horizon is None:
+            return np.arange(self.graph.num_states)
+        return np.flatnonzero(reachable_masks(self.graph, time)[time])
+
+    def at(self, state: State, time: int = 0) -> StateValues:
+        """Values and policies in one state at one time.
+
+        Raises:
+            WorldError: The state cannot be reached within ``time`` steps.
+            SolveError: The values of that time, or of the next, were not kept.
+        """
+        number = self.index(state)
+        order = np.array([number], np.int32)
+        spec = self.spec
+        over = self.horizon is not None and time >= self.horizon
+        if over or self._is_terminal(number):
+            policies = empty_policies(self.problem, 1)
+            values = terminal_values(self.problem, 1)
+        else:
+            if self.horizon is not None and number >= self.graph.within(time):
+                raise WorldError(f"{spec.name!r} cannot reach that state within {time} steps")
+            policies, values = self._sweep(order, time)
+        goals = self._place
+        return StateValues(
+            terminal=over or self._is_terminal(number),
+            V_r=float(values.v_r[0]),
+            U_r=float(policies.u_r[0]),
+            Q_r=policies.q_r[0],
+            pi_r=policies.pi_r[0],
+            X_h=dict(zip(spec.humans, policies.x_h[0].tolist(), strict=True)),
+            V_m=values.v_m[0, goals],
+            V_e=values.v_e[0, goals],
+            pi_h=policies.pi_h[0, goals],
+        )
+
+    def policies(self, time: int, states: NDArray[np.int64] | None = None) -> Policies:
+        """Policies in many states at one time, goals human by human [state ...].
+
+        Args:
+            time: The time.
+            states: State numbers; None means all states reachable within ``time`` steps.
+        """
+        if states is None:
+            last = self.graph.num_states if self.horizon is None else self.graph.within(time)
+            states = np.arange(min(last, self.graph.num_expanded))
+        return self._sweep(states.astype(np.int32), time)[0]
+
+    def robot_policy(self, time: int = 0) -> Floats:
+        """The robot's policy in all states reachable within ``time`` steps [state robot]."""
+        return self.policies(time).pi_r
+
+    def chain(self) -> Chain:
+        """The Markov chain that humans and robot form together, humans over all goals."""
+        from empo_exact.chain import close_loop
+
+        return close_loop(self)
+
+    def rollout(
+        self, generator: torch.Generator, goals: Mapping[int, int] | None = None
+    ) -> list[tuple[int, tuple[int, ...] | None]]:
+        """One episode: state numbers, each with the joint action taken there (None at the end).
+
+        Args:
+            generator: Source of the randomness.
+            goals: The goal (position in ``spec.goals``) that each human pursues; humans
+                without one act by their average over goals.
+        """
+        from empo_exact.rollout import play
+
+        return play(self, generator, goals or {})
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON data."""
+        root = self.at(0)
+        graph: dict[str, Any] = {
+            "states": self.graph.num_states,
+            "transitions": self.graph.num_transitions,
+        }
+        cheap = self.graph.num_transitions * (self.horizon or 1) <= CHEAP_COUNT
+        if cheap or self.params.count_unrolled:
+            states, terminal, edges = self.unrolled
+            graph |= {
+                "unrolled_states": states,
+                "unrolled_terminal": terminal,
+                "unrolled_edges": edges,
+            }
+        return {
+            "algorithm": "exact",
+            "world": self.spec.name,
+            "root": {
+                "V_r": root.V_r,
+                "U_r": root.U_r,
+                "Q_r": [None if np.isnan(q) else float(q) for q in root.Q_r],
+                "robot_policy": root.pi_r.tolist(),
+                "X_h": {str(human): x for human, x in root.X_h.items()},
+                "goals": [
+                    {
+                        "human": goal.human,
+                        "goal": goal.name,
+                        "weight": goal.weight,
+                        "V_m": float(root.V_m[i]),
+                        "V_e": float(root.V_e[i]),
+                    }
+                    for i, goal in enumerate(self.spec.goals)
+                ],
+            },
+            "graph": graph,
+            "seconds": vars(self.seconds),
+            "peak_memory_bytes": memory.peak(),
+        }
+
+    def report(self) -> RenderableType:
+        """Tables for people."""
+        from empo_exact.report import tables
+
+        return tables(self)
+
+    def save(self, directory: Path) -> None:
+        """Write tables that ``empo_exact.saving.load`` reads, and pictures where possible."""
+        from empo_exact.pictures import draw
+        from empo_exact.saving import save
+
+        save(self, directory)
+        draw(self, directory)
+
+    def _is_terminal(self, number: int) -> bool:
+        if number >= self.graph.num_expanded:
+            return True
+        joint, offsets = self.spec.num_joint_actions, self.graph.offsets
+        return bool(offsets[number * joint] == offsets[(number + 1) * joint])
+
+    def _sweep(self, order: NDArray[np.int32], time: int) -> tuple[Policies, Values]:
+        """Both phases again in some states; values by position."""
+        problem = self.problem
+        policies = empty_policies(problem, len(order))
+        out = room(problem, int(order.max(initial=0)) + 1)
+        left = 1 if self.horizon is None else self.horizon - time
+        sweep_block(
+            problem, order, 0, len(order), self._worth_at(time), out, policies,
+            make_scratch(problem.game), left,
+        )  # fmt: skip
+        return policies, Values(out.v_m[order], out.v_e[order], out.v_r[order])
+
+    def _compute_worth(self, time: int) -> Values:
+        """What reaching each state is worth one step after ``time``."""
+        problem = self.problem
+        after = 0 if self.horizon is None else time + 1
+        if self.horizon is not None and after == self.horizon:
+            values = terminal_values(problem, self.graph.num_states)
+        else:
+            try:
+                values = self.store.at(after)
+            except KeyError:
+                raise SolveError(
+                    f"the values at time {after} were not kept; solve with keep: all or disk"
+                ) from None
+        return Values(problem.worth(values.v_m), problem.worth(values.v_e), values.v_r)

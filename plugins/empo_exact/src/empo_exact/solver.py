@@ -1,0 +1,222 @@
+"""Backward induction: both phases, from the horizon back to the initial state."""
+
+from __future__ import annotations
+
+import hashlib
+import time as clock
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from empo_core.errors import SolveError
+from empo_core.protocols import HumanPrior, Tracker, WorldModel
+from empo_exact import memory
+from empo_exact.acyclic import levels_of
+from empo_exact.graph import StateGraph, build_graph
+from empo_exact.induction import Problem, Seconds, Solver, room, terminal_values
+from empo_exact.plugin import ExactParams
+from empo_exact.problem import (
+    Assumptions,
+    Believed,
+    OfActions,
+    OfGoals,
+    check_roles,
+    goal_order,
+    make_game,
+    make_humans,
+    make_theory,
+)
+from empo_exact.reach import reachable_masks
+from empo_exact.result import ExactResult
+from empo_exact.values import Values, ValueStore
+
+
+def solve(
+    world: WorldModel,
+    params: ExactParams | None = None,
+    *,
+    beta_h: OfGoals | None = None,
+    nu: OfGoals | None = None,
+    habit: OfActions | None = None,
+    believed_others: Believed | None = None,
+    human_prior: HumanPrior | None = None,
+    habit_prior: HumanPrior | None = None,
+    directory: Path | None = None,
+    tracker: Tracker | None = None,
+    resume: bool = False,
+) -> ExactResult:
+    """Solve a world exactly: Phase 1 and Phase 2 by backward induction in float64.
+
+    Args:
+        world: The world.
+        params: Theory and solver parameters.
+        beta_h: Rationality per goal and state, instead of the parameter.
+        nu: Weight of the habitual policy per goal and state, instead of the parameter.
+        habit: The habitual policy, instead of the uniform one.
+        believed_others: What each human believes about the other humans.
+        human_prior: How humans act, instead of solving Phase 1.
+        habit_prior: The habitual policy as a human prior.
+        directory: Where ``keep: disk`` keeps its files.
+        tracker: Told about progress and values.
+        resume: Continue from the files that an interrupted run left in ``directory``.
+
+    Returns:
+        Values and policies at every reachable state and time.
+
+    Raises:
+        SolveError: The world has no humans or goals, is cyclic without a horizon, is too
+            large, or leaves a human without any attainable goal.
+    """
+    params = params or ExactParams()
+    start, seconds = clock.perf_counter(), Seconds()
+    check_roles(world.spec)
+    horizon = world.spec.horizon
+    graph = _explore(world, horizon, params, tracker)
+    seconds.graph = clock.perf_counter() - start
+    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()[:, goal_order(world.spec)]
+    game = make_game(graph, achieved, params.gamma_h, params)
+    memory.check(graph, game, params)
+    assumed = Assumptions(beta_h, nu, habit, believed_others)
+    problem = Problem(
+        world=world,
+        graph=graph,
+        game=game,
+        humans=make_humans(
+            world, graph, game, params, assumed, habit=habit_prior, workers=params.workers
+        ),
+        theory=make_theory(params),
+        prior=human_prior,
+        gamma_h=params.gamma_h,
+        horizon=horizon,
+        workers=params.workers,
+        goals=goal_order(world.spec),
+    )
+    digest = _digest(problem, params) if params.keep == "disk" else ""
+    store = ValueStore(params.keep, directory, digest)
+    induce = _induce_over_time if horizon is not None else _induce_over_levels
+    with ThreadPoolExecutor(params.workers) as threads:
+        induce(Solver(problem, seconds), store, threads, tracker, resume)
+    seconds.total = clock.perf_counter() - start
+    return ExactResult(problem, store, params, seconds)
+
+
+def _explore(
+    world: WorldModel, horizon: int | None, params: ExactParams, tracker: Tracker | None
+) -> StateGraph:
+    limit = memory.limit(params)
+
+    def progress(expanded: int, known: int) -> None:
+        memory.refuse_beyond(limit, known)
+        if tracker is not None:
+            tracker.progress("state graph", expanded, known)
+
+    graph = build_graph(
+        world,
+        horizon,
+        workers=params.workers,
+        start_method=params.start_method,
+        max_states=params.max_states,
+        progress=progress,
+    )
+    if tracker is not None:
+        tracker.progress("state graph", graph.num_states, graph.num_states)
+    return graph
+
+
+def _induce_over_time(
+    solver: Solver,
+    store: ValueStore,
+    threads: ThreadPoolExecutor,
+    tracker: Tracker | None,
+    resume: bool,
+) -> None:
+    """One sweep per time step, from the horizon back, over the states reachable by then."""
+    problem, graph = solver.problem, solver.problem.graph
+    horizon = problem.horizon or 0
+    order = np.arange(graph.num_states, dtype=np.int32)
+    recovered = store.recover(horizon - 1) if resume and store.keep == "disk" else None
+    later = terminal_values(problem, graph.within(horizon))
+    first = horizon - 1
+    if recovered is not None:
+        later, first = store.at(recovered), recovered - 1
+    for time in range(first, -1, -1):
+        count = min(graph.within(time), graph.num_expanded)
+        reached = graph.within(time + 1)
+        worth = Values(
+            problem.worth(later.v_m[:reached]),
+            problem.worth(later.v_e[:reached]),
+            later.v_r[:reached],
+        )
+        values = room(problem, count)
+        bad = solver.sweep(order[:count], worth, values, horizon - time, threads)
+        if bad:
+            _refuse_powerless(problem, values, time)
+        store.put(time, values)
+        later = values
+        if tracker is not None:
+            tracker.progress("backward induction", horizon - time, horizon)
+
+
+def _induce_over_levels(
+    solver: Solver,
+    store: ValueStore,
+    threads: ThreadPoolExecutor,
+    tracker: Tracker | None,
+    resume: bool,
+) -> None:
+    """One sweep over an acyclic world: each state after all its successors."""
+    problem = solver.problem
+    levels = levels_of(problem.graph, problem.world)
+    values = terminal_values(problem, problem.graph.num_states)
+    worth = Values(problem.worth(values.v_m), problem.worth(values.v_e), values.v_r)
+    for done, level in enumerate(levels, start=1):
+        if solver.sweep(level, worth, values, 1, threads):
+            _refuse_powerless(problem, values, None)
+        for target, source in ((worth.v_m, values.v_m), (worth.v_e, values.v_e)):
+            achieved = problem.game.achieved[level] > 0
+            if problem.longer:
+                target[level] = np.where(achieved, 0.0, source[level])
+            else:
+                target[level] = np.where(achieved, 1.0, problem.gamma_h * source[level])
+        if tracker is not None:
+            tracker.progress("backward induction", done, len(levels))
+    store.put(0, values)
+
+
+def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> None:
+    """Raise if a state that can be reached leaves a human without power."""
+    suspects: Iterable[int] = np.flatnonzero(np.isnan(values.v_r[: problem.graph.num_expanded]))
+    if time is not None:
+        reachable = reachable_masks(problem.graph, time)[time]
+        suspects = [state for state in suspects if reachable[state]]
+    for state in suspects:
+        describe: Callable[..., str] = problem.world.describe
+        text = describe(torch.from_numpy(problem.graph.states[state].copy()))
+        spec = problem.graph.spec
+        helpless = []
+        for h, human in enumerate(spec.humans):
+            begin, end = problem.game.first_goal[h], problem.game.first_goal[h + 1]
+            if not (values.v_e[state, begin:end] > 0).any():
+                helpless.append(f"{spec.agents[human].name} (agent {human})")
+        if not helpless:
+            helpless = ["some human (its X_h underflows: lower zeta, xi or eta)"]
+        when = "" if time is None else f" after {time} steps"
+        raise SolveError(
+            f"{' and '.join(helpless)} can attain none of its goals from a state reached{when}, so "
+            "X_h is 0 and U_r is not finite. Add goals that cover every cell where the human can "
+            f"be, or remove the dead end. The state is:\n{text}"
+        )
+
+
+def _digest(problem: Problem, params: ExactParams) -> str:
+    """Identifies a problem, so that values on disk are not taken for another's."""
+    graph = problem.graph
+    digest = hashlib.sha256(params.model_dump_json(exclude={"workers", "keep"}).encode())
+    for array in (graph.states, graph.offsets, graph.successor, graph.code, graph.prob):
+        digest.update(np.ascontiguousarray(array).data)
+    for part in problem.humans:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()

@@ -1,0 +1,90 @@
+"""Where the values of each time step are kept: in memory, on disk, or only for the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from empo_core.errors import StorageError
+from empo_core.storage import load_arrays, save_arrays
+from empo_exact.sweep import Floats
+
+
+class Values(NamedTuple):
+    """The values at one time; goals human by human.
+
+    Attributes:
+        v_m: V_h^m, what each human hopes for [state goal].
+        v_e: V_h^e, what each human can in fact attain [state goal].
+        v_r: V_r [state].
+    """
+
+    v_m: Floats
+    v_e: Floats
+    v_r: Floats
+
+
+class ValueStore:
+    """The values of all times, kept as asked.
+
+    Attributes:
+        keep: What is kept; ``root`` keeps times 0 and 1, which the policy at time 0 needs.
+    """
+
+    def __init__(
+        self, keep: Literal["all", "disk", "root"], directory: Path | None, digest: str
+    ) -> None:
+        if keep == "disk" and directory is None:
+            raise StorageError("keep: disk needs a directory to keep the values in")
+        self.keep = keep
+        self._directory = directory
+        self._digest = digest
+        self._values: dict[int, Values] = {}
+
+    @property
+    def times(self) -> list[int]:
+        """The times whose values are at hand, ascending."""
+        return sorted(self._values)
+
+    def put(self, time: int, values: Values) -> None:
+        """Keep the values of one time."""
+        if self.keep == "root" and time > 1:
+            return
+        if self.keep == "disk":
+            save_arrays(self._folder(time), values._asdict(), {"problem": self._digest})
+            values = self._load(time)
+        self._values[time] = values
+
+    def at(self, time: int) -> Values:
+        """The values of one time.
+
+        Raises:
+            KeyError: They were not kept.
+        """
+        return self._values[time]
+
+    def recover(self, last: int) -> int | None:
+        """Take up what an interrupted run of the same problem left on disk.
+
+        Returns:
+            The earliest time of an unbroken stretch down from ``last``; None if there is none.
+        """
+        earliest = None
+        for time in range(last, -1, -1):
+            try:
+                self._values[time] = self._load(time)
+            except StorageError:
+                break
+            earliest = time
+        return earliest
+
+    def _load(self, time: int) -> Values:
+        arrays, metadata = load_arrays(self._folder(time), mmap=True)
+        if metadata.get("problem") != self._digest:
+            raise StorageError(f"{self._folder(time)} holds values of another problem")
+        return Values(**arrays)
+
+    def _folder(self, time: int) -> Path:
+        if self._directory is None:
+            raise StorageError("no directory to keep values in")
+        return self._directory / f"t{time:05d}"
