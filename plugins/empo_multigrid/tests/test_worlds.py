@@ -134,7 +134,7 @@ def test_the_robot_can_free_the_human() -> None:
     assert world.spec.horizon is not None
     assert len(human) <= world.spec.horizon
     alone = act(world, [{0: action} for action in human])
-    assert world.positions(alone[None])[0, 0].tolist() == [4, 1]
+    assert world.positions(alone[None])[0, 0].tolist() == [4, 2]
 
 
 def test_the_robot_can_fetch_the_key_open_the_door_and_step_aside() -> None:

@@ -112,6 +112,8 @@ Name = Annotated[
 
 
 def _colour_letters(value: str) -> str:
+    if value == "grey":  # Four letters, and surely not what was meant.
+        raise ValueError("is a word; write letters: e for grey, ergy for those four colours")
     if unknown := sorted(set(value) - set(COLOUR_LETTERS)):
         raise ValueError(f"{unknown[0]!r} is not a colour letter; write some of rgbpye, or ''")
     return value
