@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # Players show GIF frames shorter than two hundredths of a second five times too long.
 MAX_GIF_FPS = 50
 
-Frame = UInt8[np.ndarray, "height width 3"]
+# Underscores: several frames in one call need not agree before ``check_frames`` says so.
+Frame = UInt8[np.ndarray, "_height _width 3"]
 
 
 def write_png(frame: Frame, path: str | Path) -> Path:
