@@ -6,6 +6,7 @@ only says what a valid config is.
 
 from __future__ import annotations
 
+import difflib
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -16,14 +17,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     SerializeAsAny,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from empo_core.errors import DuplicateComponentError
-from empo_core.hookspecs import Kind
+from empo_core.hookspecs import Component, Kind
 from empo_core.plugins import discover
 from empo_core.registry import Registry
 
@@ -57,6 +60,13 @@ class ComponentRef(Config):
     kind: ClassVar[Kind]
     name: str
     params: SerializeAsAny[BaseModel]
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """A mark; what may stand here depends on the installed plugins (``empo_core.schema``)."""
+        return {"x-component": cls.kind}
 
     @model_validator(mode="before")
     @classmethod
@@ -171,19 +181,30 @@ def installed() -> Registry:
     return discover()
 
 
+def library_files(component: Component) -> dict[str, Path]:
+    """The files of a component's library by stem; empty where it has none."""
+    library = component.library
+    if library is None:
+        return {}
+    paths = sorted([*library.rglob("*.yaml"), *library.rglob("*.json")])
+    return {
+        path.relative_to(library).with_suffix("").as_posix(): path
+        for path in paths
+        if not path.name.endswith(".schema.json")
+    }
+
+
 def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
     """The file ``stem`` of a component's library.
 
     Raises:
         ValueError: The component has no library, or no such file.
     """
-    library = registry.get(kind, name).library
-    if library is None:
+    files = library_files(registry.get(kind, name))
+    if not files:
         raise ValueError(f"{kind} {name!r} has no library; give its params instead")
-    files = {
-        path.relative_to(library).with_suffix("").as_posix(): path
-        for path in sorted(library.rglob("*.yaml"))
-    }
     if stem not in files:
-        raise ValueError(f"{name!r} has no file {stem!r}; it has {', '.join(files)}")
+        close = difflib.get_close_matches(stem, files, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"{name!r} has no file {stem!r}; {hint}it has {', '.join(files)}")
     return files[stem]

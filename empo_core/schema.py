@@ -12,11 +12,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypeAliasType
 
-from empo_core.config import ComponentRef
+from empo_core.config import ComponentRef, RunConfig, library_files
+from empo_core.errors import DuplicateComponentError
+from empo_core.hookspecs import Kind
 from empo_core.registry import Registry
+from empo_core.yamldoc import dump_yaml
 
 _WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -71,14 +74,14 @@ def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def default_of(field: FieldInfo) -> str:
-    """The default of a field in words; empty where it must be given."""
-    if field.default_factory is not None:
-        value = field.get_default(call_default_factory=True, validated_data={})
-    elif field.default is PydanticUndefined:
+    """The default of a field as a config would write it; empty where it must be given."""
+    if field.is_required():
         return ""
-    else:
-        value = field.default
-    return str(value.model_dump(mode="json")) if isinstance(value, BaseModel) else repr(value)
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    plain = value is None or isinstance(value, str | int | float | list | dict)
+    return (dump_yaml(value) if plain else str(value)).strip()
 
 
 def branches(slot: Slot) -> Iterator[Slot]:
@@ -154,7 +157,8 @@ def _words(slot: Slot) -> str:
         text = f"list of {Slot(arguments[0]).words}"
     else:
         text = _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)).lower())
-    return ", ".join([text, *_bounds(slot.metadata)])
+    bounds = () if annotation is type(None) else _bounds(slot.metadata)
+    return ", ".join([text, *bounds])
 
 
 def _bounds(metadata: Sequence[Any]) -> Iterator[str]:
@@ -165,3 +169,110 @@ def _bounds(metadata: Sequence[Any]) -> Iterator[str]:
                 bound = getattr(each, name, None)
                 if bound is not None:
                     yield template.format(bound)
+
+
+def config_schema(registry: Registry) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
+    schema = _Hoister(registry).schema()
+    properties = schema["properties"]
+    for key, field in keys_of(RunConfig).items():
+        # A key with two spellings may be written once, in either.
+        first = next(name for name, other in keys_of(RunConfig).items() if other is field)
+        if key != first:
+            properties[key] = properties[first]
+            schema["not"] = {"required": [first, key]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Config of an empo run",
+        **schema,
+    }
+
+
+class _Lenient(GenerateJsonSchema):
+    """Params may hold what JSON cannot, e.g. functions; a file leaves them out."""
+
+    ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012  (pydantic declares it so)
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+        """Whatever a file says there is for the validator to judge."""
+        return {}
+
+
+class _Hoister:
+    """Puts the schemas of a config, its components and theirs into one, by reference."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._definitions: dict[str, Any] = {}
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of a whole config."""
+        root = self._model(RunConfig, "config")
+        return {**root, "$defs": self._definitions}
+
+    def _model(self, model: type[BaseModel], prefix: str) -> dict[str, Any]:
+        raw = model.model_json_schema(schema_generator=_Lenient)
+        inner = raw.pop("$defs", {})
+        for name, definition in inner.items():
+            self._definitions[f"{prefix}.{name}"] = self._linked(definition, prefix)
+        linked: dict[str, Any] = self._linked(raw, prefix)
+        return linked
+
+    def _linked(self, node: Any, prefix: str) -> Any:
+        """``node`` with references to the hoisted definitions."""
+        if isinstance(node, list):
+            return [self._linked(item, prefix) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "x-component" in node:
+            return {"$ref": f"#/$defs/{self._kind(node['x-component'])}"}
+        node = {key: self._linked(value, prefix) for key, value in node.items()}
+        reference = node.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/$defs/"):
+            target = reference.removeprefix("#/$defs/")
+            if target not in self._definitions or f"{prefix}.{target}" in self._definitions:
+                node["$ref"] = f"#/$defs/{prefix}.{target}"
+        return node
+
+    def _kind(self, kind: Kind) -> Kind:
+        if kind not in self._definitions:
+            self._definitions[kind] = {}  # Params may name components of their own kind.
+            names = [name for name in self._registry.names(kind) if self._usable(kind, name)]
+            choices = [choice for name in names for choice in self._choices(kind, name)]
+            self._definitions[kind] = {"oneOf": choices} if choices else {"not": {}}
+        return kind
+
+    def _usable(self, kind: Kind, name: str) -> bool:
+        try:
+            self._registry.get(kind, name)
+        except DuplicateComponentError:
+            return False
+        return True
+
+    def _choices(self, kind: Kind, name: str) -> Iterator[dict[str, Any]]:
+        """How a config may name one component: bare, or with params."""
+        component = self._registry.get(kind, name)
+        params = self._model(component.params, f"{kind}.{name}")
+        self._definitions[f"{kind}.{name}"] = params
+        about = {"description": component.summary} if component.summary else {}
+        yield from _spellings(about, {"const": name}, params, f"#/$defs/{kind}.{name}")
+        library = [f"{name}/{stem}" for stem in library_files(component)]
+        if library:
+            known = {**params, "required": [n for n in params.get("required", []) if n != "file"]}
+            self._definitions[f"{kind}.{name}/"] = known
+            yield from _spellings(about, {"enum": library}, known, f"#/$defs/{kind}.{name}~1")
+
+
+def _spellings(
+    about: dict[str, Any], name: dict[str, Any], params: dict[str, Any], reference: str
+) -> Iterator[dict[str, Any]]:
+    required = bool(params.get("required"))
+    if not required:
+        yield {**about, **name}
+    yield {
+        **about,
+        "type": "object",
+        "properties": {"name": name, "params": {"$ref": reference}},
+        "required": ["name", "params"] if required else ["name"],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,173 @@
+"""``empo check``: validate a config or a world without running it, and say how large it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from empo_core.cli.output import Debug, Json, print_json, print_table
+from empo_core.config import WorldModelRef, installed, library_file
+from empo_core.errors import ConfigError, EmpoError
+
+if TYPE_CHECKING:
+    from empo_core.protocols import WorldModel
+
+MAX_STATES, MAX_SECONDS = 20_000, 5.0
+
+
+def check(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG|WORLD",
+            help="A config file, a world file, or a world's name as 'empo worlds' lists it.",
+            show_default=False,
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY.PATH=VALUE]...", help="Changes to a config.", show_default=False
+        ),
+    ] = None,
+    world_model: Annotated[
+        str | None,
+        typer.Option("--as", help="The world model that reads a world file.", show_default=False),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Validate a config or a world without running it, and report sizes."""
+    path = _library_world(file) or Path(file)
+    if world_model is None and _is_config(path):
+        report = _check_config(path, overrides or [])
+    elif overrides:
+        raise ConfigError(f"{path} is a world, so {overrides[0]!r} has nothing to change in it")
+    else:
+        report = _check_world(path, world_model)
+    if json:
+        print_json(report)
+        return
+    print(f"{path}: ok")
+    for title, part in report.items():
+        if isinstance(part, Mapping):
+            print_table(title, ["", ""], [[key, _words(value)] for key, value in part.items()])
+
+
+def sizes(world: WorldModel) -> dict[str, Any]:
+    """How large a world is, as far as that is known without looking at its states."""
+    spec = world.spec
+    return {
+        "title": spec.name,
+        "humans": len(spec.humans),
+        "robots": len(spec.robots),
+        "goals": len(spec.goals),
+        "joint_actions": spec.num_joint_actions,
+        "horizon": spec.horizon,
+        "state_words": spec.state_words,
+        "state_bytes": spec.state_words * spec.state_dtype.itemsize,
+    }
+
+
+def build_named(name: str, file: Path) -> WorldModel:
+    """The world in a file, as the world model called ``name`` reads it."""
+    from pydantic import ValidationError
+
+    from empo_core.experiment import build
+
+    try:
+        ref = WorldModelRef.model_validate({"name": name, "params": {"file": str(file)}})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ConfigError(f"{file}: world model {name!r} does not fit: {first['msg']}") from error
+    world: WorldModel = build(ref)
+    return world
+
+
+def _is_config(path: Path) -> bool:
+    """Whether a file is meant as a config; everything else is taken for a world."""
+    from empo_core.configfile import read_yaml
+
+    data = read_yaml(path).data
+    return isinstance(data, dict) and not {"algorithm", "world_model", "trackers"}.isdisjoint(data)
+
+
+def _check_config(path: Path, overrides: list[str]) -> dict[str, Any]:
+    from empo_core.configfile import load_config
+    from empo_core.experiment import build_algorithm, build_world
+
+    config = load_config(path, overrides)
+    world = build_world(config)
+    report: dict[str, Any] = {"file": str(path), "is": "config"}
+    if world is not None:
+        report["world"] = sizes(world)
+    report["algorithm"] = {"name": config.algorithm.name, **build_algorithm(config).check(world)}
+    return report
+
+
+def _check_world(path: Path, name: str | None) -> dict[str, Any]:
+    registry = installed()
+    names = [name] if name is not None else registry.names("world_model")
+    failures: list[tuple[int, str, EmpoError]] = []
+    for candidate in names:
+        if "file" not in registry.get("world_model", candidate).params.model_fields:
+            continue
+        try:
+            world = build_named(candidate, path)
+        except EmpoError as error:
+            failures.append((len(str(error).splitlines()), candidate, error))
+            continue
+        spec = world.spec
+        agents = {
+            a.name: f"{a.role}, {len(a.actions)} actions: {', '.join(a.actions)}"
+            for a in spec.agents
+        }
+        goals = {f"{spec.agents[g.human].name}: {g.name}": g.weight for g in spec.goals}
+        head = {"file": str(path), "is": "world", "world_model": candidate}
+        return head | {
+            "world": sizes(world) | count_states(world),
+            "agents": agents,
+            "goals": goals,
+        }
+    if not failures:
+        raise ConfigError(f"{path}: no installed world model reads files; see: empo plugins")
+    # The format it nearly fits is most likely the one that was meant.
+    raise min(failures, key=lambda failure: failure[:2])[2]
+
+
+def count_states(world: WorldModel) -> dict[str, Any]:
+    """How many states can be reached, if that is quick to find out."""
+    import torch
+
+    horizon = world.spec.horizon
+    started, depth = time.monotonic(), 0
+    seen = frontier = world.initial_state()[None]
+    while len(frontier) and (horizon is None or depth < horizon):
+        if len(seen) > MAX_STATES or time.monotonic() - started > MAX_SECONDS:
+            return {"states": f"more than {len(seen)}"}
+        reached = torch.unique(world.transitions(frontier).states, dim=0)
+        every, inverse = torch.unique(torch.cat([seen, reached]), dim=0, return_inverse=True)
+        is_new = torch.ones(len(every), dtype=torch.bool)
+        is_new[inverse[: len(seen)]] = False
+        seen, frontier, depth = every, every[is_new], depth + 1
+    return {"states": len(seen), "depth": depth}
+
+
+def _library_world(name: str) -> Path | None:
+    """The file of a world named as in a config, e.g. ``multigrid/trivial``."""
+    component, slash, stem = name.partition("/")
+    registry = installed()
+    if Path(name).exists() or not slash or component not in registry.names("world_model"):
+        return None
+    try:
+        return library_file(registry, "world_model", component, stem)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _words(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,159 @@
+"""What is installed: ``empo plugins``, ``worlds``, ``describe`` and ``schema``."""
+
+from __future__ import annotations
+
+import difflib
+import json as jsonlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from empo_core.cli.output import Debug, Json, print_json, print_table, stdout
+from empo_core.config import installed
+from empo_core.errors import ConfigError, EmpoError
+from empo_core.hookspecs import KINDS, Kind
+
+if TYPE_CHECKING:
+    from empo_core.registry import Offer
+
+
+def plugins(json: Json = False, debug: Debug = False) -> None:
+    """List every installed plugin, what it offers, and why it does not work if so."""
+    registry = installed()
+    listed: list[dict[str, Any]] = [
+        {
+            "distribution": provider.distribution,
+            "version": provider.version,
+            "entry_point": provider.entry_point,
+            "problem": provider.problem or None,
+            "components": [
+                {
+                    "kind": offer.component.kind,
+                    "name": offer.component.name,
+                    "summary": offer.component.summary,
+                }
+                for offer in registry.offers
+                if offer.provider == provider
+            ],
+        }
+        for provider in registry.providers
+    ]
+    if json:
+        print_json({"plugins": listed, "clashes": registry.clashes()})
+        return
+    rows: list[list[str]] = []
+    for plugin in listed:
+        head = [str(plugin["distribution"]), str(plugin["version"])]
+        if plugin["problem"]:
+            rows.append([*head, "", f"not usable: {plugin['problem']}"])
+        for component in plugin["components"]:
+            rows.append([*head, f"{component['kind']} {component['name']}", component["summary"]])
+            head = ["", ""]
+    if rows:
+        print_table("", ["plugin", "version", "offers", "about"], rows)
+    else:
+        print("No plugins are installed. A plugin offers an entry point of group 'empo'.")
+    for clash in registry.clashes():
+        stdout().print(f"name clash: {clash}", markup=False, soft_wrap=True)
+
+
+def worlds(json: Json = False, debug: Debug = False) -> None:
+    """List the worlds that come with the plugins; a config names them as shown."""
+    registry = installed()
+    libraries = [
+        offer
+        for offer in registry.offers
+        if offer.component.kind == "world_model" and offer.component.library is not None
+    ]
+    listed = [entry for offer in libraries for entry in _library(offer)]
+    if json:
+        print_json({"worlds": listed})
+        return
+    columns = ["world", "title", "humans", "robots", "goals", "steps", "row bytes"]
+    rows = [
+        [entry["world"], entry["problem"] or entry["title"], *(
+            "" if entry[key] is None else str(entry[key])
+            for key in ("humans", "robots", "goals", "horizon", "state_bytes")
+        )]
+        for entry in listed
+    ]  # fmt: skip
+    print_table("", columns, rows)
+
+
+def _library(offer: Offer) -> list[dict[str, Any]]:
+    """Title and size of every file of one library; a broken file says why it is."""
+    from empo_core.cli.check import build_named, sizes
+    from empo_core.config import library_files
+
+    component = offer.component
+    listed = []
+    for stem, path in library_files(component).items():
+        entry: dict[str, Any] = {
+            "world": f"{component.name}/{stem}",
+            "file": str(path),
+            "title": None,
+            "problem": None,
+            **dict.fromkeys(["humans", "robots", "goals", "horizon", "state_bytes"]),
+        }
+        try:
+            entry |= sizes(build_named(component.name, path))
+        except EmpoError as error:
+            entry["problem"] = str(error).splitlines()[0]
+        listed.append(entry)
+    return listed
+
+
+def describe(
+    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The component's name.", show_default=False)],
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Explain one component: its parameters and where it comes from."""
+    from empo_core.schema import default_of, keys_of, slot_of
+
+    offer = installed().offer(_kind(kind), name)
+    component = offer.component
+    parameters: list[dict[str, Any]] = [
+        {
+            "name": key,
+            "type": slot_of(field).words,
+            "default": default_of(field),
+            "required": field.is_required(),
+            "description": field.description or "",
+        }
+        for key, field in keys_of(component.params).items()
+    ]
+    source = f"{offer.provider.distribution} {offer.provider.version}"
+    if json:
+        about = {"kind": kind, "name": name, "summary": component.summary, "source": source}
+        print_json(about | {"target": component.target, "params": parameters})
+        return
+    console = stdout()
+    console.print(f"{kind} {name}, from {source}", markup=False, soft_wrap=True)
+    if component.summary:
+        console.print(component.summary, markup=False, soft_wrap=True)
+    if not parameters:
+        console.print("It has no parameters.")
+        return
+    rows = [
+        [p["name"], p["type"], "required" if p["required"] else p["default"], p["description"]]
+        for p in parameters
+    ]
+    print_table("", ["parameter", "type", "default", "meaning"], rows)
+
+
+def schema(debug: Debug = False) -> None:
+    """Print the JSON Schema of configs for the installed plugins, e.g. for an editor."""
+    from empo_core.schema import config_schema
+
+    print(jsonlib.dumps(config_schema(installed()), indent=2, ensure_ascii=False))
+
+
+def _kind(word: str) -> Kind:
+    for kind in KINDS:
+        if kind == word:
+            return kind
+    close = difflib.get_close_matches(word, KINDS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ConfigError(f"There is no kind {word!r}.{hint} Kinds: {', '.join(KINDS)}.")

@@ -1,0 +1,104 @@
+"""What every command does alike: exit codes, errors without tracebacks, JSON, tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from empo_core.errors import (
+    ConfigError,
+    DuplicateComponentError,
+    EmpoError,
+    UnknownComponentError,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+USAGE, FAULT, INTERRUPTED = 2, 3, 130
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with errors as messages on standard error, and the exit codes we promise.
+
+    0 ok, 2 usage or config, 3 a fault in the run, 130 interrupted.
+    """
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt as error:
+            say(str(error) or "interrupted")
+            raise typer.Exit(INTERRUPTED) from error
+        except EmpoError as error:
+            if kwargs.get("debug"):
+                raise
+            say(str(error))
+            config = ConfigError | UnknownComponentError | DuplicateComponentError
+            raise typer.Exit(USAGE if isinstance(error, config) else FAULT) from error
+        except Exception as error:
+            # Click's own exceptions are usage errors and exits, which it handles itself.
+            if kwargs.get("debug") or type(error).__module__.split(".")[0] in ("click", "typer"):
+                raise
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            say(f"{reason}\nThis should not happen; '--debug' shows where it did.")
+            raise typer.Exit(FAULT) from error
+
+    return wrapper
+
+
+def say(text: str) -> None:
+    """Tell the user something that is not the command's output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Print strict JSON; infinities and NaN, which it lacks, become strings."""
+    print(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    # Scalars and arrays of numpy and torch.
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+
+
+def stdout() -> Console:
+    """A console for the command's output; a pipe gets lines that are never folded."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under headings; cells are text, never markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title or None, title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns)
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    stdout().print(table)
