@@ -80,6 +80,27 @@ def intern(
     return len(rows), count
 
 
+@compiled
+def look_up(rows: Rows, states: Rows, slots: NDArray[np.int32], index: NDArray[np.int32]) -> None:
+    """The number of each row among the states; -1 where it is not there."""
+    mask = np.uint64(len(slots) - 1)
+    words = rows.shape[1]
+    for item in range(len(rows)):
+        slot = row_hash(rows, item, words) & mask
+        index[item] = -1
+        while slots[slot] >= 0:
+            state = slots[slot]
+            same = True
+            for word in range(words):
+                if states[state, word] != rows[item, word]:
+                    same = False
+                    break
+            if same:
+                index[item] = state
+                break
+            slot = (slot + np.uint64(1)) & mask
+
+
 class RowTable:
     """Distinct state rows, numbered in order of first discovery.
 
@@ -91,6 +112,13 @@ class RowTable:
         self.count = 0
         self._states = np.empty((1024, words), dtype)
         self._slots = np.full(4096, -1, np.int32)
+
+    @classmethod
+    def of(cls, rows: Rows) -> RowTable:
+        """A table of rows that are known to be distinct."""
+        table = cls(rows.shape[1], rows.dtype)
+        table.number(rows)
+        return table
 
     @property
     def rows(self) -> Rows:
@@ -108,10 +136,11 @@ class RowTable:
                 return index
             self._grow()
 
-    def find(self, row: Rows) -> int:
-        """The number of a row, or -1 where it is not known."""
-        matches = np.flatnonzero((self.rows == row).all(1))
-        return int(matches[0]) if len(matches) else -1
+    def find(self, rows: Rows) -> NDArray[np.int32]:
+        """The number of each row; -1 where it is not known."""
+        index = np.empty(len(rows), np.int32)
+        look_up(np.ascontiguousarray(rows, self._states.dtype), self._states, self._slots, index)
+        return index
 
     def _grow(self) -> None:
         if self.count == len(self._states):

@@ -50,12 +50,14 @@ class Assumptions:
         habit: The habitual policy; None takes the parameter.
         believed_others: Beliefs about the other humans; None means independent and uniform
             over their available actions.
+        habit_prior: The habitual policy as a human prior, where ``habit`` is None.
     """
 
     beta_h: OfGoals | None = None
     nu: OfGoals | None = None
     habit: OfActions | None = None
     believed_others: Believed | None = None
+    habit_prior: HumanPrior | None = None
 
 
 def check_roles(spec: WorldSpec) -> None:
@@ -184,8 +186,6 @@ def make_humans(
     game: Game,
     params: PriorParams,
     assumed: Assumptions,
-    *,
-    habit: HumanPrior | None = None,
     workers: int = 1,
 ) -> Humans:
     """What Phase 1 assumes, as the sweep reads it.
@@ -210,8 +210,8 @@ def make_humans(
     if nu.any():
         if assumed.habit is not None:
             found = assumed.habit(states)
-        elif habit is not None:
-            found = habit.policy(states, graph.spec.horizon or 1)
+        elif assumed.habit_prior is not None:
+            found = assumed.habit_prior.policy(states, graph.spec.horizon or 1)
         else:
             found = uniform_policy(world, states)
         policy = _checked(found, (len(states), goals, actions), "habit")[:, order]

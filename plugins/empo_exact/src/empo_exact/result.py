@@ -28,6 +28,7 @@ from empo_exact.induction import (
     sweep_block,
     terminal_values,
 )
+from empo_exact.interning import RowTable
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import make_scratch
 from empo_exact.reach import Unrolled, reachable_masks, unrolled_sizes
@@ -115,6 +116,10 @@ class ExactResult:
         """Sizes of the graph of (time, state) pairs."""
         return unrolled_sizes(self.graph, self.horizon)
 
+    @cached_property
+    def _table(self) -> RowTable:
+        return RowTable.of(self.graph.states)
+
     def index(self, state: State) -> int:
         """The number of a state, given as a row or as its number.
 
@@ -123,11 +128,11 @@ class ExactResult:
         """
         if isinstance(state, int):
             return state
-        row = np.asarray([int(word) for word in state], self.graph.states.dtype)
-        found = np.flatnonzero((self.graph.states == row).all(1))
-        if not len(found):
-            raise WorldError(f"{self.spec.name!r} cannot reach the state {row.tolist()}")
-        return int(found[0])
+        row = np.array([[int(word) for word in state]], self.graph.states.dtype)
+        number = int(self._table.find(row)[0])
+        if number < 0:
+            raise WorldError(f"{self.spec.name!r} cannot reach the state {row[0].tolist()}")
+        return number
 
     def find(self, positions: Mapping[int, tuple[int, int]]) -> NDArray[np.int64]:
         """Numbers of all states in which the given agents stand in the given (x, y) cells.
@@ -160,8 +165,8 @@ class ExactResult:
         number = self.index(state)
         order = np.array([number], np.int32)
         spec = self.spec
-        over = self.horizon is not None and time >= self.horizon
-        if over or self._is_terminal(number):
+        terminal = not self.alive(np.array([number]), time)[0]
+        if terminal:
             policies = empty_policies(self.problem, 1)
             values = terminal_values(self.problem, 1)
         else:
@@ -170,7 +175,7 @@ class ExactResult:
             policies, values = self._sweep(order, time)
         goals = self._place
         return StateValues(
-            terminal=over or self._is_terminal(number),
+            terminal=terminal,
             V_r=float(values.v_r[0]),
             U_r=float(policies.u_r[0]),
             Q_r=policies.q_r[0],
@@ -180,6 +185,15 @@ class ExactResult:
             V_e=values.v_e[0, goals],
             pi_h=policies.pi_h[0, goals],
         )
+
+    def alive(self, states: NDArray[np.int64], time: int) -> NDArray[np.bool_]:
+        """Whether the episode goes on from each of some states at a time [state]."""
+        if self.horizon is not None and time >= self.horizon:
+            return np.zeros(len(states), np.bool_)
+        joint, offsets = self.spec.num_joint_actions, self.graph.offsets
+        known = np.minimum(states, self.graph.num_expanded - 1)
+        some = offsets[known * joint] < offsets[(known + 1) * joint]
+        return np.asarray(some & (states < self.graph.num_expanded))
 
     def policies(self, time: int, states: NDArray[np.int64] | None = None) -> Policies:
         """Policies in many states at one time, goals human by human [state ...].
@@ -202,6 +216,13 @@ class ExactResult:
         from empo_exact.chain import close_loop
 
         return close_loop(self)
+
+    def export_storm(self, directory: Path) -> list[Path]:
+        """Write the closed-loop chain and the game for the model checker Storm."""
+        from empo_exact.storm import export_game
+
+        files = self.chain().export_storm(directory)
+        return files + export_game(self.graph, self.problem.game.achieved > 0, directory)
 
     def rollout(
         self, generator: torch.Generator, goals: Mapping[int, int] | None = None
@@ -270,12 +291,6 @@ class ExactResult:
 
         save(self, directory)
         draw(self, directory)
-
-    def _is_terminal(self, number: int) -> bool:
-        if number >= self.graph.num_expanded:
-            return True
-        joint, offsets = self.spec.num_joint_actions, self.graph.offsets
-        return bool(offsets[number * joint] == offsets[(number + 1) * joint])
 
     def _sweep(self, order: NDArray[np.int32], time: int) -> tuple[Policies, Values]:
         """Both phases again in some states; values by position."""

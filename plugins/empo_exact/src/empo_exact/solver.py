@@ -76,24 +76,8 @@ def solve(
     horizon = world.spec.horizon
     graph = _explore(world, horizon, params, tracker)
     seconds.graph = clock.perf_counter() - start
-    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()[:, goal_order(world.spec)]
-    game = make_game(graph, achieved, params.gamma_h, params)
-    memory.check(graph, game, params)
-    assumed = Assumptions(beta_h, nu, habit, believed_others)
-    problem = Problem(
-        world=world,
-        graph=graph,
-        game=game,
-        humans=make_humans(
-            world, graph, game, params, assumed, habit=habit_prior, workers=params.workers
-        ),
-        theory=make_theory(params),
-        prior=human_prior,
-        gamma_h=params.gamma_h,
-        horizon=horizon,
-        workers=params.workers,
-        goals=goal_order(world.spec),
-    )
+    assumed = Assumptions(beta_h, nu, habit, believed_others, habit_prior)
+    problem = pose(world, graph, params, assumed, human_prior)
     digest = _digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     induce = _induce_over_time if horizon is not None else _induce_over_levels
@@ -101,6 +85,36 @@ def solve(
         induce(Solver(problem, seconds), store, threads, tracker, resume)
     seconds.total = clock.perf_counter() - start
     return ExactResult(problem, store, params, seconds)
+
+
+def pose(
+    world: WorldModel,
+    graph: StateGraph,
+    params: ExactParams,
+    assumed: Assumptions,
+    prior: HumanPrior | None,
+) -> Problem:
+    """Everything the sweep needs, from the graph and the parameters.
+
+    Raises:
+        SolveError: The values would not fit into memory, or an assumption is impossible.
+    """
+    goals = goal_order(world.spec)
+    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()[:, goals]
+    game = make_game(graph, achieved, params.gamma_h, params)
+    memory.check(graph, game, params)
+    return Problem(
+        world=world,
+        graph=graph,
+        game=game,
+        humans=make_humans(world, graph, game, params, assumed, params.workers),
+        theory=make_theory(params),
+        prior=prior,
+        gamma_h=params.gamma_h,
+        horizon=world.spec.horizon,
+        workers=params.workers,
+        goals=goals,
+    )
 
 
 def _explore(

@@ -1,0 +1,81 @@
+"""The ``exact`` algorithm: solve the world of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from empo_core.config import HumanPriorRef, installed
+from empo_core.errors import ConfigError, SolveError
+from empo_core.protocols import HumanPrior, RunContext, WorldModel
+from empo_exact import memory
+from empo_exact.graph import build_graph
+from empo_exact.plugin import ExactParams
+from empo_exact.problem import check_roles
+from empo_exact.result import ExactResult
+from empo_exact.solver import solve
+
+CHECK_STATES = 200_000
+"""``empo check`` stops counting states here."""
+
+
+class Exact:
+    """Backward induction over the whole state graph."""
+
+    def __init__(self, params: ExactParams) -> None:
+        self._params = params
+
+    def run(self, context: RunContext) -> ExactResult:
+        """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
+        world = _world(context.world)
+        return solve(
+            world,
+            self._params,
+            human_prior=_prior(self._params.human_prior, world),
+            habit_prior=_prior(self._params.habit, world),
+            directory=context.directory / "values",
+            tracker=context.tracker,
+            resume=context.resume,
+        )
+
+    def check(self, world: WorldModel | None) -> Mapping[str, Any]:
+        """Sizes and memory of a run, as far as counting states takes little time."""
+        world = _world(world)
+        check_roles(world.spec)
+        sizes: dict[str, Any] = {
+            "agents": len(world.spec.agents),
+            "joint actions": world.spec.num_joint_actions,
+            "goals": len(world.spec.goals),
+            "horizon": world.spec.horizon,
+            "bytes per state row": world.spec.state_words * world.spec.state_dtype.itemsize,
+        }
+        try:
+            graph = build_graph(
+                world, world.spec.horizon, workers=self._params.workers, max_states=CHECK_STATES
+            )
+        except SolveError as error:
+            return sizes | {"states": f"more than {CHECK_STATES} ({error})"}
+        wanted = memory.needs(graph, len(world.spec.goals), self._params)
+        return sizes | {
+            "states": graph.num_states,
+            "transitions": graph.num_transitions,
+            "memory (MiB)": round(sum(wanted.values()) / 2**20, 1),
+        }
+
+
+def _world(world: WorldModel | None) -> WorldModel:
+    if world is None:
+        raise ConfigError(
+            "algorithm 'exact' needs a world: add 'world_model' to the config, e.g. "
+            "'world_model: multigrid/trivial' (see: empo worlds)"
+        )
+    return world
+
+
+def _prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrior | None:
+    if reference is None:
+        return None
+    prior: HumanPrior = (
+        installed().get("human_prior", reference.name).load()(reference.params, world)
+    )
+    return prior

@@ -1,0 +1,197 @@
+"""The Markov chain that humans and robot form together, and questions about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_exact.sweep import Floats
+
+if TYPE_CHECKING:
+    from empo_exact.result import ExactResult
+
+Longs = NDArray[np.int64]
+OfStates = Callable[[Int[Tensor, "state word"]], Float[Tensor, " state"]]
+Event = Callable[[Int[Tensor, "state word"]], Bool[Tensor, " state"]]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A finite acyclic Markov chain over (time, state) nodes; node 0 is the start.
+
+    Attributes:
+        time: When the chain is at each node [node].
+        state: Which state of the graph each node is [node].
+        rows: The state row of each node [node word].
+        offsets: Start of each node's steps [node + 1]; a node without steps is final.
+        target: Node reached [step].
+        prob: Probability of each step [step].
+        achieved: Whether each node achieves each goal of ``spec.goals`` [node goal].
+        U_r: The robot's intrinsic reward at each node; 0 at final ones [node].
+        goal_names: One label per goal.
+    """
+
+    time: Longs
+    state: Longs
+    rows: NDArray[np.generic]
+    offsets: Longs
+    target: Longs
+    prob: Floats
+    achieved: NDArray[np.bool_]
+    U_r: Floats
+    goal_names: tuple[str, ...]
+
+    @property
+    def initial(self) -> int:
+        """The node that the chain starts at."""
+        return 0
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.time)
+
+    @property
+    def final(self) -> NDArray[np.bool_]:
+        """Whether the chain ends at each node [node]."""
+        return np.diff(self.offsets) == 0
+
+    def expected_total(self, reward: Floats | OfStates, gamma: float = 1.0) -> Floats:
+        """Expected discounted total of a reward per visited node, from each node on [node].
+
+        Args:
+            reward: The reward of each node, or a function of state rows.
+            gamma: Discount per step.
+        """
+        per_node = np.asarray(self._of_nodes(reward), np.float64)
+        total = np.zeros(self.num_nodes)
+        for node in range(self.num_nodes - 1, -1, -1):
+            steps = slice(self.offsets[node], self.offsets[node + 1])
+            total[node] = per_node[node] + gamma * self.prob[steps] @ total[self.target[steps]]
+        return total
+
+    def event_probability(self, event: NDArray[np.bool_] | Event) -> Floats:
+        """Probability of ever being at a node of an event, from each node on [node].
+
+        Args:
+            event: Which nodes belong to it, or a function of state rows.
+        """
+        inside = np.asarray(self._of_nodes(event), np.bool_)
+        chance = np.zeros(self.num_nodes)
+        for node in range(self.num_nodes - 1, -1, -1):
+            steps = slice(self.offsets[node], self.offsets[node + 1])
+            chance[node] = 1.0 if inside[node] else self.prob[steps] @ chance[self.target[steps]]
+        return chance
+
+    def export_storm(self, directory: Path) -> list[Path]:
+        """Write the chain in Storm's explicit format: chain.tra, chain.lab, chain.state.rew.
+
+        Final nodes get a step to themselves, as Storm wants. Labels: ``init``, ``final``,
+        ``time_<t>`` and ``goal_<i>`` for the goals in ``spec.goals``. The reward is U_r.
+        """
+        from empo_exact.storm import write_labels, write_rewards
+
+        directory.mkdir(parents=True, exist_ok=True)
+        lines = ["dtmc"]
+        for node in range(self.num_nodes):
+            steps = range(self.offsets[node], self.offsets[node + 1])
+            lines += [f"{node} {self.target[i]} {self.prob[i]!r}" for i in steps]
+            if not steps:
+                lines.append(f"{node} {node} 1")
+        files = [directory / name for name in ("chain.tra", "chain.lab", "chain.state.rew")]
+        files[0].write_text("\n".join(lines) + "\n")
+        labels = {"init": np.arange(self.num_nodes) == 0, "final": self.final}
+        labels |= {f"time_{t}": self.time == t for t in np.unique(self.time)}
+        labels |= {f"goal_{i}": self.achieved[:, i] for i in range(len(self.goal_names))}
+        write_labels(files[1], labels)
+        write_rewards(files[2], self.U_r)
+        return files
+
+    def _of_nodes(
+        self, given: Floats | NDArray[np.bool_] | OfStates | Event
+    ) -> NDArray[np.generic]:
+        if callable(given):
+            values: NDArray[np.float64] = given(torch.from_numpy(self.rows)).numpy()
+            return values
+        if len(given) != self.num_nodes:
+            raise ValueError(f"give one value per node ({self.num_nodes}), not {len(given)}")
+        return given
+
+
+def close_loop(result: ExactResult) -> Chain:
+    """The chain of a solved world: the robot's policy, and humans over all their goals."""
+    here = np.zeros(1, np.int64)
+    times, states, rewards, counts, targets, probs = [], [], [], [], [], []
+    first = 0
+    for time in range(
+        result.graph.num_states + 1 if result.horizon is None else result.horizon + 1
+    ):
+        times.append(np.full(len(here), time))
+        states.append(here)
+        source, target, prob, reward = _steps(result, here, time)
+        first += len(here)
+        here, position = np.unique(target, return_inverse=True)
+        targets.append(first + position)
+        probs.append(prob)
+        rewards.append(reward)
+        counts.append(np.bincount(source, minlength=len(reward)))
+        if not len(here):
+            break
+    state = np.concatenate(states)
+    rows = result.graph.states[state]
+    return Chain(
+        time=np.concatenate(times),
+        state=state,
+        rows=rows,
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
+        target=np.concatenate(targets),
+        prob=np.concatenate(probs),
+        achieved=result.problem.world.achieved(torch.from_numpy(rows)).numpy(),
+        U_r=np.concatenate(rewards),
+        goal_names=tuple(goal.name for goal in result.spec.goals),
+    )
+
+
+def _steps(result: ExactResult, here: Longs, time: int) -> tuple[Longs, Longs, Floats, Floats]:
+    """Where the chain goes from some states: source position, target state, probability, U_r."""
+    graph, game = result.graph, result.problem.game
+    joint = result.spec.num_joint_actions
+    reward = np.zeros(len(here))
+    alive = np.flatnonzero(result.alive(here, time))
+    if not len(alive):
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, np.zeros(0), reward
+    policies = result.policies(time, here[alive])
+    reward[alive] = policies.u_r
+    weight = policies.pi_r[:, game.robot]
+    for human, chosen in enumerate(marginals(result, policies.pi_h)):
+        weight = weight * chosen[:, game.action[human, game.profile]]
+    pairs = (here[alive, None] * joint + np.arange(joint)).ravel()
+    begin, end = graph.offsets[pairs].astype(np.int64), graph.offsets[pairs + 1].astype(np.int64)
+    length = end - begin
+    item = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
+    prob = np.repeat(weight.ravel(), length) * graph.prob[graph.code[item]]
+    source = alive[np.repeat(np.arange(len(pairs)) // joint, length)]
+    possible = prob > 0
+    key = source[possible] * graph.num_states + graph.successor[item[possible]]
+    distinct, position = np.unique(key, return_inverse=True)
+    merged = np.bincount(position, weights=prob[possible], minlength=len(distinct))
+    return distinct // graph.num_states, distinct % graph.num_states, merged, reward
+
+
+def marginals(result: ExactResult, pi_h: Floats) -> list[Floats]:
+    """Each human's policy averaged over its goals by weight [state action]."""
+    game, found = result.problem.game, []
+    for human in range(len(game.num_actions)):
+        goals = slice(game.first_goal[human], game.first_goal[human + 1])
+        mixed = np.einsum("g,sga->sa", game.weight[goals], pi_h[:, goals])
+        found.append(mixed / mixed.sum(-1, keepdims=True))
+    return found

@@ -1,0 +1,130 @@
+"""Human priors of this distribution: Phase 1 solved exactly, and the uniform one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.errors import SolveError, WorldError
+from empo_core.protocols import WorldModel
+from empo_exact.acyclic import levels_of
+from empo_exact.graph import build_graph
+from empo_exact.induction import Problem
+from empo_exact.interning import RowTable
+from empo_exact.plugin import ExactParams, PriorParams, UniformParams
+from empo_exact.problem import Assumptions, check_roles, make_scratch, uniform_policy
+from empo_exact.solver import pose
+from empo_exact.sweep import Floats, phase1
+
+
+class ExactPrior:
+    """Boundedly rational humans, by backward induction over the whole state graph.
+
+    The graph and the humans' values are worked out when the prior is first asked.
+    """
+
+    def __init__(
+        self, params: PriorParams, world: WorldModel, assumed: Assumptions | None = None
+    ) -> None:
+        """Prepare the prior.
+
+        Args:
+            params: What Phase 1 assumes.
+            world: The world.
+            assumed: What it assumes beyond the scalar parameters.
+        """
+        self._params = params
+        self._world = world
+        self._assumed = assumed or Assumptions()
+
+    def policy(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal action"]:
+        """Action probabilities of each goal's human; see ``empo_core.protocols.HumanPrior``.
+
+        Raises:
+            SolveError: ``steps_left`` is not between 1 and the horizon.
+            WorldError: A state cannot be reached in the steps that have passed.
+        """
+        solved = self._solved
+        problem, horizon = solved.problem, solved.problem.horizon
+        time = 0 if horizon is None else horizon - steps_left
+        if horizon is not None and not 1 <= steps_left <= horizon:
+            raise SolveError(f"steps_left is {steps_left}; the horizon is {horizon}")
+        order = solved.table.find(states.cpu().numpy())
+        known = problem.graph.num_states if horizon is None else problem.graph.within(time)
+        wrong = np.flatnonzero((order < 0) | (order >= known))
+        if len(wrong):
+            raise WorldError(
+                f"{problem.graph.spec.name!r} cannot be in state {states[wrong[0]].tolist()} with "
+                f"{steps_left} steps left"
+            )
+        policy = np.zeros((len(order), len(problem.goals), int(problem.game.num_actions.max())))
+        v_m = np.zeros((problem.graph.num_states, len(problem.goals)))
+        phase1(
+            problem.game, problem.humans, order, 0, len(order), solved.worth(time),
+            problem.longer, make_scratch(problem.game), v_m, policy,
+        )  # fmt: skip
+        return torch.from_numpy(policy[:, np.argsort(problem.goals)])
+
+    @cached_property
+    def _solved(self) -> _Solved:
+        world = self._world
+        check_roles(world.spec)
+        graph = build_graph(world, world.spec.horizon)
+        given = {name: getattr(self._params, name) for name in type(self._params).model_fields}
+        problem = pose(world, graph, ExactParams(**given), self._assumed, None)
+        scratch = make_scratch(problem.game)
+        policy = np.zeros((graph.num_states, len(problem.goals), len(scratch.q)))
+        values: dict[int, Floats] = {}
+        if problem.horizon is None:
+            values[0] = v_m = np.zeros((graph.num_states, len(problem.goals)))
+            for level in levels_of(graph, world):
+                worth = problem.worth(v_m)
+                phase1(
+                    problem.game, problem.humans, level, 0, len(level), worth,
+                    problem.longer, scratch, v_m, policy,
+                )  # fmt: skip
+        else:
+            order = np.arange(graph.num_states, dtype=np.int32)
+            values[problem.horizon] = np.zeros((graph.num_states, len(problem.goals)))
+            for time in range(problem.horizon - 1, 0, -1):
+                count = min(graph.within(time), graph.num_expanded)
+                values[time] = np.zeros((count, len(problem.goals)))
+                phase1(
+                    problem.game, problem.humans, order, 0, count,
+                    problem.worth(values[time + 1]), problem.longer, scratch,
+                    values[time], policy,
+                )  # fmt: skip
+        return _Solved(problem, RowTable.of(graph.states), values)
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """Phase 1 of a world: V_h^m by time, goals human by human [state goal]."""
+
+    problem: Problem
+    table: RowTable
+    values: dict[int, Floats]
+
+    def worth(self, time: int) -> Floats:
+        """What reaching each state is worth one step after ``time``."""
+        return self.problem.worth(self.values[0 if self.problem.horizon is None else time + 1])
+
+
+class UniformPrior:
+    """Humans choose evenly among their available actions, whatever their goal."""
+
+    def __init__(self, params: UniformParams, world: WorldModel) -> None:
+        self._world = world
+
+    def policy(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal action"]:
+        """Even probabilities; see ``empo_core.protocols.HumanPrior``."""
+        return uniform_policy(self._world, states)

@@ -1,0 +1,93 @@
+"""A solved world as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from empo_exact.result import ExactResult, StateValues
+
+MAX_ROBOT_ROWS = 20
+
+
+def tables(result: ExactResult) -> RenderableType:
+    """Root values, the robot's policy there, every goal's values, and sizes."""
+    root = result.at(0)
+    return Group(_values(result, root), _robot(result, root), _goals(result, root), _sizes(result))
+
+
+def joint_names(result: ExactResult) -> Iterator[str]:
+    """What each joint robot action is called, e.g. ``forward`` or ``left + still``."""
+    spec = result.spec
+    for index in range(int(result.problem.game.shape[2])):
+        names, rest = [], index
+        for robot in spec.robots:
+            rest, action = divmod(rest, spec.num_actions[robot])
+            names.append(spec.agents[robot].actions[action])
+        yield " + ".join(names) or "(no robot)"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    return table
+
+
+def _values(result: ExactResult, root: StateValues) -> Table:
+    table = _table(f"{result.spec.name}: start state", "quantity", "value")
+    table.add_row("V_r  robot's value", f"{root.V_r:.6g}")
+    table.add_row("U_r  intrinsic reward", f"{root.U_r:.6g}")
+    for human, power in root.X_h.items():
+        bits = np.log2(power) if power > 0 else -np.inf
+        name = result.spec.agents[human].name
+        table.add_row(f"X_h  power of {name}", f"{power:.6g}  ({bits:+.3f} bits)")
+    return table
+
+
+def _robot(result: ExactResult, root: StateValues) -> Table:
+    table = _table("Robot's policy at the start", "action", "probability", "", "Q_r")
+    names = list(joint_names(result))
+    shown = np.argsort(-root.pi_r, kind="stable")[:MAX_ROBOT_ROWS]
+    for index in shown if len(names) > MAX_ROBOT_ROWS else range(len(names)):
+        p = float(root.pi_r[index])
+        bar = Text("█" * round(20 * p), style="cyan")
+        q = "unavailable" if np.isnan(root.Q_r[index]) else f"{root.Q_r[index]:.6g}"
+        table.add_row(names[index], f"{p:.6f}", bar, q)
+    if len(names) > MAX_ROBOT_ROWS:
+        table.add_row(f"... and {len(names) - MAX_ROBOT_ROWS} less likely ones", "", "", "")
+    return table
+
+
+def _goals(result: ExactResult, root: StateValues) -> Table:
+    table = _table(
+        "Goals at the start", "human", "goal", "weight", "V_h^m hoped", "V_h^e attainable", ""
+    )
+    for index, goal in enumerate(result.spec.goals):
+        attainable = float(root.V_e[index])
+        table.add_row(
+            result.spec.agents[goal.human].name,
+            goal.name,
+            f"{goal.weight:.4g}",
+            f"{root.V_m[index]:.6f}",
+            f"{attainable:.6f}",
+            Text("█" * round(20 * min(1.0, attainable)), style="green"),
+        )
+    return table
+
+
+def _sizes(result: ExactResult) -> Text:
+    graph, seconds = result.graph, result.seconds
+    return Text(
+        f"{graph.num_states:,} states, {graph.num_transitions:,} transitions; graph "
+        f"{seconds.graph:.3f} s, phase 1 {seconds.phase1:.3f} s, phase 2 {seconds.phase2:.3f} s, "
+        f"total {seconds.total:.3f} s",
+        style="dim",
+    )

@@ -1,0 +1,66 @@
+"""Files in the explicit format of the model checker Storm (.tra, .lab, .rew)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_exact.graph import StateGraph
+from empo_exact.problem import goal_order
+
+
+def write_labels(path: Path, labels: Mapping[str, NDArray[np.bool_]]) -> None:
+    """Write which states have which labels."""
+    names = list(labels)
+    has = np.stack([labels[name] for name in names], -1)
+    lines = ["#DECLARATION", " ".join(names), "#END"]
+    for state in np.flatnonzero(has.any(-1)):
+        lines.append(f"{state} {' '.join(names[i] for i in np.flatnonzero(has[state]))}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_rewards(path: Path, reward: NDArray[np.float64]) -> None:
+    """Write the states' rewards, those that are not 0."""
+    nonzero = np.flatnonzero(reward)
+    path.write_text("".join(f"{state} {float(reward[state])!r}\n" for state in nonzero))
+
+
+def export_game(graph: StateGraph, achieved: NDArray[np.bool_], directory: Path) -> list[Path]:
+    """Write the game as a Markov decision process: game.tra, game.lab.
+
+    Whoever solves it chooses the joint action of all agents; choice ``i`` of a state is its
+    ``i``-th available joint action. States that were not expanded, because the horizon ends
+    the episode there, and terminal states get one step to themselves. Labels: ``init``,
+    ``final`` and ``goal_<i>`` for the goals in ``spec.goals``.
+
+    Args:
+        graph: The state graph.
+        achieved: Whether each state achieves each goal, goals human by human [state goal].
+        directory: Where to write.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    joint = graph.spec.num_joint_actions
+    final = np.ones(graph.num_states, np.bool_)
+    lines = ["mdp"]
+    for state in range(graph.num_states):
+        choice = 0
+        pairs = range(state * joint, (state + 1) * joint) if state < graph.num_expanded else ()
+        for pair in pairs:
+            items = range(int(graph.offsets[pair]), int(graph.offsets[pair + 1]))
+            for item in items:
+                prob = float(graph.prob[graph.code[item]])
+                lines.append(f"{state} {choice} {graph.successor[item]} {prob!r}")
+            choice += len(items) > 0
+        final[state] = choice == 0
+        if choice == 0:
+            lines.append(f"{state} 0 {state} 1")
+    files = [directory / "game.tra", directory / "game.lab"]
+    files[0].write_text("\n".join(lines) + "\n")
+    labels = {"init": np.arange(graph.num_states) == 0, "final": final}
+    place = np.argsort(goal_order(graph.spec))
+    labels |= {f"goal_{i}": achieved[:, place[i]] > 0 for i in range(len(place))}
+    write_labels(files[1], labels)
+    return files
