@@ -184,3 +184,36 @@ def test_the_schema_for_editors_is_up_to_date() -> None:
 def test_a_world_file_that_is_missing_is_a_located_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml:1:1: cannot be read"):
         read_world_file(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "states", "terminal", "edges"),
+    [
+        ("trivial", 2, 45, 32, 138),
+        ("trivial", 3, 92, 47, 453),
+        ("trivial", 5, 243, 87, 1572),
+        ("trivial", 10, 1115, 223, 9117),
+        ("tiny_test", 3, 31, 17, 52),
+        ("simple_circle", 3, 165, 99, 760),
+        ("simple_circle", 5, 692, 326, 4224),
+        ("small_trolley", 3, 220, 112, 3141),
+        ("deactivate_destroy", 3, 70, 40, 333),
+        ("deactivate_destroy", 4, 174, 104, 826),
+        ("asymmetric_freeing_simple", 3, 300, 176, 3942),
+        ("two_room", 3, 86, 45, 428),
+        ("two_room", 5, 280, 117, 1759),
+    ],
+)
+def test_unrolled_sizes_are_those_of_the_public_implementation(
+    name: str, steps: int, states: int, terminal: int, edges: int
+) -> None:
+    world = load(name)
+    layer = world.initial_state()[None]
+    num_states, num_edges = 1, 0
+    for _ in range(steps):
+        successors = world.transitions(layer)
+        source = successors.segments.index // world.spec.num_joint_actions
+        layer, target = torch.unique(successors.states, dim=0, return_inverse=True)
+        num_states += len(layer)
+        num_edges += len(torch.unique(source * len(layer) + target))
+    assert (num_states, len(layer), num_edges) == (states, terminal, edges)
