@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+import empo_multigrid.registration  # noqa: F401  So that gym.make knows the environment.
 from empo_core.configfile import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
 from empo_core.types import Overlay, Successors, WorldSpec

@@ -1,0 +1,305 @@
+"""Multigrid worlds as Gymnasium and PettingZoo environments.
+
+An observation is the state row, which is all there is to know. All randomness comes from the
+generator that ``reset(seed=...)`` seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.error import InvalidAction
+from gymnasium.utils import seeding
+from numpy.typing import NDArray
+from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
+
+import empo_multigrid.registration  # noqa: F401  Importing this module registers the id.
+from empo_core.errors import WorldError
+from empo_core.protocols import HumanPrior
+from empo_multigrid.game import (
+    RENDER_MODES,
+    Game,
+    Observation,
+    State,
+    chosen_agent,
+    goal_index,
+    resolve_world,
+    role_names,
+    row_space,
+)
+from empo_multigrid.plugin import Simultaneity
+from empo_multigrid.world import MultigridWorld
+
+Others = HumanPrior | Callable[[MultigridWorld, int, torch.Tensor, int], Sequence[float]]
+"""How agents act that are not controlled: a human prior (each human pursues a goal drawn by
+weight when the episode begins, others act at random), or a function of the world, the agent,
+the state row and the remaining steps that returns a probability per action."""
+
+
+class MultigridEnv(gymnasium.Env[Observation, np.int64]):
+    """One agent's view of a multigrid world; the other agents are part of the environment.
+
+    With a ``goal``, reaching it pays 1 and ends the episode; otherwise rewards are 0. The
+    episode also ends when the agent is terminated, and is truncated at the world's horizon.
+    ``info["action_mask"]`` says which actions are available.
+
+    Args:
+        world: A world, the name of one in the library, or the path of a world file.
+        agent: Index of the agent that acts; None takes the first robot, else agent 0.
+        others: How the other agents act; None: uniformly at random.
+        goal: Name of one of the agent's goals, if it is a human; None pays nothing.
+        max_steps: Horizon instead of the file's.
+        simultaneity: As in ``MultigridParams``.
+        render_mode: ``"rgb_array"``, ``"ansi"`` or None.
+        tile_size: Pixels per cell of pictures.
+    """
+
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}  # noqa: RUF012
+
+    def __init__(
+        self,
+        world: MultigridWorld | str | Path = "free_the_human",
+        *,
+        agent: int | None = None,
+        others: Others | None = None,
+        goal: str | None = None,
+        max_steps: int | None = None,
+        simultaneity: Simultaneity = "exact",
+        render_mode: str | None = None,
+        tile_size: int = 48,
+    ) -> None:
+        made = resolve_world(world, max_steps=max_steps, simultaneity=simultaneity)
+        self._game = Game(made, render_mode, tile_size)
+        self.world = made
+        self.render_mode = render_mode
+        self.agent = chosen_agent(made, agent)
+        self._others = others
+        self._goal = None if goal is None else goal_index(made, self.agent, goal)
+        self._pursued: dict[int, int] = {}
+        self.observation_space = cast(spaces.Space[Observation], row_space(made.layout))
+        self.action_space = spaces.Discrete(len(made.spec.agents[self.agent].actions))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode; ``options={"state": env.get_state()}`` begins it elsewhere."""
+        super().reset(seed=seed)
+        self._game.start(options)
+        self._pursued = self._draw_goals()
+        return self._game.observation, self._info()
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Act; the other agents act at the same time.
+
+        Raises:
+            InvalidAction: The agent does not have the action here.
+        """
+        game = self._game
+        own = game.check_action(self.agent, action)
+        actions = [
+            own if agent == self.agent else self._draw_action(agent)
+            for agent in range(len(self.world.spec.agents))
+        ]
+        game.advance(actions, self.np_random)
+        reached = self._goal is not None and bool(
+            self.world.achieved(game.current[None])[0, self._goal]
+        )
+        over = reached or game.is_terminated(self.agent)
+        return game.observation, float(reached), over, game.steps_left <= 0, self._info()
+
+    def render(self) -> Any:
+        """A picture or a text of the state; None without a render mode."""
+        return self._game.picture()
+
+    def get_state(self) -> State:
+        """Where the episode stands: the steps taken, and the state row."""
+        return self._game.snapshot()
+
+    def set_state(self, state: State) -> None:
+        """Go on from a state that ``get_state`` returned; the randomness is left alone."""
+        self._game.restore(state)
+
+    def _info(self) -> dict[str, Any]:
+        mask = self._game.mask(self.agent)
+        return {"action_mask": mask, "steps_left": self._game.steps_left}
+
+    def _draw_goals(self) -> dict[int, int]:
+        """A goal for each human that a prior moves, with probability proportional to weight."""
+        pursued = {}
+        spec = self.world.spec
+        for human in spec.humans if isinstance(self._others, HumanPrior) else ():
+            goals = [goal for goal in spec.goals_of(human) if spec.goals[goal].weight > 0]
+            if goals and human != self.agent:
+                weight = np.array([spec.goals[goal].weight for goal in goals])
+                pursued[human] = goals[
+                    int(self.np_random.choice(len(goals), p=weight / weight.sum()))
+                ]
+        return pursued
+
+    def _draw_action(self, agent: int) -> int:
+        """What another agent does."""
+        prob = np.asarray(self._probabilities(agent), dtype=np.float64)
+        return int(self.np_random.choice(len(prob), p=prob / prob.sum()))
+
+    def _probabilities(self, agent: int) -> Sequence[float] | NDArray[Any]:
+        row, left = self._game.current, max(1, self._game.steps_left)
+        if agent in self._pursued:
+            prior = cast(HumanPrior, self._others)
+            number = len(self.world.spec.agents[agent].actions)
+            return prior.policy(row[None], left)[0, self._pursued[agent], :number].numpy()
+        if self._others is not None and not isinstance(self._others, HumanPrior):
+            return self._others(self.world, agent, row.clone(), left)
+        return self._game.mask(agent)
+
+
+class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc]
+    """All agents of a multigrid world acting at once, as PettingZoo wants it.
+
+    Agents are called ``human_0``, ``human_1``, ..., ``robot_0``, ..., ``other_0``, ..., counted
+    within their role in the order of the world's agents. A human with a goal in ``goals`` gets
+    1 when it first reaches it; all other rewards are 0. An agent that is terminated leaves;
+    at the horizon everybody is truncated. ``infos[agent]["action_mask"]`` says what is available.
+
+    Args:
+        world: A world, the name of one in the library, or the path of a world file.
+        goals: Name of a goal per agent name.
+        max_steps: Horizon instead of the file's.
+        simultaneity: As in ``MultigridParams``.
+        render_mode: ``"rgb_array"``, ``"ansi"`` or None.
+        tile_size: Pixels per cell of pictures.
+    """
+
+    metadata = {  # noqa: RUF012
+        "name": "empo_multigrid_v0",
+        "render_modes": list(RENDER_MODES),
+        "render_fps": 4,
+        "is_parallelizable": True,
+    }
+
+    def __init__(
+        self,
+        world: MultigridWorld | str | Path = "free_the_human",
+        *,
+        goals: Mapping[str, str] | None = None,
+        max_steps: int | None = None,
+        simultaneity: Simultaneity = "exact",
+        render_mode: str | None = None,
+        tile_size: int = 48,
+    ) -> None:
+        made = resolve_world(world, max_steps=max_steps, simultaneity=simultaneity)
+        self._game = Game(made, render_mode, tile_size)
+        self.world = made
+        self.render_mode = render_mode
+        self.possible_agents = role_names(made)
+        self._index = {name: index for index, name in enumerate(self.possible_agents)}
+        self._goals = {
+            name: goal_index(made, self._checked(name), goal)
+            for name, goal in (goals or {}).items()
+        }
+        self._unpaid: set[str] = set()
+        self.agents: list[str] = []
+        self.observation_spaces = {name: row_space(made.layout) for name in self.possible_agents}
+        self.action_spaces = {
+            name: spaces.Discrete(len(made.spec.agents[index].actions))
+            for name, index in self._index.items()
+        }
+        self.np_random, _ = seeding.np_random()
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """The space of state rows."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """The agent's actions."""
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Begin an episode; ``options={"state": env.get_state()}`` begins it elsewhere."""
+        if seed is not None:
+            self.np_random, _ = seeding.np_random(seed)
+        # PettingZoo's checker passes options of its own and expects them to be passed over.
+        state = (options or {}).get("state")
+        self._game.start(None if state is None else {"state": state})
+        self.agents = self._alive(self.possible_agents)
+        self._unpaid = set(self._goals)
+        return self._everybody(self.agents)
+
+    def step(
+        self, actions: dict[str, int]
+    ) -> tuple[
+        dict[str, Observation],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Take one step; every agent in ``agents`` acts.
+
+        Raises:
+            InvalidAction: Somebody has no action, or one it does not have here.
+        """
+        game, acting = self._game, self.agents
+        if set(actions) != set(acting):
+            raise InvalidAction(f"actions are for {sorted(actions)}; {acting} have to act")
+        # Whoever has left does nothing; the world ignores its action.
+        joint = [int(np.argmax(game.mask(index))) for index in range(len(self.possible_agents))]
+        for name, action in actions.items():
+            joint[self._index[name]] = game.check_action(self._index[name], action)
+        game.advance(joint, self.np_random)
+        observations, infos = self._everybody(acting)
+        rewards = self._rewards(acting)
+        truncated = game.steps_left <= 0
+        terminations = {name: game.is_terminated(self._index[name]) for name in acting}
+        truncations = dict.fromkeys(acting, truncated)
+        self.agents = [] if truncated else self._alive(acting)
+        return observations, rewards, terminations, truncations, infos
+
+    def render(self) -> Any:
+        """A picture or a text of the state; None without a render mode."""
+        return self._game.picture()
+
+    def close(self) -> None:
+        """Nothing: there is no window."""
+
+    def get_state(self) -> State:
+        """Where the episode stands: the steps taken, and the state row."""
+        return self._game.snapshot()
+
+    def set_state(self, state: State) -> None:
+        """Go on from a state that ``get_state`` returned; the randomness is left alone."""
+        self._game.restore(state)
+        over = self._game.steps_left <= 0
+        self.agents = [] if over else self._alive(self.possible_agents)
+
+    def _checked(self, name: str) -> int:
+        if name not in self._index:
+            raise WorldError(f"no agent is called {name!r}; there are {self.possible_agents}")
+        return self._index[name]
+
+    def _alive(self, names: list[str]) -> list[str]:
+        return [name for name in names if not self._game.is_terminated(self._index[name])]
+
+    def _everybody(
+        self, names: list[str]
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        left = self._game.steps_left
+        observations = dict.fromkeys(names, self._game.observation)
+        infos = {
+            name: {"action_mask": self._game.mask(self._index[name]), "steps_left": left}
+            for name in names
+        }
+        return observations, infos
+
+    def _rewards(self, names: list[str]) -> dict[str, float]:
+        achieved = self.world.achieved(self._game.current[None])[0]
+        reached = {name for name in self._unpaid if achieved[self._goals[name]]}
+        self._unpaid -= reached
+        return {name: float(name in reached) for name in names}

@@ -1,0 +1,207 @@
+"""One episode of a multigrid world: what its Gymnasium and PettingZoo adapters share."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.error import InvalidAction, ResetNeeded
+from numpy.typing import NDArray
+
+from empo_core.errors import WorldError
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    CONTROL_BUTTON,
+    FLAGS,
+    GONE,
+    PAUSED,
+    TERMINATED,
+    Layout,
+)
+from empo_multigrid.plugin import MultigridParams, Simultaneity
+from empo_multigrid.world import MultigridWorld, load_world
+
+Observation = NDArray[np.int16]
+Picture = NDArray[np.uint8] | str
+State = tuple[int, tuple[int, ...]]
+"""Steps since the episode began, and the state row."""
+
+RENDER_MODES: Final = ("rgb_array", "ansi")
+LIBRARY: Final = Path(__file__).parent / "worlds"
+
+
+def resolve_world(
+    world: MultigridWorld | str | Path,
+    *,
+    max_steps: int | None = None,
+    simultaneity: Simultaneity = "exact",
+) -> MultigridWorld:
+    """A world from itself, a name in the library, or the path of a world file.
+
+    Args:
+        world: E.g. ``"free_the_human"``, ``"multigrid/free_the_human"`` or ``"my/world.yaml"``.
+        max_steps: Horizon instead of the file's.
+        simultaneity: As in ``MultigridParams``.
+
+    Raises:
+        ConfigError: The file is missing or is no world.
+        WorldError: There is no such world in the library, or options came with a ready world.
+    """
+    if isinstance(world, MultigridWorld):
+        if max_steps is not None or simultaneity != "exact":
+            raise WorldError("max_steps and simultaneity belong to the world that was given")
+        return world
+    file = Path(world)
+    if file.suffix not in (".yaml", ".yml", ".json"):
+        names = sorted(path.stem for path in LIBRARY.glob("*.yaml"))
+        name = str(world).removeprefix("multigrid/")
+        if name not in names:
+            raise WorldError(f"no multigrid world is called {name!r}; there are {', '.join(names)}")
+        file = LIBRARY / f"{name}.yaml"
+    return load_world(
+        MultigridParams(file=file.absolute(), max_steps=max_steps, simultaneity=simultaneity)
+    )
+
+
+class Game:
+    """An episode in progress, and how it is shown."""
+
+    def __init__(self, world: MultigridWorld, render_mode: str | None, tile_size: int) -> None:
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise WorldError(f"render_mode {render_mode!r} is none of {', '.join(RENDER_MODES)}")
+        self.world = world
+        self.render_mode = render_mode
+        self.tile_size = tile_size
+        self.row: torch.Tensor | None = None
+        self.steps = 0
+
+    def start(self, options: Mapping[str, Any] | None) -> None:
+        """Begin at the initial state, or at ``options["state"]``."""
+        unknown = sorted(set(options or {}) - {"state"})
+        if unknown:
+            raise WorldError(f"reset has no option {unknown[0]!r}; it has 'state'")
+        self.restore((options or {}).get("state", (0, self.world.initial_state().tolist())))
+
+    def restore(self, state: State) -> None:
+        """Go on from a state that ``snapshot`` returned."""
+        steps, words = state
+        row = torch.tensor([int(word) for word in words], dtype=torch.int16)
+        self.world.available(row[None])  # Refuses what is no row of this world.
+        if not steps >= 0:
+            raise WorldError(f"a state begins with the steps taken so far, not {steps}")
+        self.row, self.steps = row, int(steps)
+
+    def snapshot(self) -> State:
+        """Where the episode stands."""
+        return self.steps, tuple(self.current.tolist())
+
+    @property
+    def current(self) -> torch.Tensor:
+        """The state row."""
+        if self.row is None:
+            raise ResetNeeded("call reset() first")
+        return self.row
+
+    @property
+    def observation(self) -> Observation:
+        """The state row for the outside, a copy."""
+        return self.current.numpy().copy()
+
+    @property
+    def steps_left(self) -> int:
+        """Steps until the horizon."""
+        horizon = self.world.spec.horizon
+        assert horizon is not None  # Multigrid worlds have one.
+        return horizon - self.steps
+
+    def is_terminated(self, agent: int) -> bool:
+        """Whether an agent was terminated, which is for good."""
+        return bool(int(self.current[AGENT_WORDS * agent + FLAGS]) & TERMINATED)
+
+    def mask(self, agent: int) -> NDArray[np.int8]:
+        """Which actions an agent has, as ``Discrete.sample`` wants it."""
+        return self.world.available(self.current[None])[0, agent].numpy().astype(np.int8)
+
+    def check_action(self, agent: int, action: Any) -> int:
+        """The action as a number.
+
+        Raises:
+            InvalidAction: The agent does not have it.
+        """
+        spec = self.world.spec.agents[agent]
+        try:
+            index = operator.index(np.asarray(action).item())
+        except (TypeError, ValueError):
+            index = -1
+        if not 0 <= index < len(spec.actions):
+            names = ", ".join(f"{i} {name}" for i, name in enumerate(spec.actions))
+            raise InvalidAction(f"{action!r} is no action of {spec.name}; it has {names}")
+        mask = self.mask(agent)
+        if not mask[index]:
+            has = ", ".join(spec.actions[i] for i in np.flatnonzero(mask))
+            raise InvalidAction(f"{spec.name} cannot do {spec.actions[index]} here; it has {has}")
+        return index
+
+    def advance(self, actions: list[int], rng: np.random.Generator) -> None:
+        """Take one step under a joint action."""
+        found = self.world.transitions(self.current[None], torch.tensor([actions]))
+        prob = found.prob.numpy()
+        self.row = found.states[int(rng.choice(len(prob), p=prob / prob.sum()))].clone()
+        self.steps += 1
+
+    def picture(self) -> Picture | None:
+        """The state as the render mode wants it."""
+        if self.render_mode == "ansi":
+            return self.world.describe(self.current)
+        if self.render_mode == "rgb_array":
+            return self.world.render(self.current, tile_size=self.tile_size)
+        return None
+
+
+def chosen_agent(world: MultigridWorld, agent: int | None) -> int:
+    """The agent that was asked for; None asks for the first robot, else agent 0."""
+    spec = world.spec
+    if agent is None:
+        return spec.robots[0] if spec.robots else 0
+    if not 0 <= agent < len(spec.agents):
+        raise WorldError(f"{spec.name!r} has {len(spec.agents)} agents; there is no agent {agent}")
+    return agent
+
+
+def goal_index(world: MultigridWorld, agent: int, name: str) -> int:
+    """Position on the ``goal`` axis of an agent's goal."""
+    own = {world.spec.goals[goal].name: goal for goal in world.spec.goals_of(agent)}
+    if name not in own:
+        there = ", ".join(own) or "none"
+        who = world.spec.agents[agent].name
+        raise WorldError(f"{who} has no goal called {name!r}; its goals: {there}")
+    return own[name]
+
+
+def role_names(world: MultigridWorld) -> list[str]:
+    """``human_0`` and so on, counted within each role."""
+    names: list[str] = []
+    for agent in world.spec.agents:
+        number = sum(name.startswith(agent.role) for name in names)
+        names.append(f"{agent.role}_{number}")
+    return names
+
+
+def row_space(layout: Layout) -> spaces.Box:
+    """What each word of a row can be."""
+    num_actions = len(layout.actions)
+    agent = [layout.num_cells - 1, 3, TERMINATED | PAUSED, num_actions]
+    high = agent * layout.num_agents
+    low = [0] * len(high) + [GONE] * layout.num_items
+    high += [2 * layout.opened - 1] * layout.num_items
+    for kind, word in zip(layout.fixed_kind, layout.fixed_word, strict=True):
+        if word >= 0:
+            low.append(0)
+            largest = num_actions << 8 | layout.num_agents << 2 | 3
+            high.append(largest if kind == CONTROL_BUTTON else 3)
+    return spaces.Box(np.array(low, np.int16), np.array(high, np.int16), dtype=np.int16)
