@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,29 +34,46 @@ install_import_hook(
 )
 
 
+class _Outcomes:
+    """A pytest plugin that notes what passed and what failed."""
+
+    def __init__(self) -> None:
+        self.passed: set[str] = set()
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.split("::")[-1].split("[")[0]
+        if report.failed:
+            self.failed.add(name)
+        elif report.passed and report.when == "call":
+            self.passed.add(name)
+
+
 @pytest.fixture
-def kit_failures(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., set[str]]:
+def kit_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
     """A function that runs a kit's subclass in a pytest of its own and names what fails.
 
-    It takes the class and, optionally, the names of the only tests to run.
+    It takes the class and, optionally, the names of the only tests to run. It stays in this
+    process, where torch is imported already, and does without ``pytester``, which unloads
+    what torch imports late; torch cannot import that a second time.
     """
 
     def run(tests: type, only: Sequence[str] = ()) -> set[str]:
         case = ModuleType("kit_case")
         case.TestCase = tests  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "kit_case", case)
-        path = pytester.makepyfile(test_case="from kit_case import TestCase")
-        # In this process, because importing torch again for each case would take seconds.
-        options = ["-q", "--tb=native", "--no-summary", "-Werror"]
-        # The hypothesis plugin would be imported, and rewritten, anew each time: a second.
-        options += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+        path = tmp_path / "test_case.py"
+        path.write_text("from kit_case import TestCase\n", encoding="utf-8")
+        options = ["-q", "--tb=native", "--no-summary", "-Werror", "--import-mode=importlib"]
+        options += ["-c", os.devnull, "--basetemp", str(tmp_path / "inner")]
+        # The hypothesis plugin would have every run pay for importing hypothesis.
+        options += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:timeout"]
         if only:
             options += ["-k", " or ".join(only)]
-        recorder = pytester.inline_run(str(path), *options)
-        passed, _, failed = recorder.listoutcomes()
-        assert passed or failed, "the kit ran no test"
-        return {report.nodeid.split("::")[-1].split("[")[0] for report in failed}
+        outcomes = _Outcomes()
+        pytest.main([str(path), f"--rootdir={tmp_path}", *options], plugins=[outcomes])
+        sys.modules.pop("test_case", None)
+        assert outcomes.passed or outcomes.failed, "the kit ran no test"
+        return outcomes.failed
 
     return run
