@@ -399,7 +399,7 @@ action_rules:
 @pytest.mark.parametrize(
     ("objects", "reason"),
     [
-        ('{"1,0": {contains: Zz}}', r"objects\.1,0\.contains: 'Zz' is not a map code"),
+        ('{"1,0": {contains: Zz}}', r"objects\.'?1,0'?\.contains: 'Zz' is not a map code"),
         ('{"1,0": {contains: Ro}}', "'Ro' is a rock; a box holds a key or a ball"),
         ('{"1,0": {contains: Kb}}', "'Kb' is a kill button; a box holds a key or a ball"),
         ('{"1,0": {is_on: true}}', r"the map has a box in \(1,0\), which has contains"),
@@ -407,7 +407,7 @@ action_rules:
         ('{"3,0": {programmed_agent: 0}}', "give both programmed_agent and programmed_action"),
         (
             '{"3,0": {programmed_agent: 9, programmed_action: left}}',
-            r"objects\.3,0\.programmed_agent: there is no agent 9",
+            r"objects\.'?3,0'?\.programmed_agent: there is no agent 9",
         ),
         (
             '{"3,0": {programmed_agent: 0, programmed_action: build}}',
@@ -417,7 +417,7 @@ action_rules:
             '{"3,0": {programmed_agent: 0, programmed_action: still}}',
             "'still' cannot be recorded in this world",
         ),
-        ('{"4,0": {enabled: true}}', r"objects\.4,0: \(4,0\) is outside the 4 x 1 map"),
+        ('{"4,0": {enabled: true}}', r"objects\.'?4,0'?: \(4,0\) is outside the 4 x 1 map"),
     ],
 )
 def test_settings_that_do_not_fit_their_object_are_refused(objects: str, reason: str) -> None:
