@@ -21,7 +21,7 @@ from empo_core.config import RunConfig, installed
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.explain import explain, quote
 from empo_core.registry import Registry
-from empo_core.yamldoc import Document, Loc, parse_value, parse_yaml, problems, read_yaml
+from empo_core.yamldoc import Document, Loc, dotted, parse_value, parse_yaml, problems, read_yaml
 
 __all__ = [
     "Document",
@@ -103,7 +103,7 @@ def located_error(
         at: Row and column (from 0) of the culprit inside a string, e.g. of a map.
     """
     place = document.place_in_text(loc, *at) if at is not None else document.place(loc)
-    key = ".".join(str(part) for part in loc)
+    key = dotted(loc)
     text = " ".join(reason.split())
     return problems([f"{place}: {key}: {text}" if key else f"{place}: {text}"])
 

@@ -14,7 +14,7 @@ from empo_core.config import installed
 from empo_core.errors import ConfigError
 from empo_core.registry import Registry
 from empo_core.schema import Slot, children, keys_of, models
-from empo_core.yamldoc import Document, Loc, child
+from empo_core.yamldoc import Document, Loc, child, dotted
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
@@ -104,7 +104,7 @@ class _Explainer:
         if nested:
             return nested
         where = self._document.place(path)
-        key = ".".join(str(part) for part in path)
+        key = dotted(path)
         kinds = {error["type"] for error in errors}
         reason = " or ".join(dict.fromkeys(_reason(error) for error in errors))
         clauses = [reason]

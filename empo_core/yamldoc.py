@@ -40,6 +40,7 @@ Loc = Sequence[str | int]
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
+_KEY = re.compile(r"[\w/+-]+")
 _SPECIAL: dict[str, Any] = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
     **dict.fromkeys(["true", "True", "TRUE"], True),
@@ -203,6 +204,12 @@ def _place(name: str, before: str) -> str:
     return f"{name}:{len(lines)}:{len(lines[-1]) + 1}"
 
 
+def dotted(loc: Loc) -> str:
+    """A place as people write it, e.g. ``params.pieces.0``; odd keys are quoted."""
+    parts = [str(part) for part in loc]
+    return ".".join(part if _KEY.fullmatch(part) else repr(part) for part in parts)
+
+
 def problems(lines: Iterable[str]) -> ConfigError:
     """One error that reports every line, without terminal escapes, and counts them."""
     clean = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]
@@ -326,7 +333,7 @@ class _Builder:
 
     def _error(self, event: Event, reason: str) -> ConfigError:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        key = ".".join([*self._frames[-1].path, *self._open_key()]) if self._frames else ""
+        key = dotted([*self._frames[-1].path, *self._open_key()]) if self._frames else ""
         place = f"{self._document.name}:{line}:{column}: "
         return problems([f"{place}{key}: {reason}" if key else f"{place}{reason}"])
 

@@ -30,9 +30,7 @@ def check(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[KEY.PATH=VALUE]...", help="Changes to a config.", show_default=False
-        ),
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Changes to a config.", show_default=False),
     ] = None,
     world_model: Annotated[
         str | None,

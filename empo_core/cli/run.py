@@ -23,9 +23,7 @@ def run(
     config: Annotated[Path, typer.Argument(help="The config file.", show_default=False)],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[KEY.PATH=VALUE]...", help="Changes to the config.", show_default=False
-        ),
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Changes to the config.", show_default=False),
     ] = None,
     json: Json = False,
     count_unrolled: Annotated[

@@ -392,7 +392,7 @@ def test_overrides_reach_nested_params_lists_and_bare_names(
         (
             "seed=-1",
             "command line: seed: should be greater than or equal to 0 (got -1); "
-            "allowed: whole number, >= 0",
+            "allowed: whole number, >= 0, < 4294967296",
         ),
         ("seed.x=1", "command line: seed.x: seed is 0; it has no key 'x'"),
         (

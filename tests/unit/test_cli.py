@@ -1,0 +1,429 @@
+"""The command line, on a plugin that is installed as plugins are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from empo_core.cli import app
+from empo_core.config import installed
+
+PLUGIN = '''
+from pathlib import Path
+from typing import Literal
+from pydantic import Field
+from empo_core import Component, Config, ConfigPath, hookimpl
+from empo_core.config import TrackerRef
+
+class CountParams(Config):
+    file: ConfigPath = Field(description="World file.")
+    max_steps: int = Field(5, ge=1, description="Horizon.")
+
+class SolveParams(Config):
+    """How to solve."""
+
+    beta: float = Field(1.0, gt=0, description="How sharp.")
+    mode: Literal["well", "hang", "fault", "bug", "needs-world"] = "well"
+    count_unrolled: bool = False
+    helper: TrackerRef | None = None
+
+@hookimpl
+def empo_components():
+    here = Path(__file__).parent
+    yield Component(kind="world_model", name="count", params=CountParams,
+                    target="fake_parts:load", api=1, library=here / "worlds")
+    yield Component(kind="algorithm", name="solve", params=SolveParams,
+                    target="fake_parts:Solve", api=1, summary="Solves [b]it[/b].")
+    yield Component(kind="algorithm", name="elsewhere", params=SolveParams,
+                    target="no_such_module:Solve", api=1)
+'''
+
+PARTS = '''
+import os, time
+import torch
+from empo_core.configfile import read_yaml, validate_document
+from empo_core.errors import ConfigError, SolveError
+from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from pydantic import Field
+from empo_core import Config
+
+class CountFile(Config):
+    title: str
+    limit: int = Field(ge=1)
+
+class CountWorld:
+    """Counts up to a limit: action 0 stays, action 1 counts."""
+    def __init__(self, file, max_steps):
+        self.limit = file.limit
+        self.spec = WorldSpec(
+            name=file.title,
+            agents=(AgentSpec(name="hal", role="human", actions=("stay", "count")),),
+            goals=(Goal(human=0, name="two", weight=1.0),),
+            state_words=1, state_dtype=torch.int16, horizon=max_steps)
+    def initial_state(self):
+        return torch.zeros(1, dtype=torch.int16)
+    def transitions(self, states, actions=None):
+        assert actions is None
+        both = torch.stack([states, (states + 1).clamp(max=self.limit)], 1).reshape(-1, 1)
+        n = len(both)
+        return Successors(torch.arange(n + 1), both, torch.ones(n))
+
+def load(params):
+    document = read_yaml(params.file)
+    return CountWorld(validate_document(CountFile, document), params.max_steps)
+
+class SolveResult:
+    def summary(self):
+        return {"root": {"V_r": torch.tensor(-1.5), "U_r": float("-inf")}, "graph": {"states": 3}}
+    def report(self):
+        return "V_r is -1.5"
+    def save(self, directory):
+        (directory / "x.txt").write_text("x")
+
+class Solve:
+    def __init__(self, params):
+        self.params = params
+    def run(self, context):
+        print("noise on standard output")
+        if self.params.mode == "needs-world" and context.world is None:
+            raise ConfigError("solve needs a world; add world: NAME to the config")
+        if self.params.mode == "fault":
+            raise SolveError("the world has a cycle")
+        if self.params.mode == "bug":
+            raise ZeroDivisionError("1 / 0")
+        context.tracker.progress("solving", 1, 2)
+        if self.params.mode == "hang" and not context.resume:
+            print("hanging", flush=True)
+            time.sleep(60)
+        context.tracker.progress("solving", 2, 2)
+        return SolveResult()
+    def check(self, world):
+        return {"memory_bytes": 12345, "counts": self.params.count_unrolled}
+'''
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder to be put on the path, with an installed plugin in it."""
+    site = tmp_path / "site"
+    info = site / "empo_fake-1.5.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: empo-fake\nVersion: 1.5\n")
+    (info / "entry_points.txt").write_text("[empo]\nempo-fake = fake_plugin\n")
+    (site / "fake_plugin.py").write_text(PLUGIN)
+    (site / "fake_parts.py").write_text(PARTS)
+    (site / "worlds").mkdir()
+    (site / "worlds" / "small.yaml").write_text("title: Small [red]world\nlimit: 2\n")
+    (site / "worlds" / "wrong.yaml").write_text("title: Wrong\nlimit: 0\n")
+    return site
+
+
+@pytest.fixture
+def cli(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Calls the command line in this process."""
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    installed.cache_clear()
+
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(app, list(arguments))
+
+    yield call
+    installed.cache_clear()
+    for name in ("fake_plugin", "fake_parts"):
+        sys.modules.pop(name, None)
+
+
+def subprocess_environment(site: Path) -> dict[str, str]:
+    paths = [str(site), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "COLUMNS": "200"}
+
+
+def config(tmp_path: Path, mode: str = "well", world: str = "world: count/small\n") -> str:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"{world}algorithm: {{name: solve, params: {{mode: {mode}}}}}\nruns: runs\n")
+    return str(path)
+
+
+# Running.
+
+
+def test_run_prints_the_report_and_where_the_run_lies(cli: Any, tmp_path: Path) -> None:
+    done = cli("run", config(tmp_path))
+    assert done.exit_code == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert done.stdout.splitlines()[-2:] == ["V_r is -1.5", str(directory)]
+    assert re.search(r"solving: 100% after [0-9.]+ s", done.stderr)
+    assert (directory / "results" / "x.txt").is_file()
+    assert directory.name.endswith("-small-solve-0")
+
+
+def test_run_json_is_one_object_and_nothing_else(cli: Any, tmp_path: Path) -> None:
+    done = cli("run", config(tmp_path), "--json")
+    summary = json.loads(done.stdout)
+    assert summary["root"] == {"V_r": -1.5, "U_r": "-Infinity"}
+    assert summary["algorithm"] == "solve"
+    assert summary["world"] == "small"
+    assert Path(summary["run_dir"]).is_dir()
+    assert summary["peak_memory_bytes"] > 10**6
+    assert "noise on standard output" in done.stderr
+
+
+def test_quiet_leaves_only_the_directory(cli: Any, tmp_path: Path) -> None:
+    done = cli("run", config(tmp_path), "--quiet")
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert done.stdout.splitlines()[1:] == [str(directory)]  # After the plugin's own noise.
+    assert done.stderr == ""
+
+
+def test_overrides_and_count_unrolled_reach_the_algorithm(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "bare.yaml").write_text("algorithm: solve\nruns: runs\n")
+    done = cli("run", "bare.yaml", "algorithm.params.beta=1e-3", "--count-unrolled", "seed=5")
+    assert done.exit_code == 0, done.stderr
+    (directory,) = (tmp_path / "runs").iterdir()
+    written = (directory / "config.yaml").read_text()
+    assert "beta: 0.001" in written
+    assert "count_unrolled: true" in written
+    assert "seed: 5" in written
+    again = cli("run", str(directory / "config.yaml"), "--json")
+    assert json.loads(again.stdout)["run_dir"] == f"{directory}-2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "none.yaml"], 2, r"none\.yaml:1:1: cannot be read: No such file"),
+        (["run", "RUN", "seed=x"], 2, r"command line: seed: should be a valid integer \(got 'x'\)"),
+        (["run"], 2, "Missing argument"),
+        (["run", "RUN", "--jsn"], 2, "No such option"),
+        (["run", "RUN", "algorithm.params.mode=fault"], 3, "^the world has a cycle\n$"),
+        (["run", "RUN", "algorithm.params.mode=bug"], 3, "^ZeroDivisionError: 1 / 0\n.*--debug"),
+        (
+            ["run", "RUN", "algorithm.params.mode=needs-world", "world=null"],
+            2,
+            "^solve needs a world; add",
+        ),
+        (["run", "RUN", "algorithm=elsewhere"], 3, "could not be loaded from 'no_such_module:"),
+        (["run", "RUN", "algorithm=solv"], 2, "Did you mean 'solve'"),
+        (["run", "RUN", "world=count/smal"], 2, "did you mean 'small'"),
+        (["resume", "nowhere"], 2, "nowhere: is not a run directory"),
+        (["check", "nothing/there"], 2, "nothing/there:1:1: cannot be read"),
+        (["check", "count/large"], 2, "'count' has no file 'large'; it has small, wrong"),
+        (["check", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:8: limit: should be greater"),
+        (["check", "site/worlds/small.yaml", "a=1"], 2, "is a world, so 'a=1' has nothing"),
+        (["describe", "algoritm", "solve"], 2, "Did you mean 'algorithm'"),
+        (["describe", "algorithm", "solv"], 2, "Did you mean 'solve'"),
+    ],
+)
+def test_a_users_mistake_is_a_message_and_a_promised_exit_code(
+    cli: Any, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    path = config(tmp_path)
+    done = cli(*(path if argument == "RUN" else argument for argument in arguments))
+    assert done.exit_code == code
+    assert re.search(message, done.stderr, re.DOTALL | re.MULTILINE), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_debug_shows_the_traceback(cli: Any, tmp_path: Path) -> None:
+    done = cli("run", config(tmp_path, "bug"), "--debug")
+    assert isinstance(done.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on(
+    cli: Any, site: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "empo_core", "run", config(tmp_path, "hang")],
+        env=subprocess_environment(site),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell may have told its background jobs to ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert any(line == "hanging\n" for line in process.stdout)
+        process.send_signal(number)
+        errors = process.stderr.read()
+        assert process.wait(30) == 130
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert errors.splitlines()[-1] == f"interrupted; go on with: empo resume {directory}"
+    assert "Traceback" not in errors
+    assert json.loads((directory / "status.json").read_text())["status"] == "interrupted"
+    done = cli("resume", str(directory), "--json")
+    assert json.loads(done.stdout)["run_dir"] == str(directory)
+    assert cli("resume", str(directory)).exit_code == 2
+
+
+# Looking.
+
+
+def test_plugins_lists_what_works_and_why_the_rest_does_not(
+    cli: Any, site: Path, tmp_path: Path
+) -> None:
+    for name, source in {"bad": "import no_such_thing", "twin": PLUGIN}.items():
+        info = site / f"empo_{name}-2.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: empo-{name}\nVersion: 2.0\n")
+        (info / "entry_points.txt").write_text(f"[empo]\nempo-{name} = {name}_plugin\n")
+        (site / f"{name}_plugin.py").write_text(source)
+    text = cli("plugins").stdout
+    assert re.search(r"empo-fake +1\.5 +algorithm elsewhere", text)
+    assert "Solves [b]it[/b]." in text
+    assert re.search(r"empo-bad +2\.0 +not usable: .*missing module 'no_such_thing'", text)
+    assert "name clash: algorithm 'solve' is provided by both empo-fake and empo-twin" in text
+    listed = json.loads(cli("plugins", "--json").stdout)
+    by_name = {plugin["distribution"]: plugin for plugin in listed["plugins"]}
+    assert by_name["empo-fake"]["version"] == "1.5"
+    assert {"kind": "algorithm", "name": "solve", "summary": "Solves [b]it[/b]."} in by_name[
+        "empo-fake"
+    ]["components"]
+    assert "no_such_thing" in by_name["empo-bad"]["problem"]
+    assert len(listed["clashes"]) == 3
+
+
+def test_a_blocked_plugin_is_listed_as_blocked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", "empo-fake")
+    assert re.search(r"empo-fake .*blocked by EMPO_BLOCK_PLUGINS", cli("plugins").stdout)
+
+
+def test_worlds_lists_titles_and_sizes_and_broken_files(cli: Any) -> None:
+    listed = {
+        world["world"]: world for world in json.loads(cli("worlds", "--json").stdout)["worlds"]
+    }
+    small = listed["count/small"]
+    assert small["title"] == "Small [red]world"
+    assert (small["humans"], small["goals"], small["horizon"]) == (1, 1, 5)
+    assert small["state_bytes"] == 2
+    assert "wrong.yaml:2:8: limit" in listed["count/wrong"]["problem"]
+    assert re.search(r"count/small +Small \[red\]world +1 +0 +1 +5 +2", cli("worlds").stdout)
+
+
+def test_describe_explains_every_parameter(cli: Any) -> None:
+    text = cli("describe", "algorithm", "solve").stdout
+    assert text.startswith("algorithm solve, from empo-fake 1.5\nSolves [b]it[/b].\n")
+    assert re.search(r"beta +number, > 0 +1\.0 +How sharp\.", text)
+    assert re.search(r"count_unrolled +true or false +false", text)
+    assert re.search(r"helper +the name of a tracker, or \{name, params\} or null +null", text)
+    about = json.loads(cli("describe", "world_model", "count", "--json").stdout)
+    assert about["source"] == "empo-fake 1.5"
+    assert about["params"][0] == {
+        "name": "file",
+        "type": "path",
+        "default": "",
+        "required": True,
+        "description": "World file.",
+    }
+
+
+def test_check_reports_the_sizes_of_a_world(cli: Any, site: Path) -> None:
+    report = json.loads(cli("check", "count/small", "--json").stdout)
+    assert report["is"] == "world"
+    assert report["world"]["states"] == 3
+    assert report["world"]["horizon"] == 5
+    assert report["agents"] == {"hal": "human, 2 actions: stay, count"}
+    assert report["goals"] == {"hal: two": 1.0}
+    assert cli("check", str(site / "worlds" / "small.yaml"), "--as", "count").exit_code == 0
+
+
+def test_check_reports_what_a_config_would_need_and_runs_nothing(cli: Any, tmp_path: Path) -> None:
+    report = json.loads(
+        cli("check", config(tmp_path), "algorithm.params.count_unrolled=true", "--json").stdout
+    )
+    assert report["algorithm"] == {"name": "solve", "memory_bytes": 12345, "counts": True}
+    assert report["world"]["title"] == "Small [red]world"
+    assert not (tmp_path / "runs").exists()
+    text = cli("check", config(tmp_path)).stdout
+    assert text.startswith(f"{tmp_path / 'run.yaml'}: ok\n")
+    assert re.search(r"memory_bytes +12,345", text)
+
+
+@pytest.mark.parametrize(
+    ("data", "valid"),
+    [
+        ({"algorithm": "solve"}, True),
+        ({"algorithm": "solve", "world": "count/small", "seed": 1}, True),
+        ({"algorithm": "solve", "world_model": {"name": "count", "params": {"file": "x"}}}, True),
+        (
+            {"algorithm": "solve", "world": {"name": "count/small", "params": {"max_steps": 2}}},
+            True,
+        ),
+        ({"algorithm": "solve", "world": "count"}, False),
+        ({"algorithm": "solve", "world": "count/large"}, False),
+        ({"algorithm": "solve", "world": "count/small", "world_model": "count/small"}, False),
+        ({"algorithm": {"name": "solve", "params": {"beta": 0}}}, False),
+        ({"algorithm": {"name": "solve", "params": {"bta": 1}}}, False),
+        ({"algorithm": {"name": "solve", "params": {"helper": "solve"}}}, False),
+        ({"algorithm": "slove"}, False),
+        ({"world": "count/small"}, False),
+        ({"algorithm": "solve", "seed": -1}, False),
+        ({"algorithm": "solve", "sede": 1}, False),
+    ],
+)
+def test_the_schema_accepts_what_the_loader_accepts(cli: Any, data: Any, valid: bool) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(cli("schema").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert jsonschema.Draft202012Validator(schema).is_valid(data) is valid
+    Path("x.yaml").write_text(json.dumps(data))
+    assert (cli("check", "x.yaml", "--json").exit_code == 0) is valid or "file" in str(data)
+
+
+# Starting.
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["run", "--help"], ["--version"]])
+def test_the_command_line_starts_fast_and_without_heavy_imports(
+    site: Path, arguments: list[str]
+) -> None:
+    code = textwrap.dedent(f"""
+        import sys
+        from empo_core.cli import app
+        try:
+            app({arguments!r})
+        finally:
+            heavy = {{"torch", "numba", "numpy", "ruamel"}} & sys.modules.keys()
+            assert not heavy, heavy
+    """)
+    command = [sys.executable, "-c", code]
+    best = min(_cpu_seconds(command, subprocess_environment(site)) for _ in range(3))
+    assert best < 0.5
+
+
+def _cpu_seconds(command: list[str], environment: dict[str, str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_no_color_and_pipes_get_plain_text(site: Path, tmp_path: Path) -> None:
+    for extra in ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {}):
+        done = subprocess.run(
+            [sys.executable, "-m", "empo_core", "plugins"],
+            env=subprocess_environment(site) | extra,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "\x1b" not in done.stdout
+        assert "empo-fake" in done.stdout
