@@ -1,0 +1,1 @@
+"""Explicit games: every state and transition is written down."""

@@ -1,0 +1,128 @@
+"""What can be wrong with the names in an explicit game, and where it is written."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from empo_tabular.table import ANY, Table, TableRule
+
+Problem = tuple[tuple[str | int, ...], str]
+"""Keys and list positions that lead to the culprit, and what is wrong with it."""
+
+MAX_PAIRS = 4_000_000
+"""More (state, joint action) pairs than this belong into code, not into a file."""
+
+
+def problems_with_names(table: Table) -> list[Problem]:
+    """Every duplicate or unknown name, and every lottery that does not sum to 1."""
+    return [
+        *_agents(table),
+        *_states(table),
+        *(problem for i, rule in enumerate(table.transitions) for problem in _rule(table, i, rule)),
+        *_available(table),
+        *_goals(table),
+    ]
+
+
+def _agents(table: Table) -> Iterator[Problem]:
+    yield from _repeated(("agents",), "agent", [agent.name for agent in table.agents])
+    pairs = len(table.states)
+    for i, agent in enumerate(table.agents):
+        yield from _repeated(("agents", i, "actions"), "action", agent.actions)
+        pairs *= len(agent.actions)
+    if pairs > MAX_PAIRS:
+        yield (
+            ("states",),
+            f"the game has {pairs} pairs of a state and a joint action, more than {MAX_PAIRS}; "
+            "write it in Python (empo_core.enumeration)",
+        )
+
+
+def _states(table: Table) -> Iterator[Problem]:
+    yield from _repeated(("states",), "state", table.states)
+    yield from _unknown(("initial",), "state", [table.initial], table.states)
+    yield from _unknown(("terminal",), "state", table.terminal, table.states, listed=True)
+    if table.initial in table.terminal:
+        yield ("initial",), f"state {table.initial!r} is terminal; episodes would end at once"
+
+
+def _rule(table: Table, i: int, rule: TableRule) -> Iterator[Problem]:
+    loc = ("transitions", i)
+    yield from _unknown((*loc, "state"), "state", rule.state, [*table.states, ANY])
+    for state in rule.state:
+        if state in table.terminal:
+            yield (*loc, "state"), f"state {state!r} is terminal and cannot have transitions"
+    if rule.actions is not None and len(rule.actions) != len(table.agents):
+        yield (
+            (*loc, "actions"),
+            f"must have one entry per agent ({len(table.agents)}: "
+            f"{', '.join(agent.name for agent in table.agents)}); got {len(rule.actions)}",
+        )
+    for k, (agent, actions) in enumerate(zip(table.agents, rule.actions or (), strict=False)):
+        known = [*agent.actions, ANY]
+        yield from _unknown((*loc, "actions", k), f"action of {agent.name}", actions, known)
+    yield from _unknown((*loc, "to"), "state", rule.to, table.states)
+    total = math.fsum(rule.to.values())
+    if abs(total - 1) > 1e-9:
+        yield (*loc, "to"), f"the probabilities sum to {total:.12g}, not to 1"
+
+
+def _available(table: Table) -> Iterator[Problem]:
+    agents = {agent.name: agent for agent in table.agents}
+    for state, by_agent in table.available.items():
+        loc = ("available", state)
+        yield from _unknown(loc, "state", [state], [*table.states, ANY])
+        if state in table.terminal:
+            yield loc, f"state {state!r} is terminal; nobody acts there"
+        yield from _unknown(loc, "agent", by_agent, list(agents))
+        for name, actions in by_agent.items():
+            if name in agents:
+                known = agents[name].actions
+                yield from _unknown((*loc, name), f"action of {name}", actions, known)
+
+
+def _goals(table: Table) -> Iterator[Problem]:
+    humans = [agent.name for agent in table.agents if agent.role == "human"]
+    yield from _unknown(("goals",), "human", table.goals, humans)
+    for human, goals in table.goals.items():
+        yield from _repeated(("goals", human), "goal", [goal.name for goal in goals])
+        for i, goal in enumerate(goals):
+            loc = ("goals", human, i, "states")
+            yield from _unknown(loc, "state", goal.states, table.states)
+
+
+def _repeated(loc: tuple[str | int, ...], what: str, names: Sequence[str]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if name in seen:
+            yield (*loc, i), f"there are two {what}s named {name!r}; rename one"
+        if name == ANY:
+            yield (*loc, i), f"{ANY!r} stands for any {what} and cannot be the name of one"
+        seen.add(name)
+
+
+def _unknown(
+    loc: tuple[str | int, ...],
+    what: str,
+    names: Iterable[str],
+    known: Sequence[str],
+    *,
+    listed: bool = False,
+) -> Iterator[Problem]:
+    table = set(known)
+    for i, name in enumerate(names):
+        if name not in table:
+            close = difflib.get_close_matches(name, known[:1000], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {_some(known)}"
+            here = (*loc, i) if listed else (*loc, name) if isinstance(names, Mapping) else loc
+            yield here, f"there is no {what} {name!r}; {hint}"
+
+
+def _some(known: Sequence[str]) -> str:
+    shown = ", ".join(known[:8]) or "none"
+    return shown if len(known) <= 8 else f"{shown}, ... ({len(known)} in all)"
+
+
+__all__ = ["Problem", "problems_with_names"]

@@ -1,0 +1,51 @@
+"""How the toy games write their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from empo_tabular.table import Table
+
+Probability = Fraction | float | int
+
+
+def lottery(chances: Mapping[str, Probability]) -> dict[str, Any]:
+    """Probabilities as a file writes them: exact where they are fractions, no zeros."""
+    return {
+        state: str(chance) if isinstance(chance, Fraction) and chance != 1 else float(chance)
+        for state, chance in chances.items()
+        if chance > 0
+    }
+
+
+def one_and_one(
+    *,
+    name: str,
+    human: Sequence[str],
+    robot: Sequence[str],
+    goals: Mapping[str, Sequence[str]],
+    **rest: Any,
+) -> Table:
+    """A game of one human and one robot that begins in state ``start``."""
+    return Table.model_validate(
+        {
+            "name": name,
+            "agents": [
+                {"name": "human", "role": "human", "actions": list(human)},
+                {"name": "robot", "role": "robot", "actions": list(robot)},
+            ],
+            "initial": "start",
+            "goals": {
+                "human": [
+                    {"name": goal, "states": list(states), "weight": 1}
+                    for goal, states in goals.items()
+                ]
+            },
+            **rest,
+        }
+    )
+
+
+__all__ = ["Probability", "lottery", "one_and_one"]

@@ -1,0 +1,205 @@
+"""From an explicit game to a world model: array work, done once when the game is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+
+from empo_core.configfile import joined, located_error, read_yaml, validate_document
+from empo_core.enumeration import EnumeratedWorld
+from empo_core.errors import WorldError
+from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from empo_tabular.checks import Problem, problems_with_names
+from empo_tabular.plugin import TableParams
+from empo_tabular.table import ANY, Table, TableRule
+
+
+def load_world(params: TableParams) -> EnumeratedWorld:
+    """The world of a file.
+
+    Raises:
+        ConfigError: The file cannot be used; one located line per problem.
+    """
+    table = read_table(params.file)
+    return world_of(table, params.max_steps)
+
+
+def read_table(path: str | Path) -> Table:
+    """The game in a file, checked.
+
+    Raises:
+        ConfigError: The file cannot be used; one located line per problem.
+    """
+    document = read_yaml(path)
+    table = validate_document(Table, document)
+    if problems := find_problems(table):
+        raise joined([located_error(document, loc, reason) for loc, reason in problems])
+    return table
+
+
+def find_problems(table: Table) -> list[Problem]:
+    """Everything that keeps a game from being a world."""
+    return problems_with_names(table) or _problems_with_coverage(table)
+
+
+def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
+    """The world of a game that was read from a file or made in Python.
+
+    Args:
+        table: The game; its states are numbered in the order in which they are listed.
+        max_steps: Steps after which an episode ends; None keeps the game's horizon.
+
+    Raises:
+        WorldError: The game contradicts itself.
+    """
+    if problems := find_problems(table):
+        lines = [f"{'.'.join(map(str, loc))}: {reason}" for loc, reason in problems]
+        raise WorldError(f"{table.name!r} is not a game:\n" + "\n".join(lines))
+    goals = [
+        (Goal(human=i, name=goal.name, weight=_weight(goal.weight, own)), goal.states)
+        for i, agent in enumerate(table.agents)
+        for own in [table.goals.get(agent.name, [])]
+        for goal in own
+    ]
+    spec = WorldSpec(
+        name=table.name,
+        agents=tuple(
+            AgentSpec(name=agent.name, role=agent.role, actions=tuple(agent.actions))
+            for agent in table.agents
+        ),
+        goals=tuple(goal for goal, _ in goals),
+        state_words=1,
+        state_dtype=torch.int32,
+        horizon=table.horizon if max_steps is None else max_steps,
+        releases_gil=True,
+    )
+    number = {state: i for i, state in enumerate(table.states)}
+    achieved = torch.zeros(len(table.states), len(goals), dtype=torch.bool)
+    for column, (_, states) in enumerate(goals):
+        achieved[[number[state] for state in states], column] = True
+    return EnumeratedWorld(
+        spec,
+        table.states,
+        _successors(table),
+        torch.from_numpy(_available(table)),
+        achieved,
+        number[table.initial],
+    )
+
+
+def _weight(weight: float | None, own: Sequence[object]) -> float:
+    return 1 / len(own) if weight is None else weight
+
+
+def _available(table: Table) -> Bool[np.ndarray, "state agent action"]:
+    """Which actions each agent has in each state."""
+    most = max(len(agent.actions) for agent in table.agents)
+    available = np.zeros((len(table.states), len(table.agents), most), dtype=bool)
+    for k, agent in enumerate(table.agents):
+        available[:, k, : len(agent.actions)] = True
+    # Narrow everywhere first, then what single states say for themselves.
+    for state, by_agent in sorted(table.available.items(), key=lambda item: item[0] != ANY):
+        rows = slice(None) if state == ANY else table.states.index(state)
+        for k, agent in enumerate(table.agents):
+            if agent.name in by_agent:
+                available[rows, k] = False
+                for action in by_agent[agent.name]:
+                    available[rows, k, agent.actions.index(action)] = True
+    available[[table.states.index(state) for state in table.terminal]] = False
+    return available
+
+
+def _digits(table: Table) -> Int[np.ndarray, "agent joint"]:
+    """Each agent's action in every joint action; agent 0 counts fastest."""
+    sizes = [len(agent.actions) for agent in table.agents]
+    return np.indices(sizes[::-1]).reshape(len(sizes), -1)[::-1]
+
+
+def _rules(table: Table) -> Int[np.ndarray, "state joint"]:
+    """The rule that applies to each pair; -1 where none does or the pair is not possible."""
+    digits, number = _digits(table), {state: i for i, state in enumerate(table.states)}
+    rules = np.full((len(table.states), digits.shape[1]), -1)
+    # The first rule that fits counts, so it is written last.
+    for i, rule in reversed(list(enumerate(table.transitions))):
+        named = table.states if ANY in rule.state else rule.state
+        states = np.array([number[state] for state in named])
+        rules[np.ix_(states, _fitting(table, rule, digits))] = i
+    rules[~_possible(table, digits)] = -1
+    return rules
+
+
+def _fitting(
+    table: Table, rule: TableRule, digits: Int[np.ndarray, "agent joint"]
+) -> Int[np.ndarray, " fitting"]:
+    """The joint actions that a rule speaks about."""
+    fits = np.ones(digits.shape[1], dtype=bool)
+    for agent, actions, digit in zip(table.agents, rule.actions or (), digits, strict=False):
+        if ANY not in actions:
+            fits &= np.isin(digit, [agent.actions.index(action) for action in actions])
+    return np.flatnonzero(fits)
+
+
+def _possible(
+    table: Table, digits: Int[np.ndarray, "agent joint"]
+) -> Bool[np.ndarray, "state joint"]:
+    available = _available(table)
+    possible = np.ones((len(table.states), digits.shape[1]), dtype=bool)
+    for k, digit in enumerate(digits):
+        possible &= available[:, k, digit]
+    return possible
+
+
+def _problems_with_coverage(table: Table) -> list[Problem]:
+    rules, digits = _rules(table), _digits(table)
+    missing = _possible(table, digits) & (rules < 0)
+    problems: list[Problem] = []
+    for row in np.flatnonzero(missing.any(1)):
+        joint = int(missing[row].argmax())
+        actions = ", ".join(
+            agent.actions[digit[joint]] for agent, digit in zip(table.agents, digits, strict=True)
+        )
+        problems.append(
+            (
+                ("transitions",),
+                f"no rule says what follows state {table.states[row]!r} under ({actions}); "
+                "add one, or list the state under 'terminal' or its actions under 'available'",
+            )
+        )
+    used = set(np.unique(rules).tolist())
+    problems += [
+        (("transitions", i), "never applies: earlier rules or 'available' leave nothing to it")
+        for i in range(len(table.transitions))
+        if i not in used
+    ]
+    return problems
+
+
+def _successors(table: Table) -> Successors:
+    lotteries = [
+        [(table.states.index(state), p) for state, p in rule.to.items() if p > 0]
+        for rule in table.transitions
+    ]
+    target = np.array([state for lottery in lotteries for state, _ in lottery], dtype=np.int32)
+    prob = np.array([p / sum(q for _, q in lottery) for lottery in lotteries for _, p in lottery])
+    size = np.array([len(lottery) for lottery in lotteries], dtype=np.int64)
+    start = size.cumsum() - size
+    rules = _rules(table).ravel()
+    counts = np.where(rules < 0, 0, size[rules])
+    offsets = np.concatenate([[0], counts.cumsum()])
+    # Item i of a pair is item i of its rule.
+    items = np.arange(offsets[-1]) + np.repeat(start[rules] - offsets[:-1], counts)
+    duration = np.array([rule.duration for rule in table.transitions])
+    times = np.repeat(duration[rules], counts)
+    return Successors(
+        torch.from_numpy(offsets),
+        torch.from_numpy(target[items])[:, None],
+        torch.from_numpy(prob[items]),
+        None if bool((duration == 1).all()) else torch.from_numpy(times),
+    )
+
+
+__all__ = ["find_problems", "load_world", "read_table", "world_of"]

@@ -1,0 +1,219 @@
+"""The paper's toy games have the values that the paper derives for them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+
+from empo_core.enumeration import EnumeratedWorld
+from empo_core.testing.induction import Induction, Theory
+from empo_tabular import games
+from empo_tabular.table import Table
+from empo_tabular.world import world_of
+
+
+class Solved:
+    """A game with its values, looked up by the names of its states."""
+
+    def __init__(self, table: Table, theory: Theory) -> None:
+        self.world: EnumeratedWorld = world_of(table)
+        self._induction = Induction(self.world, theory)
+        horizon = self.world.spec.horizon
+        assert horizon is not None
+        self._horizon = horizon
+
+    def _at(self, field: str, state: str, steps_left: int | None) -> torch.Tensor:
+        row = torch.tensor([self.world.index_of(state)], dtype=torch.int32)
+        position, values = self._induction.at(row, steps_left or self._horizon)
+        found: torch.Tensor = getattr(values, field)[position]
+        return found
+
+    def number(self, field: str, state: str, steps_left: int | None = None) -> float:
+        return float(self._at(field, state, steps_left))
+
+    def numbers(self, field: str, state: str, steps_left: int | None = None) -> list[float]:
+        numbers: list[float] = self._at(field, state, steps_left).tolist()
+        return numbers
+
+
+@pytest.mark.parametrize(("beta", "zeta"), [(1.0, 2.0), (2.0, 2.0), (2.0, 1.5), (1.5, 3.0)])
+def test_the_best_menu_is_as_large_as_the_paper_says(beta: float, zeta: float) -> None:
+    options = 20
+    game = Solved(games.menu_size(options), Theory(beta_h=beta, zeta=zeta))
+    power = [game.number("x_h", f"menu_{k}", 1) for k in range(1, options + 1)]
+    closed = [
+        k * (math.exp(beta) / (math.exp(beta) + k - 1)) ** zeta for k in range(1, options + 1)
+    ]
+    assert power == pytest.approx(closed, rel=1e-12)
+    best = 1 + power.index(max(power))
+    assert abs(best - (math.exp(beta) - 1) / (zeta - 1)) < 1
+    # The robot, looking one step ahead, likes that menu best.
+    q_r = game.numbers("q_r", "start")
+    assert 1 + q_r.index(max(q_r)) == best
+
+
+@pytest.mark.parametrize(("gamma", "error", "zeta"), [(0.99, 0.1, 2.0), (0.9, 0.3, 1.0)])
+def test_confirmations_have_the_power_the_paper_says(
+    gamma: float, error: float, zeta: float
+) -> None:
+    game = Solved(games.confirmation(6, error, horizon=120), Theory(gamma_h=gamma, zeta=zeta))
+    bits = []
+    for k in range(1, 7):
+        retry = 1 - (1 - error) ** k - error**k
+        assert game.numbers("v_e", f"asking_{k}") == pytest.approx(
+            [(1 - error) ** k / (1 - gamma**k * retry)] * 2, rel=1e-12
+        )
+        bits.append(math.log2(game.number("x_h", f"asking_{k}")))
+        closed = 1 + zeta * k * math.log2(1 - error) - zeta * math.log2(1 - gamma**k * retry)
+        assert bits[-1] == pytest.approx(closed, rel=1e-11)
+    if (gamma, error) == (0.99, 0.1):
+        assert 1 + bits.index(max(bits)) == 3
+
+
+@pytest.mark.parametrize(
+    ("beta", "zeta"), list(itertools.product([0.5, 3.0, math.inf], [1.0, 2.0]))
+)
+def test_a_commitment_empowers(beta: float, zeta: float) -> None:
+    game = Solved(games.commitment(), Theory(beta_h=beta, zeta=zeta, beta_r=7.0))
+    right = 1 / (1 + math.exp(-beta))
+    free, bound, doing = (game.number("x_h", s, 2) for s in ("free", "bound", "doing_a"))
+    assert free == pytest.approx(2 ** (1 - zeta), rel=1e-12)
+    assert bound == pytest.approx(2 * right**zeta, rel=1e-12)
+    assert bound > 2 * 2**-zeta
+    assert doing == 1
+    passing, commits, does_a, does_b = game.numbers("policy_r", "start")
+    assert commits > passing
+    assert does_b == 0
+    assert (commits > does_a) == (bound > 1 + 1e-12)
+
+
+@pytest.mark.parametrize(("zeta", "xi", "eta"), [(1.0, 1.0, 1.0), (2.0, 1.5, 1.1), (0.5, 0.5, 2)])
+def test_deceiving_a_prisoner_is_worse_than_informing_both(
+    zeta: float, xi: float, eta: float
+) -> None:
+    game = Solved(games.belief(), Theory(zeta=zeta, xi=xi, eta=eta))
+    cd, dd = game.number("u_r", "deceived", 1), game.number("u_r", "informed", 1)
+    assert cd == pytest.approx(-((1 + (1 / 3) ** (-zeta * xi)) ** eta), rel=1e-12)
+    assert dd == pytest.approx(-((2 * (3 / 4) ** (-zeta * xi)) ** eta), rel=1e-12)
+    informing, deceiving = game.numbers("q_r", "start")
+    assert (informing > deceiving) == (dd > cd)
+    assert informing > deceiving
+
+
+@pytest.mark.parametrize("x", [1, 2, 5])
+@pytest.mark.parametrize("v", [1, 3])
+@pytest.mark.parametrize("p", [0.003, 0.03, 0.3])
+def test_the_coma_pill_is_given_exactly_when_the_paper_says(x: int, v: int, p: float) -> None:
+    gamma, xi, eta = 0.8, 1.5, 1.1
+    table = games.coma_pill(x, v, p, horizon=160)
+    game = Solved(table, Theory(gamma_h=0.7, gamma_r=gamma, zeta=2.0, xi=xi, eta=eta))
+    a = -xi * eta
+    assert game.numbers("x_h", "dosed_1") == [x + v]
+    assert game.numbers("x_h", "coma_1") == [1]
+    well, dosed = game.number("v_r", "well_1"), game.number("v_r", "dosed_1")
+    assert well == pytest.approx(-(x**a) / (1 - gamma), rel=1e-12)
+    coma = -1 / (1 - gamma)
+    stays = 1 - (1 - p) * gamma
+    assert dosed == pytest.approx((-((x + v) ** a) + p * gamma * coma) / stays, rel=1e-12)
+    waiting, giving = game.numbers("q_r", "start")
+    gain = (x**a - (x + v) ** a) / (1 - (x + v) ** a)
+    assert (giving > waiting) == (gain > p * gamma / stays)
+
+
+def chain_value(
+    power: Mapping[str, float],
+    drift: Mapping[str, Mapping[str, float]],
+    gamma: float,
+    alpha: float,
+) -> dict[str, float]:
+    """Long-term value of each mode of a chain of power levels."""
+    modes = list(power)
+    step = torch.zeros(len(modes), len(modes), dtype=torch.float64)
+    for mode, row in drift.items():
+        for after, p in row.items():
+            step[modes.index(mode), modes.index(after)] += p
+    reward = -(torch.tensor([power[mode] for mode in modes], dtype=torch.float64) ** alpha)
+    value = torch.linalg.solve(torch.eye(len(modes), dtype=torch.float64) - gamma * step, reward)
+    return dict(zip(modes, value.tolist(), strict=True))
+
+
+def one_button(
+    x: float, y: float, p: float, q: float, gamma: float, a: float
+) -> tuple[float, float]:
+    """Values of having no button and of having the destroy button, in closed form."""
+    end_low, end_high = -(x**a) / (1 - gamma), -(y**a) / (1 - gamma)
+    none = (-(x**a) + gamma * p * end_high) / (1 - gamma * (1 - p))
+    high = (-((y + 1) ** a) + gamma * q * end_high) / (1 - gamma * (1 - q))
+    after_up = (1 - q) * high + q * end_high
+    low = -((x + 1) ** a) + gamma * (p * after_up + (1 - p) * q * end_low)
+    return none, low / (1 - gamma * (1 - p) * (1 - q))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "p", "q"), [(1, 3, 0.1, 0.1), (2, 5, 0.3, 0.05), (1, 6, 0.1, 0.2)]
+)
+def test_pause_and_destroy_buttons_have_the_value_of_their_chain(
+    x: int, y: int, p: float, q: float
+) -> None:
+    gamma, alpha = 0.8, -1.0
+    # Only a human who cares for nothing but the next step has exactly x options.
+    theory = Theory(gamma_h=1e-14, gamma_r=gamma, zeta=1.7)
+    game = Solved(games.pause_destroy(x, y, p, q, horizon=160), theory)
+    none, destroy = one_button(x, y, p, q, gamma, alpha)
+    assert game.number("v_r", "low_none_1") == pytest.approx(none, rel=1e-12)
+    assert game.number("v_r", "low_destroy_1") == pytest.approx(destroy, rel=1e-12)
+    pause = (1 - q) * q
+    ends = {"d": q, "p": pause, "b": 1 - q - pause}
+    both = chain_value(
+        {"lb": x + 2, "lp": x + 2, "ld": x, "hb": y + 2, "hp": y + 2, "hd": y},
+        {
+            "lb": {f"{s}{e}": c * w for s, c in (("l", 1 - p), ("h", p)) for e, w in ends.items()},
+            "hb": {f"h{e}": w for e, w in ends.items()},
+            **{"lp": {"lb": 1.0}, "hp": {"hb": 1.0}, "ld": {"ld": 1.0}, "hd": {"hd": 1.0}},
+        },
+        gamma,
+        alpha,
+    )["lb"]
+    assert game.number("v_r", "low_both_1") == pytest.approx(both, rel=1e-12)
+    q_r = game.numbers("q_r", "start")
+    assert q_r == pytest.approx([gamma * value for value in (none, destroy, both)], rel=1e-12)
+    assert [game.number("x_h", s) for s in ("low_none_1", "low_destroy_1", "low_both_1")] == [
+        pytest.approx(n) for n in (x, x + 1, x + 2)
+    ]
+
+
+def test_the_robot_stops_leaving_the_destroy_button_at_a_power_of_about_one() -> None:
+    low, high = 0.5, 2.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        none, destroy = one_button(middle, 100, 0.01, 0.01, 0.99, -1.0)
+        low, high = (middle, high) if destroy > none else (low, middle)
+    assert low == pytest.approx(1.07, abs=0.005)
+
+
+def split_is(success: Sequence[float], theory: Theory) -> tuple[list[int], list[int]]:
+    """The best and the worst numbers of units for human 1."""
+    q_r = Solved(games.resource_split(success), theory).numbers("q_r", "start")
+    near = 1e-12 * abs(min(q_r))
+    best = [k for k, q in enumerate(q_r) if q > max(q_r) - near]
+    return best, [k for k, q in enumerate(q_r) if q < min(q_r) + near]
+
+
+@pytest.mark.parametrize(("zeta", "xi", "eta"), [(1.0, 1.0, 1.0), (2.0, 1.5, 1.1)])
+def test_a_resource_is_split_equally_exactly_when_its_power_is_concave(
+    zeta: float, xi: float, eta: float
+) -> None:
+    theory = Theory(zeta=zeta, xi=xi, eta=eta)
+    for bend, expected in [
+        (0.5, ([2], [0, 4])),
+        (2.0, ([0, 4], [2])),
+        (1.0, ([0, 1, 2, 3, 4],) * 2),
+    ]:
+        # The contribution -success^(-zeta xi) = -5 + 4 (k / 4)^bend is concave for bend < 1.
+        success = [(5 - 4 * (k / 4) ** bend) ** (-1 / (zeta * xi)) for k in range(5)]
+        assert split_is(success, theory) == expected
+    assert split_is([0.25, 0.5, 2 / 3, 0.75, 0.8], theory)[0] == [2]
