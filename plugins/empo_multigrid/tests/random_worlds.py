@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -30,17 +31,21 @@ from empo_multigrid.layout import (
     KEY,
     KILL_BUTTON,
     LAVA,
+    LEFT,
     MAGIC_WALL,
     NOTHING,
     PAUSE_SWITCH,
     PICKUP,
+    RIGHT,
     ROCK,
+    STILL,
     SWITCH,
     TOGGLE,
     UNSTEADY,
     WALL,
     Layout,
 )
+from empo_multigrid.reference_scene import Scene
 
 BUTTONS = (KILL_BUTTON, PAUSE_SWITCH, CONTROL_BUTTON)
 
@@ -163,27 +168,40 @@ CONTENTS = {
     "door": 2, "magic": 2, "bush": 3, "button": 3,
 }  # fmt: skip
 
+FOCUSES = (
+    *CONTENTS, "button", "button", "button", "item", "door", "magic", "unsteady", "pushable",
+)  # fmt: skip
+
 
 def random_draft(random: Random) -> Draft:
     """A small crowded world, in a state that need not be reachable but makes sense."""
-    width, height = random.randint(1, 6), random.randint(1, 4)
+    arena = random.random() < 0.6
+    width, height = (5, 3) if arena else (random.randint(1, 6), random.randint(1, 4))
     actions = random.choice([*ACTION_SETS.values(), *[ACTION_SETS["Actions"]] * 3])
     draft = Draft(width, height, actions, reference=random.random() < 0.5)
-    palette = random.sample(range(len(COLOURS)), random.randint(1, 3))
+    palette = random.sample(range(len(COLOURS)), random.choice([1, 2, 2, 3]))
     num_agents = min(random.choice([1, 2, 2, 3, 3, 4, 4]), width * height)
-    standing = random.sample(range(width * height), num_agents)
-    # Few kinds of contents per world meet more often than many.
-    kinds = ["empty", *random.sample(list(CONTENTS), random.choice([2, 4, len(CONTENTS)]))]
+    # In an arena the agents stand around two cells, and mostly look at one of them.
+    hubs = {6, 8} if arena else set()
+    standing = random.sample(
+        [1, 3, 5, 7, 9, 11, 13] if arena else range(width * height), num_agents
+    )
+    # One kind of thing per world, much of it, makes for more encounters than a bit of all.
+    focus, weights = random.choice(FOCUSES), dict(CONTENTS)
+    if random.random() < 0.75:
+        weights = {"empty": 8, focus: 12, random.choice(list(CONTENTS)): 3}
     for cell in range(width * height):
-        contents = random.choices(kinds, [CONTENTS[kind] for kind in kinds])[0]
+        contents = random.choices(list(weights), list(weights.values()))[0]
+        if contents == "empty" and cell in hubs:
+            contents = focus
         furnish(draft, random, cell, contents, palette, cell in standing, num_agents)
     for i, cell in enumerate(standing):
         colour = random.choice(palette)
-        agent = Agent(cell, random_direction(random, draft, cell), colour)
+        agent = Agent(cell, random_direction(random, draft, cell, hubs), colour)
         agent.rocks = random.random() < 0.5
         agent.magic = random.random() < 0.5
-        agent.flags = random.choice([0] * 8 + [1, 2, 3])
-        agent.forced = random.choice([0] * 8 + [random.randint(1, len(actions))])
+        agent.flags = random.choice([0] * 20 + [1, 2, 3])
+        agent.forced = random.choice([0] * 15 + [random.randint(1, len(actions))])
         draft.agents.append(agent)
         if random.random() < 0.4:
             draft.items.append(random_item(random, palette, width * height + i))
@@ -198,14 +216,14 @@ def random_draft(random: Random) -> Draft:
     return draft
 
 
-def random_direction(random: Random, draft: Draft, cell: int) -> int:
-    """Mostly a direction in which the grid goes on and where something is."""
+def random_direction(random: Random, draft: Draft, cell: int, hubs: set[int]) -> int:
+    """Mostly a direction in which the grid goes on and where something is, best of all a hub."""
     x, y = cell % draft.width, cell // draft.width
     inside = [x + 1 < draft.width, y + 1 < draft.height, x > 0, y > 0]
     objects = {thing.cell for thing in draft.fixed} | {item.place for item in draft.items}
     steps = (1, draft.width, -1, -draft.width)
     weights = [
-        1 + 9 * ahead + 20 * (ahead and cell + step in objects)
+        1 + 9 * ahead + 30 * (ahead and cell + step in objects) + 300 * (cell + step in hubs)
         for ahead, step in zip(inside, steps, strict=True)
     ]
     return random.choices(range(4), weights)[0]
@@ -280,7 +298,7 @@ def random_button(
     draft: Draft, random: Random, cell: int, palette: list[int], num_agents: int
 ) -> Fixed:
     """A button or switch in some state."""
-    kind = random.choice([*BUTTONS, DISABLING_SWITCH, CONTROL_BUTTON])
+    kind = random.choice([*BUTTONS, DISABLING_SWITCH])
     target = random.choice(BUTTONS if kind == DISABLING_SWITCH else palette)
     button = Fixed(kind, cell, colour=random.choice(palette), target=target)
     if kind == KILL_BUTTON:
@@ -296,12 +314,32 @@ def random_button(
     return button
 
 
-def random_actions(random: Random, layout: Layout) -> list[int]:
+def random_actions(random: Random, layout: Layout, row: Sequence[int]) -> list[int]:
     """A joint action in which most agents do something that can have an effect."""
-    weights = [
-        {FORWARD: 8, TOGGLE: 5, PICKUP: 2, DROP: 3}.get(int(verb), 1) for verb in layout.actions
-    ]
-    return random.choices(range(len(weights)), weights, k=layout.num_agents)
+    scene, verbs = Scene.decode(layout, row), layout.actions.tolist()
+    # Now and then only one agent does more than turning, for the shortcuts of reference mode.
+    busy = random.choice([None, None, None, random.randrange(layout.num_agents)])
+    chosen = []
+    for i in range(layout.num_agents):
+        verb = random.choice(fitting_verbs(scene, i))
+        if busy not in (None, i):
+            verb = random.choice([STILL, STILL, LEFT, RIGHT])
+        if verb not in verbs or random.random() < 0.15:
+            verb = random.choice(verbs)
+        chosen.append(verbs.index(verb))
+    return chosen
+
+
+def fitting_verbs(scene: Scene, i: int) -> list[int]:
+    """What an agent could do with what it faces."""
+    item, (_, kind) = scene.item_at(scene.faced(i)), scene.fixed_at(scene.faced(i))
+    if item is not None:
+        return [FORWARD] if item.kind in (BLOCK, ROCK) else [PICKUP, TOGGLE]
+    if kind == DOOR:
+        return [TOGGLE, FORWARD]
+    if kind in (*BUTTONS, DISABLING_SWITCH):
+        return [TOGGLE]
+    return [FORWARD] * 3 + [DROP] if scene.carried(i) else [FORWARD]
 
 
 World = tuple[Layout, tuple[int, ...], Random]

@@ -238,7 +238,7 @@ class TestPurity:
     @given(world=rw.worlds())
     def test_asking_never_changes_the_answer_to_other_questions(self, world: object) -> None:
         layout, row, random = world  # type: ignore[misc]
-        questions = [rw.random_actions(random, layout) for _ in range(4)]
+        questions = [rw.random_actions(random, layout, row) for _ in range(4)]
         first = [transition(layout, row, actions) for actions in questions]
         again = [transition(layout, row, actions) for actions in reversed(questions)]
         assert first == again[::-1]
