@@ -50,7 +50,7 @@ SNIPPETS = [
 
 
 def corpus() -> list[str]:
-    """The library, and a file that has every key."""
+    """The library, and files with every key and every spelling of a map."""
     texts = [path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.yaml"))]
     everything = """
 metadata: {name: everything}
@@ -75,7 +75,9 @@ objects:
   "2,2": {programmed_agent: 1, programmed_action: forward}
 action_rules: [{agents: robots, cells: "1,1", forbid: [still]}]
 """
-    return [*texts, everything]
+    listed = "map: [[Ay, .., Ae], [Kr, Lr, Xb]]\ngoals: {0: [[0, 0], [[0, 0], [2, 1]]]}\n"
+    as_json = json.dumps(parse_yaml(everything, name="everything.yaml").data, indent=1)
+    return [*texts, everything, listed, as_json]
 
 
 @dataclass

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from empo_core.errors import ConfigError
 from empo_multigrid.layout import (
     ACTION_SETS,
     AGENT_WORDS,
@@ -154,6 +157,34 @@ def test_text_shows_every_code_as_the_map_wrote_it() -> None:
         world = with_code(code)
         shown = describe(world.layout, world.spec, world.initial_state().numpy())
         assert shown.split()[1] == same.get(code, code)
+
+
+SHOWN_AS_WRITTEN = [c for c in all_codes() if c not in ("Ki", "Pa", "dK", "dP", "dC")]
+
+
+@given(
+    rows=st.integers(1, 5).flatmap(
+        lambda width: st.lists(
+            st.lists(st.sampled_from(SHOWN_AS_WRITTEN), min_size=width, max_size=width),
+            min_size=1,
+            max_size=5,
+        )
+    ),
+    spaced=st.booleans(),
+)
+@settings(derandomize=True, max_examples=60, deadline=None)
+def test_text_of_the_initial_state_is_the_map(rows: list[list[str]], spaced: bool) -> None:
+    rows[0][0] = "Ay"
+    text = "\n".join((" " if spaced else "").join(row) for row in rows)
+    world = world_from_dict({"map": text})
+    shown = describe(world.layout, world.spec, world.initial_state().numpy()).splitlines()
+    agents = iter("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    expected = [[">" + next(agents) if c[0] == "A" else c for c in row] for row in rows]
+    assert [line.upper().split() for line in shown[: len(rows)]] == [
+        [code.upper() for code in row] for row in expected
+    ]
+    words = world.layout.fixed_word[world.layout.fixed_word >= 0].tolist()
+    assert words == list(range(world.spec.state_words - len(words), world.spec.state_words))
 
 
 def test_words_of_fixed_objects_follow_reading_order_and_skip_disabling_switches() -> None:
@@ -438,3 +469,8 @@ def test_max_steps_and_simultaneity_can_be_set_from_outside() -> None:
     assert world.layout.reference
     assert not world_from_text("map: [Ay]").layout.reference
     assert world_from_text("map: [Ay]").spec.horizon == 100
+
+
+def test_a_horizon_below_one_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"max_steps must be at least 1 \(got 0\)"):
+        world_from_text("map: [Ay]", max_steps=0)

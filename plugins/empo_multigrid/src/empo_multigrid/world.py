@@ -184,5 +184,7 @@ def world_from_dict(
 def _world(
     file: WorldFile, document: Document, max_steps: int | None, simultaneity: Simultaneity
 ) -> MultigridWorld:
+    if max_steps is not None and max_steps < 1:
+        raise ConfigError(f"max_steps must be at least 1 (got {max_steps})")
     reference = simultaneity == "reference"
     return MultigridWorld(*compile_world(file, document, max_steps=max_steps, reference=reference))
