@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_exact.sweep import Floats
+from empo_exact.game import Floats
 
 if TYPE_CHECKING:
     from empo_exact.result import ExactResult
@@ -191,7 +191,7 @@ def marginals(result: ExactResult, pi_h: Floats) -> list[Floats]:
     """Each human's policy averaged over its goals by weight [state action]."""
     game, found = result.problem.game, []
     for human in range(len(game.num_actions)):
-        goals = slice(game.first_goal[human], game.first_goal[human + 1])
-        mixed = np.einsum("g,sga->sa", game.weight[goals], pi_h[:, goals])
+        goals = slice(game.first_goal[human], game.last_goal[human])
+        mixed = np.einsum("g,sag->sa", game.weight[goals], pi_h[:, :, goals])
         found.append(mixed / mixed.sum(-1, keepdims=True))
     return found

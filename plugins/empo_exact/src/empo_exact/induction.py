@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_exact.game import Floats, Game, Humans, Scratch, Theory, make_scratch
 from empo_exact.graph import StateGraph
-from empo_exact.problem import make_scratch
-from empo_exact.sweep import Floats, Game, Humans, Scratch, Theory, phase1, phase2
+from empo_exact.phase1 import phase1
+from empo_exact.phase2 import phase2
+from empo_exact.problem import padded
 from empo_exact.values import Values
 
 POLICY_ENTRIES = 1 << 20
@@ -44,6 +46,7 @@ class Problem:
         gamma_h: The humans' discount.
         horizon: Steps per episode; None where the world ends by itself.
         workers: Threads.
+        places: Where the sweep has each goal of the world's goal axis [goal].
     """
 
     world: WorldModel
@@ -55,7 +58,7 @@ class Problem:
     gamma_h: float
     horizon: int | None
     workers: int
-    goals: NDArray[np.int64] = field(repr=False)
+    places: NDArray[np.int64] = field(repr=False)
 
     @property
     def longer(self) -> bool:
@@ -68,17 +71,34 @@ class Problem:
         per_state = len(self.game.weight) * int(self.game.num_actions.max())
         return max(64, min(8192, POLICY_ENTRIES // per_state))
 
-    def worth(self, values: Floats, start: int = 0) -> Floats:
-        """What reaching each state is worth to each goal, given its value there."""
-        achieved = self.game.achieved[start : start + len(values)] > 0
-        if self.longer:
-            return np.where(achieved, 0.0, values)
-        return np.where(achieved, 1.0, self.gamma_h * values)
+    def worth(self, values: Floats) -> Floats:
+        """What reaching each state is worth to each goal, given its value there.
+
+        Rows beyond the states' are scratch: one per thread and joint action.
+        """
+        number = len(values)
+        room = np.empty((number + self.workers * int(self.game.shape[0]), values.shape[1]))
+        self.renew_worth(values, room[:number], slice(0, number))
+        return room
+
+    def renew_worth(self, values: Floats, worth: Floats, states: slice | NDArray[np.int32]) -> None:
+        """Work out some states' worth again, where both arrays cover all states."""
+        achieved = self.game.achieved[states] > 0
+        factor, paid = (1.0, 0.0) if self.longer else (self.gamma_h, 1.0)
+        worth[states] = np.where(achieved, paid, factor * values[states])
 
 
 @dataclass(frozen=True)
 class Policies:
-    """What a sweep over some states decides, by position [position ...]."""
+    """What a sweep over some states decides, by position [position ...].
+
+    Attributes:
+        pi_h: Humans' policies, goals as the sweep orders them [position action goal].
+        pi_r: The robot's policy [position robot].
+        q_r: Q_r, NaN where unavailable [position robot].
+        x_h: X_h [position human].
+        u_r: U_r, 0 at terminal states [position].
+    """
 
     pi_h: Floats
     pi_r: Floats
@@ -92,7 +112,7 @@ def empty_policies(problem: Problem, count: int) -> Policies:
     game = problem.game
     robots, humans = int(game.shape[2]), len(game.num_actions)
     return Policies(
-        np.zeros((count, len(game.weight), int(game.num_actions.max()))),
+        np.zeros((count, int(game.num_actions.max()), len(game.weight))),
         np.zeros((count, robots)),
         np.full((count, robots), np.nan),
         np.zeros((count, humans)),
@@ -110,6 +130,7 @@ def sweep_block(
     policies: Policies,
     scratch: Scratch,
     steps_left: int,
+    worker: int = 0,
 ) -> tuple[float, float, int]:
     """Both phases in the states ``order[first:last]``.
 
@@ -124,24 +145,28 @@ def sweep_block(
         policies: Receives the policies, by position from ``first`` on.
         scratch: Working memory.
         steps_left: Remaining steps.
+        worker: Which thread this is; each has scratch rows of its own in ``worth``.
 
     Returns:
         Seconds in each phase, and how many states have no finite U_r.
     """
     begin = clock.perf_counter()
+    spare = len(worth.v_r) + worker * int(problem.game.shape[0])
     if problem.prior is None:
         phase1(
-            problem.game, problem.humans, order, first, last, worth.v_m, problem.longer,
-            scratch, out.v_m, policies.pi_h,
+            problem.game, problem.humans, order, first, last, worth.v_m, spare,
+            problem.longer, scratch, out.v_m, policies.pi_h,
         )  # fmt: skip
     else:
         rows = torch.from_numpy(problem.graph.states[order[first:last]])
         found = problem.prior.policy(rows, steps_left).double().numpy()
-        policies.pi_h[: last - first] = found[:, problem.goals, : policies.pi_h.shape[2]]
+        policies.pi_h[: last - first] = padded(
+            found.transpose(0, 2, 1)[:, : policies.pi_h.shape[1]], problem.graph.spec
+        )
     middle = clock.perf_counter()
     bad = phase2(
         problem.game, problem.theory, order, first, last, policies.pi_h, worth.v_e,
-        problem.longer, worth.v_r, scratch, out.v_e, out.v_r,
+        spare, problem.longer, worth.v_r, scratch, out.v_e, out.v_r,
         policies.pi_r, policies.q_r, policies.x_h, policies.u_r,
     )  # fmt: skip
     return middle - begin, clock.perf_counter() - middle, bad
@@ -186,7 +211,7 @@ class Solver:
                 last = min(first + block, len(order))
                 one, two, wrong = sweep_block(
                     self.problem, order, first, last, worth, out,
-                    self._policies[worker], self._scratch[worker], steps_left,
+                    self._policies[worker], self._scratch[worker], steps_left, worker,
                 )  # fmt: skip
                 spent += one, two
                 bad += wrong

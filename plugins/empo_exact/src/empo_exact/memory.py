@@ -7,9 +7,9 @@ import resource
 import psutil
 
 from empo_core.errors import SolveError
+from empo_exact.game import Game
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams
-from empo_exact.sweep import Game
 
 GIB = 1 << 30
 

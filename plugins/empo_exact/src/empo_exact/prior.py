@@ -8,18 +8,20 @@ from functools import cached_property
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
 from empo_core.protocols import WorldModel
 from empo_exact.acyclic import levels_of
+from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import build_graph
 from empo_exact.induction import Problem
 from empo_exact.interning import RowTable
+from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
-from empo_exact.problem import Assumptions, check_roles, make_scratch, uniform_policy
+from empo_exact.problem import Assumptions, check_roles, uniform_policy
 from empo_exact.solver import pose
-from empo_exact.sweep import Floats, phase1
 
 
 class ExactPrior:
@@ -64,13 +66,11 @@ class ExactPrior:
                 f"{problem.graph.spec.name!r} cannot be in state {states[wrong[0]].tolist()} with "
                 f"{steps_left} steps left"
             )
-        policy = np.zeros((len(order), len(problem.goals), int(problem.game.num_actions.max())))
-        v_m = np.zeros((problem.graph.num_states, len(problem.goals)))
-        phase1(
-            problem.game, problem.humans, order, 0, len(order), solved.worth(time),
-            problem.longer, make_scratch(problem.game), v_m, policy,
-        )  # fmt: skip
-        return torch.from_numpy(policy[:, np.argsort(problem.goals)])
+        goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
+        policy = np.zeros((len(order), actions, goals))
+        v_m = np.zeros((problem.graph.num_states, goals))
+        _sweep(problem, order, solved.worth(time), v_m, policy)
+        return torch.from_numpy(policy.transpose(0, 2, 1)[:, problem.places].copy())
 
     @cached_property
     def _solved(self) -> _Solved:
@@ -79,29 +79,33 @@ class ExactPrior:
         graph = build_graph(world, world.spec.horizon)
         given = {name: getattr(self._params, name) for name in type(self._params).model_fields}
         problem = pose(world, graph, ExactParams(**given), self._assumed, None)
-        scratch = make_scratch(problem.game)
-        policy = np.zeros((graph.num_states, len(problem.goals), len(scratch.q)))
+        goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
+        policy = np.zeros((graph.num_states, actions, goals))
         values: dict[int, Floats] = {}
         if problem.horizon is None:
-            values[0] = v_m = np.zeros((graph.num_states, len(problem.goals)))
+            values[0] = v_m = np.zeros((graph.num_states, goals))
             for level in levels_of(graph, world):
-                worth = problem.worth(v_m)
-                phase1(
-                    problem.game, problem.humans, level, 0, len(level), worth,
-                    problem.longer, scratch, v_m, policy,
-                )  # fmt: skip
+                _sweep(problem, level, problem.worth(v_m), v_m, policy)
         else:
             order = np.arange(graph.num_states, dtype=np.int32)
-            values[problem.horizon] = np.zeros((graph.num_states, len(problem.goals)))
+            values[problem.horizon] = np.zeros((graph.num_states, goals))
             for time in range(problem.horizon - 1, 0, -1):
                 count = min(graph.within(time), graph.num_expanded)
-                values[time] = np.zeros((count, len(problem.goals)))
-                phase1(
-                    problem.game, problem.humans, order, 0, count,
-                    problem.worth(values[time + 1]), problem.longer, scratch,
-                    values[time], policy,
-                )  # fmt: skip
+                values[time] = np.zeros((count, goals))
+                worth = problem.worth(values[time + 1])
+                _sweep(problem, order[:count], worth, values[time], policy)
         return _Solved(problem, RowTable.of(graph.states), values)
+
+
+def _sweep(
+    problem: Problem, order: NDArray[np.int32], worth: Floats, v_m: Floats, policy: Floats
+) -> None:
+    """Phase 1 in the given states, in this thread."""
+    spare = len(worth) - problem.workers * int(problem.game.shape[0])
+    phase1(
+        problem.game, problem.humans, order, 0, len(order), worth, spare,
+        problem.longer, make_scratch(problem.game), v_m, policy,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

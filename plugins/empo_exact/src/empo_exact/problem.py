@@ -17,9 +17,9 @@ from empo_core.errors import SolveError
 from empo_core.parallel import WorkerPool
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
+from empo_exact.game import LANES, UNAVAILABLE, Floats, Game, Humans, Indices, Theory
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams, PriorParams
-from empo_exact.sweep import Floats, Game, Humans, Scratch, Theory
 
 OfGoals = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal"]]
 OfActions = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal action"]]
@@ -87,8 +87,28 @@ def check_roles(spec: WorldSpec) -> None:
 
 
 def goal_order(spec: WorldSpec) -> NDArray[np.int64]:
-    """Positions on the world's goal axis, human by human."""
-    return np.array([goal for human in spec.humans for goal in spec.goals_of(human)], np.int64)
+    """Position on the world's goal axis of each goal of the sweep; -1 for padding."""
+    order: list[int] = []
+    for human in spec.humans:
+        goals = list(spec.goals_of(human))
+        order += goals + [-1] * (-len(goals) % LANES)
+    return np.array(order, np.int64)
+
+
+def goal_places(spec: WorldSpec) -> NDArray[np.int64]:
+    """Where the sweep has each goal of the world's goal axis."""
+    order = goal_order(spec)
+    place = np.zeros(len(spec.goals), np.int64)
+    place[order[order >= 0]] = np.flatnonzero(order >= 0)
+    return place
+
+
+def padded(values: NDArray[np.generic], spec: WorldSpec, fill: float = 0.0) -> NDArray[np.generic]:
+    """Values on the world's goal axis (the last one) as the sweep wants them."""
+    order = goal_order(spec)
+    found = values[..., order].copy()
+    found[..., order < 0] = fill
+    return np.ascontiguousarray(found)
 
 
 def make_game(
@@ -98,11 +118,11 @@ def make_game(
 
     Args:
         graph: The state graph.
-        achieved: Whether each state achieves each goal, goals human by human [state goal].
+        achieved: Whether each state achieves each goal of ``spec.goals`` [state goal].
         gamma_h: The humans' discount.
         params: The robot's parameters.
     """
-    spec, order = graph.spec, goal_order(graph.spec)
+    spec = graph.spec
     joint = np.arange(spec.num_joint_actions)
     actions = {
         agent: joint // spec.strides[agent] % spec.num_actions[agent]
@@ -111,7 +131,7 @@ def make_game(
     profile, profiles = _mixed(actions, spec.humans, spec)
     robot, robots = _mixed(actions, spec.robots, spec)
     listed = np.arange(profiles)
-    action, strides = np.zeros((len(spec.humans), profiles), np.int32), 1
+    action, strides = np.zeros((len(spec.humans), profiles), np.uint32), 1
     for h, human in enumerate(spec.humans):
         action[h] = listed // strides % spec.num_actions[human]
         strides *= spec.num_actions[human]
@@ -122,6 +142,9 @@ def make_game(
             if k != h:
                 others[h] += action[k] * stride
                 stride *= spec.num_actions[other]
+    lengths = [len(spec.goals_of(human)) for human in spec.humans]
+    begins = np.cumsum([0] + [length + -length % LANES for length in lengths])
+    weight = np.array([goal.weight for goal in spec.goals], np.float64)
     rho_r = -math.log(params.gamma_r)
     accrual = [reward_weight(rho_r, float(d), params.accrual) for d in graph.duration]
     return Game(
@@ -132,27 +155,40 @@ def make_game(
         discounted_h=graph.prob * gamma_h**graph.duration,
         discounted_r=graph.prob * params.gamma_r**graph.duration,
         accrued=graph.prob * np.array(accrual, np.float64),
-        achieved=np.ascontiguousarray(achieved, np.uint8),
+        achieved=padded(achieved.astype(np.uint8), spec),
         profile=profile,
         robot=robot,
         action=action,
+        having=_having(action, [spec.num_actions[human] for human in spec.humans]),
         others=others,
         num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
-        first_goal=np.cumsum([0] + [len(spec.goals_of(human)) for human in spec.humans]),
-        weight=np.array([spec.goals[goal].weight for goal in order], np.float64),
+        first_goal=begins,
+        last_goal=begins[:-1] + np.array(lengths),
+        weight=padded(weight, spec),
         shape=np.array([len(joint), profiles, robots], np.int64),
     )
 
 
 def _mixed(
     actions: Mapping[int, NDArray[np.int64]], agents: Sequence[int], spec: WorldSpec
-) -> tuple[NDArray[np.int32], int]:
+) -> tuple[Indices, int]:
     """The index of some agents' joint action in each joint action, and how many there are."""
     index, stride = np.zeros(spec.num_joint_actions, np.int64), 1
     for agent in agents:
         index += actions[agent] * stride
         stride *= spec.num_actions[agent]
-    return index.astype(np.int32), stride
+    return index.astype(np.uint32), stride
+
+
+def _having(action: Indices, num_actions: Sequence[int]) -> Indices:
+    """The profiles in which each human takes each action [human action which]."""
+    most = max(action.shape[1] // number for number in num_actions)
+    having = np.full((len(action), max(num_actions), most), UNAVAILABLE, np.uint32)
+    for human, number in enumerate(num_actions):
+        for chosen in range(number):
+            profiles = np.flatnonzero(action[human] == chosen)
+            having[human, chosen, : len(profiles)] = profiles
+    return having
 
 
 def make_theory(params: ExactParams) -> Theory:
@@ -160,24 +196,6 @@ def make_theory(params: ExactParams) -> Theory:
     numbers = [params.beta_r, params.zeta, params.xi, params.eta, params.terminal_value]
     flags = [params.x_agg == "weighted", params.u_agg == "mean"]
     return Theory(np.array(numbers, np.float64), np.array(flags))
-
-
-def make_scratch(game: Game) -> Scratch:
-    """Working memory for one thread."""
-    goals, humans = len(game.weight), len(game.num_actions)
-    actions, (_, profiles, robots) = int(game.num_actions.max()), map(int, game.shape)
-    return Scratch(
-        row=np.zeros(goals),
-        worst=np.zeros((profiles, goals)),
-        seen=np.zeros(profiles, np.uint8),
-        q=np.zeros(actions),
-        marginal=np.zeros((humans, actions)),
-        mass=np.zeros((humans, profiles)),
-        gain=np.zeros((actions, goals)),
-        q_r=np.zeros(robots),
-        logit=np.zeros(robots),
-        accrual=np.zeros(robots),
-    )
 
 
 def make_humans(
@@ -193,17 +211,17 @@ def make_humans(
     Raises:
         SolveError: An assumption has the wrong shape or impossible numbers.
     """
-    order = goal_order(graph.spec)
+    spec = graph.spec
     states = torch.from_numpy(graph.states[: graph.num_expanded])
-    goals, actions = len(order), int(game.num_actions.max())
+    goals, actions = len(spec.goals), int(game.num_actions.max())
     beta = np.full((1, goals), float(params.beta_h))
     if assumed.beta_h is not None:
-        beta = _checked(assumed.beta_h(states), (len(states), goals), "beta_h")[:, order]
+        beta = _checked(assumed.beta_h(states), (len(states), goals), "beta_h")
         if not (beta >= 0).all():
             raise SolveError("beta_h must be at least 0 for every state and goal")
     nu = np.full((1, goals), params.nu)
     if assumed.nu is not None:
-        nu = _checked(assumed.nu(states), (len(states), goals), "nu")[:, order]
+        nu = _checked(assumed.nu(states), (len(states), goals), "nu")
         if not ((nu >= 0) & (nu <= 1)).all():
             raise SolveError("nu must lie in [0, 1] for every state and goal")
     policy = np.zeros((1, goals, actions))
@@ -211,15 +229,20 @@ def make_humans(
         if assumed.habit is not None:
             found = assumed.habit(states)
         elif assumed.habit_prior is not None:
-            found = assumed.habit_prior.policy(states, graph.spec.horizon or 1)
+            found = assumed.habit_prior.policy(states, spec.horizon or 1)
         else:
             found = uniform_policy(world, states)
-        policy = _checked(found, (len(states), goals, actions), "habit")[:, order]
+        policy = _checked(found, (len(states), goals, actions), "habit")
     belief = np.zeros((1, 1, 1, 0))
     if assumed.believed_others is not None:
         belief = believe(graph, game, assumed.believed_others, workers)
-    optimistic = np.array([params.robot_model == "optimistic"])
-    return Humans(*map(np.ascontiguousarray, (beta, nu, policy, belief)), optimistic)
+    return Humans(
+        beta=padded(beta, spec),
+        nu=padded(nu, spec),
+        habit=padded(policy.transpose(0, 2, 1), spec),
+        belief=belief,
+        flag=np.array([params.robot_model == "optimistic", nu.any(), np.isinf(beta).any()]),
+    )
 
 
 def _checked(found: Tensor, shape: tuple[int, ...], name: str) -> Floats:

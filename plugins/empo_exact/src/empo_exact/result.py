@@ -18,6 +18,7 @@ from empo_core.errors import SolveError, WorldError
 from empo_core.protocols import Located
 from empo_core.types import WorldSpec
 from empo_exact import memory
+from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
     Policies,
@@ -30,9 +31,7 @@ from empo_exact.induction import (
 )
 from empo_exact.interning import RowTable
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import make_scratch
 from empo_exact.reach import Unrolled, reachable_masks, unrolled_sizes
-from empo_exact.sweep import Floats
 from empo_exact.values import Values, ValueStore
 
 if TYPE_CHECKING:
@@ -87,8 +86,6 @@ class ExactResult:
         self.params = params
         self.seconds = seconds
         self.store = store
-        # Where each goal of ``spec.goals`` is among the goals sorted by human.
-        self._place = np.argsort(problem.goals)
         self._worth_at = lru_cache(maxsize=2)(self._compute_worth)
 
     @property
@@ -173,7 +170,7 @@ class ExactResult:
             if self.horizon is not None and number >= self.graph.within(time):
                 raise WorldError(f"{spec.name!r} cannot reach that state within {time} steps")
             policies, values = self._sweep(order, time)
-        goals = self._place
+        goals = self.problem.places
         return StateValues(
             terminal=terminal,
             V_r=float(values.v_r[0]),
@@ -183,7 +180,7 @@ class ExactResult:
             X_h=dict(zip(spec.humans, policies.x_h[0].tolist(), strict=True)),
             V_m=values.v_m[0, goals],
             V_e=values.v_e[0, goals],
-            pi_h=policies.pi_h[0, goals],
+            pi_h=policies.pi_h[0][:, goals].T,
         )
 
     def alive(self, states: NDArray[np.int64], time: int) -> NDArray[np.bool_]:

@@ -29,7 +29,6 @@ def play(
             raise SolveError(
                 f"goal {goal} is not one of agent {human}'s; those are {spec.goals_of(human)}"
             )
-    place = np.argsort(result.problem.goals)
     state, time = 0, 0
     episode: list[tuple[int, tuple[int, ...] | None]] = []
     while result.alive(np.array([state]), time)[0]:
@@ -39,7 +38,9 @@ def play(
         for h, human in enumerate(spec.humans):
             chosen = average[h][0]
             if human in goals:
-                chosen = policies.pi_h[0, place[goals[human]]][: game.num_actions[h]]
+                chosen = policies.pi_h[
+                    0, : game.num_actions[h], result.problem.places[goals[human]]
+                ]
             actions[human] = _draw(chosen, generator)
         joint = _draw(policies.pi_r[0], generator)
         for robot in spec.robots:

@@ -11,12 +11,12 @@ import numpy as np
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage import load_arrays, save_arrays
+from empo_exact.game import Humans
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Assumptions
 from empo_exact.solver import pose
-from empo_exact.sweep import Humans
 from empo_exact.values import Values, ValueStore
 
 if TYPE_CHECKING:

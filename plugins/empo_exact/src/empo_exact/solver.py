@@ -24,7 +24,7 @@ from empo_exact.problem import (
     OfActions,
     OfGoals,
     check_roles,
-    goal_order,
+    goal_places,
     make_game,
     make_humans,
     make_theory,
@@ -99,8 +99,7 @@ def pose(
     Raises:
         SolveError: The values would not fit into memory, or an assumption is impossible.
     """
-    goals = goal_order(world.spec)
-    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()[:, goals]
+    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
     game = make_game(graph, achieved, params.gamma_h, params)
     memory.check(graph, game, params)
     return Problem(
@@ -113,7 +112,7 @@ def pose(
         gamma_h=params.gamma_h,
         horizon=world.spec.horizon,
         workers=params.workers,
-        goals=goals,
+        places=goal_places(world.spec),
     )
 
 
@@ -189,12 +188,8 @@ def _induce_over_levels(
     for done, level in enumerate(levels, start=1):
         if solver.sweep(level, worth, values, 1, threads):
             _refuse_powerless(problem, values, None)
-        for target, source in ((worth.v_m, values.v_m), (worth.v_e, values.v_e)):
-            achieved = problem.game.achieved[level] > 0
-            if problem.longer:
-                target[level] = np.where(achieved, 0.0, source[level])
-            else:
-                target[level] = np.where(achieved, 1.0, problem.gamma_h * source[level])
+        problem.renew_worth(values.v_m, worth.v_m, level)
+        problem.renew_worth(values.v_e, worth.v_e, level)
         if tracker is not None:
             tracker.progress("backward induction", done, len(levels))
     store.put(0, values)

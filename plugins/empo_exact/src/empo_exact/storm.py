@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_exact.graph import StateGraph
-from empo_exact.problem import goal_order
+from empo_exact.problem import goal_places
 
 
 def write_labels(path: Path, labels: Mapping[str, NDArray[np.bool_]]) -> None:
@@ -38,7 +38,7 @@ def export_game(graph: StateGraph, achieved: NDArray[np.bool_], directory: Path)
 
     Args:
         graph: The state graph.
-        achieved: Whether each state achieves each goal, goals human by human [state goal].
+        achieved: Whether each state achieves each goal, as the sweep has them [state goal].
         directory: Where to write.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def export_game(graph: StateGraph, achieved: NDArray[np.bool_], directory: Path)
     files = [directory / "game.tra", directory / "game.lab"]
     files[0].write_text("\n".join(lines) + "\n")
     labels = {"init": np.arange(graph.num_states) == 0, "final": final}
-    place = np.argsort(goal_order(graph.spec))
+    place = goal_places(graph.spec)
     labels |= {f"goal_{i}": achieved[:, place[i]] > 0 for i in range(len(place))}
     write_labels(files[1], labels)
     return files

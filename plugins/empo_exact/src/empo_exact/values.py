@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from empo_core.errors import StorageError
 from empo_core.storage import load_arrays, save_arrays
-from empo_exact.sweep import Floats
+from empo_exact.game import Floats
 
 
 class Values(NamedTuple):
