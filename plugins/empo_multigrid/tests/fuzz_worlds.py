@@ -19,12 +19,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import torch
 from ruamel.yaml import YAML
 
 import empo_multigrid
 from empo_core.configfile import parse_yaml, validate_document
 from empo_core.errors import ConfigError
 from empo_multigrid.compiler import compile_world
+from empo_multigrid.world import MultigridWorld
 from empo_multigrid.worldfile import WorldFile
 
 FOLDER = Path(empo_multigrid.__file__).parent / "worlds"
@@ -162,6 +164,18 @@ def mutants(count: int, seed: int) -> Iterator[bytes | str]:
         yield structural(text, rng) if number % 2 else bytewise(text, rng)
 
 
+def _check(world: MultigridWorld) -> None:
+    """Whether a world that was accepted can take a few steps."""
+    generator = torch.Generator().manual_seed(0)
+    state = world.initial_state()[None]
+    for _ in range(3):
+        available = world.available(state)[0]
+        actions = torch.multinomial(available.double(), 1, generator=generator).T
+        prob = world.transitions(state, actions).prob
+        assert abs(float(prob.sum()) - 1) < 1e-12
+        state = world.step(state, actions, generator)
+
+
 def fuzz(count: int, seed: int = 0) -> Tally:
     """Try mutants and say what became of them."""
     tally = Tally()
@@ -170,9 +184,7 @@ def fuzz(count: int, seed: int = 0) -> Tally:
         try:
             document = parse_yaml(mutant, name="world.yaml")
             file = validate_document(WorldFile, document)
-            _, layout, row = compile_world(file, document)
-            assert len(row) == layout.state_words
-            assert layout.action_mask.any(-1).all()
+            _check(MultigridWorld(*compile_world(file, document)))
             tally.accepted += 1
         except ConfigError as error:
             tally.refused += 1
