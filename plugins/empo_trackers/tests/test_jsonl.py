@@ -13,9 +13,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from empo_core.protocols import Tracker
+from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_trackers.jsonl import JsonlTracker
 from empo_trackers.plugin import JsonlParams
+
+
+class TestJsonlTracker(TrackerTests):
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        return JsonlTracker(JsonlParams())
 
 
 def no_constants(name: str) -> object:

@@ -4,11 +4,21 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from empo_core.protocols import Tracker
+from empo_core.testing.tracker import TrackerTests
 from empo_trackers.plugin import ProgressParams
 from empo_trackers.progress import ProgressTracker
+
+
+@pytest.mark.parametrize("style", ["bar", "lines"])
+class TestProgressTracker(TrackerTests):
+    @pytest.fixture
+    def tracker(self, style: Literal["bar", "lines"]) -> Tracker:
+        return ProgressTracker(ProgressParams(style=style))
 
 
 class Clock:

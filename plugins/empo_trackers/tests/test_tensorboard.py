@@ -4,9 +4,17 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from empo_core.protocols import Tracker
+from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_trackers.plugin import TensorboardParams
 from empo_trackers.tensorboard import TensorboardTracker
+
+
+class TestTensorboardTracker(TrackerTests):
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        return TensorboardTracker(TensorboardParams())
 
 
 @pytest.fixture
