@@ -5,6 +5,7 @@ Importing this package does not import torch, so listing plugins stays fast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +15,23 @@ from empo_core.hookspecs import Component, hookimpl
 if TYPE_CHECKING:
     from empo_core.config import RunConfig
     from empo_core.protocols import Result
+    from empo_core.registry import Registry
 
 __all__ = ["Component", "Config", "ConfigPath", "hookimpl", "load_config", "run"]
 __version__ = "0.1.0"
 
 
-def load_config(path: str | Path, overrides: list[str] | None = None) -> RunConfig:
+def load_config(
+    path: str | Path, overrides: Sequence[str] | None = None, registry: Registry | None = None
+) -> RunConfig:
     """Read and validate a config file; see ``empo_core.configfile.load_config``."""
     from empo_core.configfile import load_config as load
 
-    return load(path, overrides)
+    return load(path, overrides, registry)
 
 
-def run(config: RunConfig) -> Result:
+def run(config: RunConfig, *, registry: Registry | None = None) -> Result:
     """Build what ``config`` names and run it; see ``empo_core.experiment.run``."""
     from empo_core.experiment import run as run_experiment
 
-    return run_experiment(config)
+    return run_experiment(config, registry=registry)

@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from empo_core.errors import DuplicateComponentError
+from empo_core.errors import DuplicateComponentError, EmpoError
 from empo_core.hookspecs import Component, Kind
 from empo_core.plugins import discover
 from empo_core.registry import Registry
@@ -98,7 +98,14 @@ class ComponentRef(Config):
         if "name" not in info.data:  # Already reported against the name.
             return Config()
         component = registry_of(info).get(cls.kind, info.data["name"])
-        return component.params.model_validate(params, context=info.context)
+        try:
+            return component.params.model_validate(params, context=info.context)
+        except (ValueError, AssertionError, EmpoError):
+            raise
+        except Exception as error:  # A bug of a plugin must still get a place in the file.
+            raise ValueError(
+                f"a validator raised {type(error).__name__}: {error}; report it to the plugin"
+            ) from error
 
 
 class WorldModelRef(ComponentRef):

@@ -14,9 +14,12 @@ from empo_core.config import WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
 
 if TYPE_CHECKING:
+    from jaxtyping import Int
+    from torch import Tensor
+
     from empo_core.protocols import WorldModel
 
-MAX_STATES, MAX_SECONDS = 20_000, 5.0
+MAX_STATES, MAX_PAIRS, MAX_SECONDS = 20_000, 200_000, 5.0
 
 
 def check(
@@ -141,18 +144,33 @@ def count_states(world: WorldModel) -> dict[str, Any]:
     """How many states can be reached, if that is quick to find out."""
     import torch
 
-    horizon = world.spec.horizon
+    horizon, width = world.spec.horizon, world.spec.num_joint_actions
+    if width > MAX_PAIRS:
+        return {"states": f"not counted, with {width:,} joint actions in each"}
     started, depth = time.monotonic(), 0
     seen = frontier = world.initial_state()[None]
     while len(frontier) and (horizon is None or depth < horizon):
-        if len(seen) > MAX_STATES or time.monotonic() - started > MAX_SECONDS:
-            return {"states": f"more than {len(seen)}"}
-        reached = torch.unique(world.transitions(frontier).states, dim=0)
-        every, inverse = torch.unique(torch.cat([seen, reached]), dim=0, return_inverse=True)
-        is_new = torch.ones(len(every), dtype=torch.bool)
-        is_new[inverse[: len(seen)]] = False
-        seen, frontier, depth = every, every[is_new], depth + 1
+        known = len(seen)
+        size = MAX_PAIRS // width  # So that there are never too many successors at once.
+        for start in range(0, len(frontier), size):
+            if len(seen) > MAX_STATES or time.monotonic() - started > MAX_SECONDS:
+                return {"states": f"more than {len(seen):,}"}
+            reached = torch.unique(world.transitions(frontier[start : start + size]).states, dim=0)
+            seen = _union(seen, reached)
+        frontier, depth = seen[known:], depth + 1
     return {"states": len(seen), "depth": depth}
+
+
+def _union(
+    seen: Int[Tensor, "state word"], reached: Int[Tensor, "reached word"]
+) -> Int[Tensor, "union word"]:
+    """The seen states in their order, and then those reached that are new."""
+    import torch
+
+    every, inverse = torch.unique(torch.cat([seen, reached]), dim=0, return_inverse=True)
+    is_new = torch.ones(len(every), dtype=torch.bool)
+    is_new[inverse[: len(seen)]] = False
+    return torch.cat([seen, every[is_new]])
 
 
 def _library_world(name: str) -> Path | None:

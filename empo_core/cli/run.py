@@ -78,8 +78,10 @@ def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 @contextlib.contextmanager
 def _only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     """What components print goes to standard error, and so do warnings."""
-    if not quiet:
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.ERROR if quiet else logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         yield
 

@@ -257,7 +257,8 @@ def test_collected_errors_are_reported_together() -> None:
         ),
         (
             "algorithm: broken",
-            "run.yaml:1:1: a validator raised KeyError: 'oops'; report it to the plugin",
+            "run.yaml:1:12: algorithm.params: a validator raised KeyError: 'oops'; "
+            "report it to the plugin (got {})",
         ),
         (
             "world: {name: grid}\nalgorithm: solve",

@@ -1,0 +1,111 @@
+"""No key of any installed component, nor of a run's config, accepts nonsense in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_origin
+
+import pytest
+from pydantic import BaseModel, Field
+
+from empo_core import Config
+from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.configfile import parse_yaml, validate_document
+from empo_core.errors import ConfigError
+from empo_core.schema import Slot, branches, keys_of, slot_of
+from empo_core.yamldoc import dump_yaml
+
+
+class Own(Config):
+    """One of each sort of field, so that this is tested without plugins too."""
+
+    number: float = Field(1.0, gt=0, le=2)
+    count: int = Field(1, ge=1)
+    flag: bool = False
+    choice: Literal["a", "b"] = "a"
+    names: list[str] = Field(default_factory=list)
+    by_name: dict[str, float] = Field(default_factory=dict)
+
+
+MODELS: dict[str, type[BaseModel]] = {
+    "own": Own,
+    "config": RunConfig,
+    **{
+        f"{offer.component.kind} {offer.component.name}": offer.component.params
+        for offer in installed().offers
+    },
+}
+FIELDS = [
+    pytest.param(model, key, id=f"{name}.{key}")
+    for name, model in MODELS.items()
+    for key in keys_of(model)
+]
+WRONG: list[Any] = [True, 10**9 + 7, 0.123, "§ no such thing", [[[]]], {"§": [[]]}]
+
+
+def accepted_types(slot: Slot) -> set[type]:
+    """The plain types that may stand in a place at all."""
+    types: set[type] = set()
+    for branch in branches(slot):
+        annotation, origin = branch.annotation, get_origin(branch.annotation) or branch.annotation
+        if annotation is Any or annotation is object:
+            return {bool, int, float, str, list, dict}
+        if isinstance(origin, type) and issubclass(origin, ComponentRef | Path):
+            types |= {dict} if issubclass(origin, ComponentRef) else {str}
+        elif isinstance(origin, type) and issubclass(origin, BaseModel):
+            types |= {dict}
+        elif origin is float:
+            types |= {int, float}
+        elif isinstance(origin, type):
+            types |= {each for each in (bool, int, str, list, dict) if issubclass(origin, each)}
+            types -= {int} if origin is bool else set()
+    return types
+
+
+def out_of_bounds(slot: Slot) -> Iterator[float]:
+    """A number just outside each bound."""
+    for branch in branches(slot):
+        step: float = 1 if branch.annotation is int else 1e-6
+        for item in branch.metadata:
+            for each in getattr(item, "metadata", [item]):
+                for name, sign in (("gt", 0), ("ge", -1), ("lt", 0), ("le", 1)):
+                    bound = getattr(each, name, None)
+                    if isinstance(bound, int | float):
+                        yield bound + sign * step
+
+
+def complaints(model: type[BaseModel], text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        validate_document(model, parse_yaml(text, name="f.yaml"))
+    return str(caught.value).splitlines()[:-1]
+
+
+@pytest.mark.parametrize(("model", "key"), FIELDS)
+def test_a_wrong_value_is_refused_at_its_key(model: type[BaseModel], key: str) -> None:
+    slot = slot_of(keys_of(model)[key])
+    wrong = [value for value in WRONG if type(value) not in accepted_types(slot)]
+    wrong += out_of_bounds(slot)
+    if accepted_types(slot) & {float}:
+        wrong += [float("nan")]
+    assert wrong
+    for value in wrong:
+        lines = complaints(model, dump_yaml({key: value}))
+        assert any(line.startswith("f.yaml:1:") and f": {key}" in line for line in lines), (
+            f"{key}: {value!r} is not refused: {lines}"
+        )
+
+
+@pytest.mark.parametrize(("model", "key"), FIELDS)
+def test_a_misspelt_key_is_refused_with_the_right_one(model: type[BaseModel], key: str) -> None:
+    misspelt = f"{key[:-1]}q{key[-1]}"
+    lines = complaints(model, f"{misspelt}: 1\n")
+    (line,) = (line for line in lines if f": {misspelt}: unknown key (got 1)" in line)
+    assert "did you mean" in line
+    assert key in line
+
+
+@pytest.mark.parametrize(("model", "key"), FIELDS)
+def test_a_key_given_twice_is_refused(model: type[BaseModel], key: str) -> None:
+    with pytest.raises(ConfigError, match=r"f:2:1: .*is already given in line 1"):
+        parse_yaml(f"{key}: 1\n{key}: 1\n", name="f")
