@@ -5,6 +5,7 @@ Both are read off the pydantic models of the core and of the installed plugins.
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from empo_core.config import ComponentRef, RunConfig, library_files
 from empo_core.errors import DuplicateComponentError
 from empo_core.hookspecs import Kind
 from empo_core.registry import Registry
-from empo_core.yamldoc import dump_yaml
 
 _WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -81,7 +81,7 @@ def default_of(field: FieldInfo) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     plain = value is None or isinstance(value, str | int | float | list | dict)
-    return (dump_yaml(value) if plain else str(value)).strip()
+    return json.dumps(value, ensure_ascii=False) if plain else str(value)
 
 
 def branches(slot: Slot) -> Iterator[Slot]:
