@@ -175,7 +175,7 @@ def _outcomes(
     found = {}
     for profile in itertools.product(*available):
         successors = rng.sample(later, min(len(later), rng.choice([1, 1, 2, 3])))
-        weights = [rng.choice([1, 2, 3, 7, 1e-6]) for _ in successors]
+        weights = [rng.choice([1, 2, 3, 7, 3e-5]) for _ in successors]
         found[profile] = tuple(
             (w / sum(weights), s, rng.choice([0.25, 1.0, 2.0, 3.5]) if shape.timed else 1.0)
             for w, s in zip(weights, successors, strict=True)

@@ -238,7 +238,8 @@ class ReferenceSolver:
         policy = [number(0)] * self.spec.num_actions[human]
         if self.params.prior is not None:
             steps_left = 0 if self.game.horizon is None else self.game.horizon - moment[0]
-            policy = [number(p) for p in self.params.prior(state, steps_left, goal)]
+            given = self.params.prior(state, steps_left, goal)
+            policy = [number(p) for p in given[: len(policy)]]
         if rules.achieved[goal]:
             if self.params.prior is None:
                 policy[actions[0]] = number(1)
@@ -311,13 +312,17 @@ class ReferenceSolver:
         return {a: w / total for a, w in weight.items()}
 
     def _with_habit(self, policy: list[Number], state: State, goal: int) -> list[Number]:
-        """The mixture of equation (2)."""
-        if self.params.habit is None:
-            return policy
+        """The mixture of equation (2); without a given habit, people fidget uniformly."""
         nu = self.params.nu
+        if nu == 0:
+            return policy
         nu = self.numbers.number(nu(state, goal) if callable(nu) else nu)
-        habit = [self.numbers.number(p) for p in self.params.habit(state, goal)]
-        return [nu * h + (1 - nu) * p for h, p in zip(habit, policy, strict=False)]
+        available = self.game.ask(state).available[self.spec.goals[goal].human]
+        habit = [self.numbers.number(a in available) / len(available) for a in range(len(policy))]
+        if self.params.habit is not None:
+            given = self.params.habit(state, goal)[: len(policy)]
+            habit = [self.numbers.number(p) for p in given]
+        return [nu * h + (1 - nu) * p for h, p in zip(habit, policy, strict=True)]
 
     # Phase 2: equations (4) to (9).
 

@@ -1,0 +1,86 @@
+"""However the work is spread, every number comes out the same to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from random_games import Shape, TableWorld, random_table
+
+from empo_core.errors import WorkerError
+from empo_exact.plugin import ExactParams
+from empo_exact.result import ExactResult
+from empo_exact.solver import solve
+
+SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)
+
+
+def digest(result: ExactResult) -> str:
+    """A hash of every number in the result."""
+    found = hashlib.sha256()
+    graph = result.graph
+    for array in (graph.states, graph.offsets, graph.successor, graph.code, graph.prob):
+        found.update(np.ascontiguousarray(array).tobytes())
+    for time in result.times:
+        for index in result.reachable(time):
+            values = result.at(tuple(graph.states[index].tolist()), time=time)
+            for number in (values.V_r, values.V_m, values.V_e, values.pi_r, values.pi_h):
+                if number is not None:
+                    found.update(np.asarray(number, dtype=np.float64).tobytes())
+    return found.hexdigest()
+
+
+def solved(**options: Any) -> str:
+    return digest(solve(TableWorld(random_table(SHAPE, 3)), ExactParams(**options)))
+
+
+def test_processes_change_nothing() -> None:
+    alone = solved(workers=1)
+    assert solved(workers=2, start_method="forkserver") == alone
+    assert solved(workers=3, start_method="spawn") == alone
+
+
+@pytest.mark.parametrize("seed", ["0", "1234"])
+def test_the_hash_seed_changes_nothing(seed: str) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_workers; "
+        "print(test_workers.solved(workers=1))"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": seed}
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == solved(workers=1)
+
+
+class Failing(TableWorld):
+    """A world with a bug."""
+
+    def transitions(self, states: torch.Tensor, actions: torch.Tensor | None = None) -> Any:
+        raise ZeroDivisionError("the bug in this world")
+
+
+def test_a_worker_that_fails_is_reported_with_its_traceback() -> None:
+    world = Failing(random_table(SHAPE, 3))
+    with pytest.raises(WorkerError, match=r"(?s)in transitions.*the bug in this world"):
+        solve(world, ExactParams(workers=2))
+
+
+def test_callables_written_on_the_spot_reach_the_solver() -> None:
+    """Closures and lambdas cannot be pickled, and need not be."""
+    world = TableWorld(random_table(SHAPE, 3))
+    goals = len(world.spec.goals)
+    beta = 3.0
+    constant = solve(world, ExactParams(beta_h=beta, workers=1))
+    called = solve(
+        world,
+        ExactParams(workers=2),
+        beta_h=lambda states: torch.full((len(states), goals), beta, dtype=torch.float64),
+    )
+    assert digest(called) == digest(constant)
