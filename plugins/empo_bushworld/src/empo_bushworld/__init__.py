@@ -1,0 +1,1 @@
+"""BushWorld: robots tread paths through bushes that slow humans down."""

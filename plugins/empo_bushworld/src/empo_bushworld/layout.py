@@ -1,0 +1,238 @@
+"""The file format of BushWorld, and what never changes in one world."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from empo_core import Config
+from empo_core.configfile import joined, located_error, read_yaml, validate_document
+from empo_core.errors import ConfigError
+from empo_core.yamldoc import Document
+
+MAX_CELLS = 4096
+MAX_AGENTS = 8
+"""There are 5^agents joint actions, each with up to 2^humans successors."""
+
+
+def _rows(value: Any) -> Any:
+    if isinstance(value, str):
+        return [line.split() for line in value.splitlines() if line.strip()]
+    if isinstance(value, list):
+        return [
+            line.split()
+            if isinstance(line, str)
+            else [str(cell) for cell in line]
+            if isinstance(line, list)
+            else line
+            for line in value
+        ]
+    return value
+
+
+def _rectangle(value: Any) -> Any:
+    """``"x,y"``, ``"x1,y1, x2,y2"``, ``[x, y]``, ``[x1, y1, x2, y2]`` or two pairs."""
+    if isinstance(value, str):
+        parts = value.split(",")
+        if not all(re.fullmatch(r"\s*[0-9]{1,6}\s*", part) for part in parts):
+            raise ValueError("must be a cell 'x,y' or a rectangle 'x1,y1, x2,y2'")
+        value = [int(part) for part in parts]
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(v, list) for v in value):
+        value = [*value[0], *value[1]]
+    if isinstance(value, list) and len(value) == 2:
+        value = [*value, *value]
+    if not isinstance(value, list) or len(value) != 4:
+        raise ValueError("must be a cell 'x,y' or a rectangle 'x1,y1, x2,y2'")
+    return value
+
+
+Cell = Annotated[int, Field(ge=0)]
+Rectangle = Annotated[
+    list[Cell], BeforeValidator(_rectangle, json_schema_input_type=str | list[int | list[int]])
+]
+
+
+class WorldFile(Config):
+    """A BushWorld as its file describes it."""
+
+    name: str = Field("bushworld", min_length=1, description="Title of the world.")
+    description: str = Field("", description="What the world is about, for people.")
+    map: Annotated[
+        list[list[str]], BeforeValidator(_rows, json_schema_input_type=str | list[str])
+    ] = Field(
+        description="One line per row of cells, separated by blanks: Ro a robot, Hu a human, "
+        ". or .. no bush, a number the density of a bush."
+    )
+    B: int = Field(1, ge=1, le=30_000, description="Density at which a bush is impenetrable.")
+    max_steps: int = Field(10, ge=1, description="Steps after which an episode ends.")
+    fill_density: int = Field(0, ge=0, description="Density under the players at the start.")
+    possible_goals: list[Rectangle] | None = Field(
+        None,
+        min_length=1,
+        description="Cells 'x,y' or rectangles 'x1,y1, x2,y2' that each human may want to "
+        "reach; default: every cell. (0,0) is the top left.",
+    )
+    render_tile_size: int = Field(
+        32, ge=4, le=256, description="Width and height of a cell in pictures, in pixels."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_seed(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "seed" in data:
+            raise ValueError(
+                "'seed' has no place in a world, whose probabilities are exact; remove it and "
+                "seed the run instead"
+            )
+        return data
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What never changes in a world, and the state it starts from.
+
+    Cells are numbered row by row from the top left.
+
+    Attributes:
+        width: Number of columns.
+        height: Number of rows.
+        robots: Cell of each robot at the start, in reading order.
+        humans: Cell of each human at the start, in reading order.
+        densities: Density of every cell at the start.
+        impenetrable: Density B; a human enters a bush of density d with chance 1 - d / B.
+        goals: Inclusive rectangles (x1, y1, x2, y2), the same for every human.
+    """
+
+    name: str
+    width: int
+    height: int
+    robots: tuple[int, ...]
+    humans: tuple[int, ...]
+    densities: tuple[int, ...]
+    impenetrable: int
+    goals: tuple[tuple[int, int, int, int], ...]
+    max_steps: int
+    tile: int
+
+
+def read_layout(
+    path: Path, max_steps: int | None = None, impenetrable: int | None = None
+) -> Layout:
+    """The layout in a file.
+
+    Args:
+        path: The file.
+        max_steps: Replaces the file's, unless None.
+        impenetrable: Replaces the file's ``B``, unless None.
+
+    Raises:
+        ConfigError: The file cannot be used; one located line per problem.
+    """
+    document = read_yaml(path)
+    world = validate_document(WorldFile, document)
+    if problems := _map_problems(document, world, impenetrable or world.B):
+        raise joined(problems)
+    return layout_of(world, max_steps, impenetrable)
+
+
+def layout_of(
+    world: WorldFile, max_steps: int | None = None, impenetrable: int | None = None
+) -> Layout:
+    """The layout of a file whose map is known to be good."""
+    width, height = len(world.map[0]), len(world.map)
+    tokens = [token for row in world.map for token in row]
+    cells = range(width * height)
+    each = [[x, y, x, y] for y in range(height) for x in range(width)]
+    return Layout(
+        name=world.name,
+        width=width,
+        height=height,
+        robots=tuple(cell for cell in cells if tokens[cell] == "Ro"),
+        humans=tuple(cell for cell in cells if tokens[cell] == "Hu"),
+        densities=tuple(
+            world.fill_density if token in ("Ro", "Hu") else int(token.replace(".", "0"))
+            for token in tokens
+        ),
+        impenetrable=impenetrable or world.B,
+        goals=tuple(_ordered(goal) for goal in world.possible_goals or each),
+        max_steps=max_steps or world.max_steps,
+        tile=world.render_tile_size,
+    )
+
+
+def _ordered(goal: list[int]) -> tuple[int, int, int, int]:
+    x1, y1, x2, y2 = goal
+    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+
+
+def _map_problems(document: Document, world: WorldFile, impenetrable: int) -> list[ConfigError]:
+    """What only the whole map can tell."""
+    rows, tokens = world.map, [token for row in world.map for token in row]
+    if not rows or not all(rows):
+        return [located_error(document, ("map",), "is empty; write rows of Ro, Hu, . and numbers")]
+    problems = []
+    for y, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            reason = f"row {y} has {len(row)} cells, but row 0 has {len(rows[0])}"
+            problems.append(_map_error(document, y, 0, reason))
+        problems += [
+            _map_error(document, y, x, reason)
+            for x, token in enumerate(row)
+            if (reason := _token_problem(token, impenetrable))
+        ]
+    if world.fill_density > impenetrable:
+        reason = f"{world.fill_density} is more than B = {impenetrable}"
+        problems.append(located_error(document, ("fill_density",), reason))
+    humans, robots = tokens.count("Hu"), tokens.count("Ro")
+    for wrong, reason in (
+        (not humans, "has no human; write Hu where one starts"),
+        (humans + robots > MAX_AGENTS, f"has {humans + robots} agents; at most {MAX_AGENTS} fit"),
+        (len(tokens) > MAX_CELLS, f"has {len(tokens)} cells; at most {MAX_CELLS} fit"),
+    ):
+        if wrong:
+            problems.append(located_error(document, ("map",), reason))
+    return problems + _goal_problems(document, world)
+
+
+def _token_problem(token: str, impenetrable: int) -> str:
+    if token in ("Ro", "Hu", ".", ".."):
+        return ""
+    if not re.fullmatch("[0-9]{1,6}", token):
+        return f"{token!r} is not Ro, Hu, ., .. or the density of a bush"
+    if int(token) > impenetrable:
+        return f"density {token} is more than B = {impenetrable}"
+    return ""
+
+
+def _map_error(document: Document, y: int, x: int, reason: str) -> ConfigError:
+    """An error about one cell of the map, however the map is written."""
+    written = document.data["map"]
+    if isinstance(written, list):
+        loc = ("map", y, x) if isinstance(written[y], list) else ("map", y)
+        return located_error(document, loc, f"cell ({x},{y}): {reason}")
+    lines = written.splitlines()
+    line = [number for number, text in enumerate(lines) if text.strip()][y]
+    column = [match.start() for match in re.finditer(r"\S+", lines[line])][x]
+    return located_error(document, ("map",), f"cell ({x},{y}): {reason}", at=(line, column))
+
+
+def _goal_problems(document: Document, world: WorldFile) -> list[ConfigError]:
+    problems = []
+    width, height = len(world.map[0]), len(world.map)
+    seen: set[tuple[int, ...]] = set()
+    for i, goal in enumerate(world.possible_goals or ()):
+        rectangle = _ordered(goal)
+        reason = "is listed twice" if rectangle in seen else ""
+        if rectangle[2] >= width or rectangle[3] >= height:
+            reason = f"is outside of the map of {width} x {height} cells"
+        if reason:
+            problems.append(located_error(document, ("possible_goals", i), f"{goal} {reason}"))
+        seen.add(rectangle)
+    return problems
+
+
+__all__ = ["Layout", "Rectangle", "WorldFile", "layout_of", "read_layout"]

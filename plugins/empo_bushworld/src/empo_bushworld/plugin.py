@@ -1,0 +1,55 @@
+"""What this distribution offers; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from empo_core import Component, Config, ConfigPath, hookimpl
+
+
+class BushworldParams(Config):
+    """Which world to load."""
+
+    file: ConfigPath = Field(description="YAML or JSON file of the world.")
+    max_steps: int | None = Field(
+        None, ge=1, description="Steps after which an episode ends; null keeps the file's."
+    )
+    B: int | None = Field(
+        None, ge=1, description="Density at which a bush is impenetrable; null keeps the file's."
+    )
+
+
+class ShortestPathParams(Config):
+    """How resolutely humans walk towards their goals."""
+
+    beta: Annotated[float, Field(ge=0)] | Literal["inf"] = Field(
+        "inf",
+        description="Inverse temperature of the distance left after the move; "
+        "inf chooses evenly among the best moves.",
+    )
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer a world model and a human prior for it."""
+    yield Component(
+        kind="world_model",
+        name="bushworld",
+        params=BushworldParams,
+        target="empo_bushworld.world:load_world",
+        api=1,
+        summary="A grid of bushes: robots tread them down, humans get through the thin ones.",
+        library=Path(__file__).parent / "worlds",
+    )
+    yield Component(
+        kind="human_prior",
+        name="shortest-path",
+        params=ShortestPathParams,
+        target="empo_bushworld.prior:ShortestPath",
+        api=1,
+        summary="Humans of a bushworld go straight to their goal and ignore the bushes.",
+    )

@@ -1,0 +1,271 @@
+"""BushWorld as a world model: whole batches of states and joint actions at once.
+
+A row holds the cell of each robot, the cell of each human, and the density of each cell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from empo_bushworld.drawing import draw
+from empo_bushworld.layout import Layout, read_layout
+from empo_bushworld.plugin import BushworldParams
+from empo_bushworld.reference import MOVES
+from empo_core.errors import WorldError
+from empo_core.sampling import sample_successors
+from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
+
+ACTIONS = ("N", "W", "S", "E", "pass")
+PASS = len(ACTIONS) - 1
+
+
+def load_world(params: BushworldParams) -> BushWorld:
+    """The world of a file.
+
+    Raises:
+        ConfigError: The file cannot be used; one located line per problem.
+    """
+    return BushWorld(read_layout(params.file, params.max_steps, params.B))
+
+
+class BushWorld:
+    """Robots tread bushes down, humans get through the thin ones; see ``WorldModel``.
+
+    Everybody moves at once. An agent may enter a cell of the grid that was empty before the
+    step; of several that want the same cell only the first in order tries. A robot always
+    succeeds and lowers the density of the cell it enters, or of its own if it passes, by 1. A
+    human gets into a bush of density d with chance 1 - d / B.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        """Prepare the tables that every transition looks up."""
+        self.layout = layout
+        cells = layout.width * layout.height
+        names = [f"robot {i + 1}" for i in range(len(layout.robots))]
+        names += [f"human {i + 1}" for i in range(len(layout.humans))]
+        robots, agents = len(layout.robots), len(names)
+        weight = 1 / len(layout.goals)
+        self._spec = WorldSpec(
+            name=layout.name,
+            agents=tuple(
+                AgentSpec(name=name, role="robot" if i < robots else "human", actions=ACTIONS)
+                for i, name in enumerate(names)
+            ),
+            goals=tuple(
+                Goal(human=human, name=_goal_name(goal), weight=weight)
+                for human in range(robots, agents)
+                for goal in layout.goals
+            ),
+            state_words=agents + cells,
+            state_dtype=torch.int16,
+            horizon=layout.max_steps,
+            # Torch works outside of the lock.
+            releases_gil=True,
+        )
+        self._agents, self._robots, self._cells = agents, robots, cells
+        self._target = _targets(layout)
+        self._in_goal = _goal_cells(layout)
+        self._joint = _joint_actions(agents)
+        self._initial = torch.tensor(
+            [*layout.robots, *layout.humans, *layout.densities], dtype=torch.int16
+        )
+        # Which humans succeed in each outcome of the coins.
+        bits = torch.arange(2 ** (agents - robots))
+        self._outcomes = (bits[:, None] >> torch.arange(agents - robots)) & 1 > 0
+
+    @property
+    def spec(self) -> WorldSpec:
+        """What never changes: agents, actions, goals, horizon, row format."""
+        return self._spec
+
+    def initial_state(self) -> Int[Tensor, " word"]:
+        """The row every episode starts from."""
+        return self._initial.clone()
+
+    def transitions(
+        self,
+        states: Int[Tensor, "state word"],
+        actions: Int[Tensor, "state agent"] | None = None,
+    ) -> Successors:
+        """All successors; see ``WorldModel.transitions``."""
+        self._check(states)
+        if actions is None:
+            number = self._spec.num_joint_actions
+            actions = self._joint.repeat(len(states), 1)
+            states = states.repeat_interleave(number, 0)
+        else:
+            self._check_actions(actions, len(states))
+        robots, agents = self._robots, self._agents
+        cells, densities = states[:, :agents].long(), states[:, agents:]
+        target, moves = self._attempts(cells, actions.long())
+        after = torch.where(moves, target, cells)
+        chance = self._chances(densities, target, moves)
+        # [pair outcome]: the probability that exactly these humans succeed.
+        prob = torch.where(self._outcomes, chance[:, None], 1 - chance[:, None]).prod(2)
+        pair, outcome = (prob > 0).nonzero(as_tuple=True)
+        items = torch.cat(
+            [after.to(states.dtype), self._trodden(after, moves, actions, densities)], 1
+        )
+        items = items[pair]
+        failed = ~self._outcomes[outcome]
+        items[:, robots:agents][failed] = states[pair, robots:agents][failed]
+        counts = (prob > 0).sum(1)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return Successors(offsets, items, prob[pair, outcome])
+
+    def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
+        """All actions, always: what cannot be done does nothing."""
+        self._check(states)
+        return torch.ones(len(states), self._agents, len(ACTIONS), dtype=torch.bool)
+
+    def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
+        """Whether each human stands in each of its goals."""
+        self._check(states)
+        humans = states[:, self._robots : self._agents].long()
+        return self._in_goal[humans].flatten(1)
+
+    def step(
+        self,
+        states: Int[Tensor, "state word"],
+        actions: Int[Tensor, "state agent"],
+        generator: torch.Generator,
+    ) -> Int[Tensor, "state word"]:
+        """One sampled successor per state."""
+        return sample_successors(self.transitions(states, actions), states, generator)
+
+    def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
+        """The (x, y) cell of each agent in each state."""
+        self._check(states)
+        cells = states[:, : self._agents].long()
+        return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
+
+    def describe(self, state: Int[Tensor, " word"]) -> str:
+        """The map in the form of a world file, with agents' numbers, and what they stand on."""
+        self._check(state[None])
+        row = state.tolist()
+        tokens = [str(density) if density else "." for density in row[self._agents :]]
+        under = []
+        for agent, cell in enumerate(row[: self._agents]):
+            robots = self._robots
+            token = f"R{agent + 1}" if agent < robots else f"H{agent - robots + 1}"
+            if tokens[cell] != ".":
+                under.append(f"{token} stands on {tokens[cell]}")
+            tokens[cell] = token
+        width = max(map(len, tokens))
+        lines = [
+            " ".join(token.ljust(width) for token in tokens[i : i + self.layout.width]).rstrip()
+            for i in range(0, self._cells, self.layout.width)
+        ]
+        return "\n".join([*lines, ", ".join(under)] if under else lines)
+
+    def render(
+        self, state: Int[Tensor, " word"], overlay: Overlay | None = None
+    ) -> UInt8[np.ndarray, "height width 3"]:
+        """An RGB picture of a state."""
+        self._check(state[None])
+        return draw(self.layout, self._spec, state.tolist(), overlay)
+
+    def _attempts(
+        self, cells: Int[Tensor, "pair agent"], actions: Int[Tensor, "pair agent"]
+    ) -> tuple[Int[Tensor, "pair agent"], Bool[Tensor, "pair agent"]]:
+        """Where each agent wants to go, and whether it gets to try."""
+        target = self._target[cells, actions]
+        occupied = (target[:, :, None] == cells[:, None, :]).any(2)
+        wants = (target >= 0) & (actions != PASS) & ~occupied
+        rivals = (target[:, :, None] == target[:, None, :]) & wants[:, None, :]
+        first = ~rivals.tril(-1).any(2)
+        return target, wants & first
+
+    def _chances(
+        self,
+        densities: Int[Tensor, "pair cell"],
+        target: Int[Tensor, "pair agent"],
+        moves: Bool[Tensor, "pair agent"],
+    ) -> Float[Tensor, "pair human"]:
+        """The probability that each human's attempt succeeds; 0 without an attempt."""
+        mine = slice(self._robots, self._agents)
+        density = densities.gather(1, target[:, mine].clamp(min=0)).double()
+        return torch.where(moves[:, mine], 1 - density / self.layout.impenetrable, 0.0)
+
+    def _trodden(
+        self,
+        after: Int[Tensor, "pair agent"],
+        moves: Bool[Tensor, "pair agent"],
+        actions: Int[Tensor, "pair agent"],
+        densities: Int[Tensor, "pair cell"],
+    ) -> Int[Tensor, "pair cell"]:
+        """Densities after the robots have moved or passed."""
+        mine = slice(0, self._robots)
+        treads = moves[:, mine] | (actions[:, mine] == PASS)
+        # No two robots end in one cell, so nothing is subtracted twice.
+        return densities.scatter_add(1, after[:, mine], -treads.to(densities.dtype)).clamp(min=0)
+
+    def _check(self, states: Int[Tensor, "state word"]) -> None:
+        words = self._spec.state_words
+        if states.ndim != 2 or states.shape[1] != words or states.dtype.is_floating_point:
+            raise WorldError(
+                f"states must be integer rows of {words} words ({self._agents} cells and "
+                f"{self._cells} densities); got {states.dtype} of shape {tuple(states.shape)}"
+            )
+        cells, densities = states[:, : self._agents], states[:, self._agents :]
+        lost = (cells < 0) | (cells >= self._cells)
+        dense = (densities < 0) | (densities > self.layout.impenetrable)
+        ordered = cells.sort(1).values
+        for wrong, what in (
+            (lost.any(1), f"an agent is not in one of the {self._cells} cells"),
+            (dense.any(1), f"a density is not in [0, {self.layout.impenetrable}]"),
+            ((ordered[:, 1:] == ordered[:, :-1]).any(1), "two agents are in one cell"),
+        ):
+            if bool(wrong.any()):
+                row = int(wrong.nonzero()[0, 0])
+                raise WorldError(f"row {row}, {states[row].tolist()}, is no state: {what}")
+
+    def _check_actions(self, actions: Int[Tensor, "state agent"], rows: int) -> None:
+        shape = (rows, self._agents)
+        if tuple(actions.shape) != shape or actions.dtype.is_floating_point:
+            raise WorldError(
+                f"actions must be integers of shape {shape}; got {actions.dtype} of shape "
+                f"{tuple(actions.shape)}"
+            )
+        wrong = (actions < 0) | (actions >= len(ACTIONS))
+        if bool(wrong.any()):
+            row, agent = (int(place) for place in wrong.nonzero()[0])
+            raise WorldError(
+                f"action {int(actions[row, agent])} of {self._spec.agents[agent].name} in row "
+                f"{row} is out of range; actions are 0 to {PASS}: {', '.join(ACTIONS)}"
+            )
+
+
+def _targets(layout: Layout) -> Int[Tensor, "cell action"]:
+    """Where each action leads from each cell; -1 is off the grid."""
+    cell = torch.arange(layout.width * layout.height)
+    shift = torch.tensor(MOVES)
+    x = (cell % layout.width)[:, None] + shift[:, 0]
+    y = (cell // layout.width)[:, None] + shift[:, 1]
+    inside = (x >= 0) & (x < layout.width) & (y >= 0) & (y < layout.height)
+    return torch.where(inside, y * layout.width + x, -1)
+
+
+def _goal_cells(layout: Layout) -> Bool[Tensor, "cell goal"]:
+    cell = torch.arange(layout.width * layout.height)[:, None]
+    x1, y1, x2, y2 = torch.tensor(layout.goals).T
+    x, y = cell % layout.width, cell // layout.width
+    inside: Tensor = (x1 <= x) & (x <= x2) & (y1 <= y) & (y <= y2)
+    return inside
+
+
+def _joint_actions(agents: int) -> Int[Tensor, "joint agent"]:
+    """Every joint action; agent 0 counts fastest."""
+    joint = torch.arange(len(ACTIONS) ** agents)[:, None]
+    return joint // len(ACTIONS) ** torch.arange(agents) % len(ACTIONS)
+
+
+def _goal_name(goal: tuple[int, int, int, int]) -> str:
+    x1, y1, x2, y2 = goal
+    return f"({x1},{y1})" if (x1, y1) == (x2, y2) else f"({x1},{y1})-({x2},{y2})"
+
+
+__all__ = ["ACTIONS", "BushWorld", "load_world"]
