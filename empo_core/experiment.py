@@ -20,7 +20,7 @@ from empo_core.configfile import load_config
 from empo_core.errors import ConfigError
 from empo_core.protocols import Algorithm, Result, RunStatus, Tracker, WorldModel
 from empo_core.registry import Registry
-from empo_core.rundir import CONFIG, RESULTS, RunDirectory, labels, resolved
+from empo_core.rundir import CONFIG, LOG, RESULTS, RunDirectory, labels, resolved
 from empo_core.types import Histogram
 
 log = logging.getLogger("empo_core")
@@ -250,6 +250,7 @@ def _supervised(
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
             log.exception("the run failed")
+            error.add_note(f"Its log: {directory.path / LOG}")
             raise
         finally:
             log.info("%s", status)

@@ -80,7 +80,9 @@ def default_of(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
-    plain = value is None or isinstance(value, str | int | float | list | dict)
+    plain = value is None or isinstance(value, int | float | list | dict)
+    if isinstance(value, str):
+        return repr(value)
     return json.dumps(value, ensure_ascii=False) if plain else str(value)
 
 

@@ -44,7 +44,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except EmpoError as error:
             if kwargs.get("debug"):
                 raise
-            say(str(error))
+            say("\n".join([str(error), *_notes(error)]))
             config = ConfigError | UnknownComponentError | DuplicateComponentError
             raise typer.Exit(USAGE if isinstance(error, config) else FAULT) from error
         except Exception as error:
@@ -52,10 +52,15 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             if kwargs.get("debug") or type(error).__module__.split(".")[0] in ("click", "typer"):
                 raise
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            say(f"{reason}\nThis should not happen; '--debug' shows where it did.")
+            hint = "This should not happen; '--debug' shows where it did."
+            say("\n".join([reason, hint, *_notes(error)]))
             raise typer.Exit(FAULT) from error
 
     return wrapper
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", []))
 
 
 def say(text: str) -> None:

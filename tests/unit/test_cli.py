@@ -211,7 +211,11 @@ def test_overrides_and_count_unrolled_reach_the_algorithm(cli: Any, tmp_path: Pa
         (["run", "RUN", "seed=x"], 2, r"command line: seed: should be a valid integer \(got 'x'\)"),
         (["run"], 2, "Missing argument"),
         (["run", "RUN", "--jsn"], 2, "No such option"),
-        (["run", "RUN", "algorithm.params.mode=fault"], 3, "^the world has a cycle\n$"),
+        (
+            ["run", "RUN", "algorithm.params.mode=fault"],
+            3,
+            r"^the world has a cycle\nIts log: .*log\.txt$",
+        ),
         (["run", "RUN", "algorithm.params.mode=bug"], 3, "^ZeroDivisionError: 1 / 0\n.*--debug"),
         (
             ["run", "RUN", "algorithm.params.mode=needs-world", "world=null"],
