@@ -180,6 +180,12 @@ class TestButtons:
             paused[flags] = paused.get(flags, 0) + p
         assert paused == chances
 
+    def test_who_cannot_flip_a_disabling_switch_takes_no_part_in_the_contest_for_it(self) -> None:
+        enables = button(DISABLING_SWITCH, YELLOW, PAUSE_SWITCH)
+        disabled = {**PAUSE, "word": 0}
+        world = World(">d< >a. >..", d=enables, a=disabled, colours=[YELLOW, RED, YELLOW, GREY])
+        assert world.next(T, T, T, S) == {">d< >Q. >..": 0.5, ">d< >q. >..": 0.5}
+
 
 class TestControlButtons:
     def test_a_recorded_action_is_forced_in_the_step_after_the_trigger(self) -> None:

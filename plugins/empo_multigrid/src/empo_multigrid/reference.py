@@ -196,10 +196,13 @@ def rivals(plan: Plan, i: int, normal: list[int]) -> set[int]:
 
 
 def toggles_kind(plan: Plan, j: int, target: int) -> bool:
-    """Whether an agent toggles an object of a kind, or a switch that disables that kind."""
+    """Whether an agent toggles an object of a kind, or flips a switch that disables that kind."""
     f, kind = plan.start.fixed_at(plan.start.faced(j))
-    disables = kind == DISABLING_SWITCH and plan.start.layout.fixed_target[f] == target
-    return plan.verb(j) == TOGGLE and (kind == target or bool(disables))
+    if plan.verb(j) != TOGGLE or f is None or kind != DISABLING_SWITCH:
+        return plan.verb(j) == TOGGLE and kind == target
+    layout = plan.start.layout
+    flips = layout.fixed_colour[f] == layout.agent_colour[j]
+    return bool(flips and layout.fixed_target[f] == target)
 
 
 def contested(plan: Plan, i: int, scene: Scene | None = None) -> int | None:
