@@ -31,6 +31,11 @@ class PathHeuristicParams(Config):
     """The planning-free human prior of spec C.14."""
 
     beta: float = Field(10.0, ge=0, description="Inverse temperature of the softmax.")
+    drop: Literal["at-once", "aside"] = Field(
+        "at-once",
+        description="Where a key that opens nothing any more is put down: 'at-once' in the next "
+        "free cell ahead, even if that blocks the way; 'aside' in a cell that is not on the way.",
+    )
 
 
 @hookimpl

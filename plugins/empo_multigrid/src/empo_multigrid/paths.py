@@ -1,0 +1,254 @@
+"""Where agents can go, and how costly the way to a goal is; compiled with numba.
+
+``can_forward`` is section C.6 of the specification, the costs are those of C.14.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_multigrid.effects import (
+    AGENTS,
+    CELLS,
+    ENTERS_MAGIC,
+    FIXED,
+    FIXED_KIND,
+    ITEMS,
+    KIND,
+    NEIGHBOUR,
+    SIDE,
+    TERRAIN,
+    WORD,
+    Scene,
+    Tables,
+    compiled,
+    landing_cell,
+    passable,
+)
+from empo_multigrid.kernel import pack
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    ANY_SIDE,
+    BLOCK,
+    BOX,
+    BUSH,
+    CELL,
+    DIRECTION,
+    DOOR,
+    DOOR_CLOSED,
+    DOOR_OPEN,
+    LAVA,
+    MAGIC_WALL,
+    ROCK,
+    SWITCH,
+    UNSTEADY,
+    WALL,
+    Bools,
+    Ints,
+    Layout,
+)
+from empo_multigrid.plans import load, unload
+
+IMPASSABLE: Final = -1
+UNREACHABLE: Final = 2**30
+
+# What entering a cell costs, by what is uppermost in it.
+EMPTY_COST: Final = 1
+OPEN_DOOR_COST: Final = 1
+CLOSED_DOOR_COST: Final = 2
+LOCKED_DOOR_COST: Final = 25
+AGENT_COST: Final = 2
+BLOCK_COST: Final = 2
+PICKABLE_COST: Final = 3
+ROCK_COST: Final = 50
+UNSTEADY_COST: Final = 2
+OTHER_COST: Final = 2
+
+Costs = NDArray[np.int32]
+
+
+def can_forward(layout: Layout, rows: Ints, agent: int) -> Bools:
+    """Whether moving forward can take an agent out of its cell, if the others stay where they are.
+
+    That needs a cell ahead that is inside the grid and without an agent, and there open ground,
+    a row of blocks and rocks that the agent can push, a bush, or an active magic wall that it
+    may enter from this side.
+
+    Args:
+        layout: The world.
+        rows: State rows [state word].
+        agent: Whose forward move is meant.
+
+    Returns:
+        One answer per state [state].
+    """
+    directions = rows[:, AGENT_WORDS * agent + DIRECTION].astype(np.int64)
+    found: Bools = free_directions(layout, rows, agent)[np.arange(len(rows)), directions]
+    return found
+
+
+def free_directions(layout: Layout, rows: Ints, agent: int) -> Bools:
+    """What ``can_forward`` would say if the agent faced each direction [state direction]."""
+    out = np.zeros((len(rows), 4), dtype=np.bool_)
+    tables, scene = _workspace(layout)
+    _free_directions(tables, scene, np.ascontiguousarray(rows), agent, out)
+    return out
+
+
+def cost_maps(layout: Layout, rows: Ints, agent: int) -> Ints:
+    """What it costs an agent to enter each cell, or ``IMPASSABLE`` [state cell].
+
+    The agent itself is left out, so its place does not matter.
+    """
+    out = np.zeros((len(rows), layout.num_cells), dtype=np.int16)
+    tables, scene = _workspace(layout)
+    _cost_maps(tables, scene, np.ascontiguousarray(rows), agent, out)
+    return out
+
+
+def path_costs(layout: Layout, costs: Ints, goals: Bools) -> Costs:
+    """The least cost of the cells on a way from each cell to the nearest cell of a goal.
+
+    The cell in which the way begins costs nothing, and may be impassable.
+
+    Args:
+        layout: The world, for its neighbourhoods.
+        costs: What entering each cell costs, or ``IMPASSABLE`` [map cell].
+        goals: Which cells belong to each goal [goal cell].
+
+    Returns:
+        Total costs, ``UNREACHABLE`` where there is no way [map goal cell].
+    """
+    out = np.full((len(costs), len(goals), layout.num_cells), UNREACHABLE, dtype=np.int32)
+    queue = np.zeros(layout.num_cells, np.int64)
+    queued = np.zeros(layout.num_cells, np.bool_)
+    table = pack(layout).cell
+    maps, wanted = np.ascontiguousarray(costs), np.ascontiguousarray(goals)
+    _path_costs(table, maps, wanted, queue, queued, out)
+    return out
+
+
+def _workspace(layout: Layout) -> tuple[Tables, Scene]:
+    words = layout.state_words
+    scene = Scene(
+        *(np.zeros(words, np.int16) for _ in range(2)),
+        *(np.full(layout.num_cells, -1, np.int16) for _ in range(3)),
+    )
+    return pack(layout), scene
+
+
+@compiled
+def _free_directions(t: Tables, s: Scene, rows: Ints, agent: int, out: Bools) -> None:
+    for state in range(len(rows)):
+        load(t, s, rows[state])
+        for direction in range(4):
+            out[state, direction] = _is_free(t, s, agent, direction)
+        unload(t, s)
+
+
+@compiled
+def _is_free(t: Tables, s: Scene, agent: int, direction: int) -> bool:
+    """Whether an agent that faces a direction could move."""
+    target = t.cell[s.row[AGENT_WORDS * agent + CELL], NEIGHBOUR + direction]
+    if target < 0 or s.agent_at[target] >= 0:
+        return False
+    if s.item_at[target] >= 0:
+        return landing_cell(t, s, agent, target, direction) >= 0
+    if passable(t, s, target):
+        return True
+    fixed = t.cell[target, FIXED]
+    if fixed < 0:
+        return False
+    kind = t.fixed[fixed, FIXED_KIND]
+    if kind == BUSH:
+        return True
+    if kind != MAGIC_WALL or not t.agent[agent, ENTERS_MAGIC] or s.row[t.fixed[fixed, WORD]] == 0:
+        return False
+    side = t.fixed[fixed, SIDE]
+    return side == ANY_SIDE or side == (direction + 2) % 4
+
+
+@compiled
+def _cost_maps(t: Tables, s: Scene, rows: Ints, agent: int, out: Ints) -> None:
+    first_item = AGENT_WORDS * t.size[AGENTS]
+    opened = t.size[CELLS] + t.size[AGENTS]
+    for state in range(len(rows)):
+        row = rows[state]
+        for cell in range(t.size[CELLS]):
+            out[state, cell] = _ground_cost(t, row, cell)
+        for item in range(t.size[ITEMS]):
+            kind, place = t.item[item, KIND], row[first_item + item]
+            if place >= opened:
+                # An opened box has become something that can be picked up, too.
+                kind, place = BOX, place - opened
+            if 0 <= place < t.size[CELLS]:
+                if kind == ROCK:
+                    out[state, place] = ROCK_COST
+                elif kind == BLOCK:
+                    out[state, place] = BLOCK_COST
+                else:
+                    out[state, place] = PICKABLE_COST
+        for other in range(t.size[AGENTS]):
+            if other != agent:
+                out[state, row[AGENT_WORDS * other + CELL]] = AGENT_COST
+
+
+@compiled
+def _ground_cost(t: Tables, row: Ints, cell: int) -> int:
+    """What a cell costs if no agent or item is in it."""
+    fixed, terrain = t.cell[cell, FIXED], t.cell[cell, TERRAIN]
+    if fixed >= 0:
+        kind = t.fixed[fixed, FIXED_KIND]
+        if kind == DOOR:
+            word = row[t.fixed[fixed, WORD]]
+            if word == DOOR_OPEN:
+                return OPEN_DOOR_COST
+            return CLOSED_DOOR_COST if word == DOOR_CLOSED else LOCKED_DOOR_COST
+        if kind == MAGIC_WALL:
+            return IMPASSABLE
+        if kind != BUSH:
+            return OTHER_COST
+        if row[t.fixed[fixed, WORD]] == 0:
+            return IMPASSABLE
+    if terrain in (WALL, LAVA):
+        return IMPASSABLE
+    if terrain == UNSTEADY:
+        return UNSTEADY_COST
+    return OTHER_COST if terrain == SWITCH else EMPTY_COST
+
+
+@compiled
+def _path_costs(
+    cell_table: Ints, costs: Ints, goals: Bools, queue: NDArray[np.int64], queued: Bools, out: Costs
+) -> None:
+    """Relax until nothing improves; with few distinct costs a plain queue beats a heap."""
+    cells = costs.shape[1]
+    for number in range(len(costs)):
+        for goal in range(len(goals)):
+            best = out[number, goal]
+            first, waiting = 0, 0
+            for cell in range(cells):
+                if goals[goal, cell]:
+                    best[cell] = 0
+                    queue[waiting] = cell
+                    queued[cell] = True
+                    waiting += 1
+            while waiting > 0:
+                cell = queue[first]
+                first = (first + 1) % cells
+                waiting -= 1
+                queued[cell] = False
+                if costs[number, cell] < 0:
+                    continue  # Nobody can enter it, so it leads nowhere.
+                through = best[cell] + costs[number, cell]
+                for direction in range(4):
+                    before = cell_table[cell, NEIGHBOUR + direction]
+                    if before >= 0 and through < best[before]:
+                        best[before] = through
+                        if not queued[before]:
+                            queue[(first + waiting) % cells] = before
+                            queued[before] = True
+                            waiting += 1
