@@ -18,6 +18,7 @@ from empo_multigrid.layout import (
     DOOR,
     DX,
     DY,
+    EMPTY,
     FORWARD,
     KILL_BUTTON,
     LEFT,
@@ -142,7 +143,9 @@ def _board(
     for cell, pen in enumerate(pens):
         draw_ground(pen, int(layout.terrain[cell]), int(layout.terrain_colour[cell]))
         if heat is not None and not math.isnan(heat[cell]) and layout.terrain[cell] != WALL:
-            pen.rect((0.015, 0.015), (0.985, 0.985), heat_colour(float(heat[cell])), alpha=0.85)
+            # Lava and the like must stay visible.
+            alpha = 0.85 if layout.terrain[cell] == EMPTY else 0.5
+            pen.rect((0.015, 0.015), (0.985, 0.985), heat_colour(float(heat[cell])), alpha=alpha)
     _draw_fixed(layout, found, pens)
     if human is not None:
         colour = AGENT_RGB[layout.agent_colour[human]]
