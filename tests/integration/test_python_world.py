@@ -1,0 +1,43 @@
+"""The twenty-line world of the examples is solved, and correctly."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from empo_core.enumeration import enumerate_world
+from empo_core.testing.induction import Induction, Theory
+
+pytest.importorskip("empo_exact")
+SCRIPT = Path(__file__).parents[2] / "examples" / "python_world.py"
+
+
+def test_the_python_world_is_solved_as_plain_induction_solves_it() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=280, check=True
+    )
+    spec = importlib.util.spec_from_file_location("python_world", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    world = enumerate_world(example.TwoDoors())
+    theory = Theory(beta_h=10.0, beta_r=20.0, zeta=2.0, u_agg="mean")
+    solved = Induction(world, theory)
+    position, values = solved.at(world.initial_state(), 3)
+    assert f"{values.v_r[position]:.5f}" in done.stdout
+    assert f"X_h = {solved.at(world.initial_state() + 1, 2)[1].x_h[1, 0]:.6f}" in done.stdout
+    waits, left, right = values.policy_r[position].tolist()
+    assert left == pytest.approx(right)
+    assert left > 1000 * waits
+
+
+def test_the_class_takes_no_more_than_25_lines() -> None:
+    lines = SCRIPT.read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("class "))
+    end = next(i for i, line in enumerate(lines) if line.startswith("def main"))
+    assert len([line for line in lines[start:end] if line.strip()]) <= 25
