@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES: Final = 4
+# Unsigned, so that no index has to be checked for being negative.
+LANES_U, ONE, TWO, THREE = np.uint32(4), np.uint32(1), np.uint32(2), np.uint32(3)
 UNAVAILABLE: Final = 0xFFFFFFFF
 """Instead of a row number: the joint action does not exist in the state."""
 
@@ -109,9 +111,9 @@ class Scratch(NamedTuple):
         q: Values of own actions, Q_h^m [action goal].
         count: How many available profiles contain an own action [action].
         best: Largest Q_h^m of each goal [goal].
-        x: What to exponentiate [action goal].
-        bits: The same memory as ``power``, as integers [action goal].
-        power: Powers of two [action goal].
+        x: What to exponentiate, one human's [action goal], flat.
+        bits: The same memory as ``power``, as integers.
+        power: Powers of two, flat like ``x``.
         marginal: Each human's action probabilities over all its goals [human action].
         mass: Probability of each profile without one human [human profile].
         coefficient: Probability of each joint action given one human's own [profile robot].
@@ -141,7 +143,7 @@ def make_scratch(game: Game) -> Scratch:
     """Working memory for one thread."""
     goals, humans = len(game.weight), len(game.num_actions)
     actions, (_, profiles, robots) = int(game.num_actions.max()), map(int, game.shape)
-    power = np.zeros((actions, goals))
+    power = np.zeros(actions * goals)
     return Scratch(
         at=np.zeros(profiles * robots, np.uint32),
         worst=np.zeros((profiles, goals)),
@@ -149,7 +151,7 @@ def make_scratch(game: Game) -> Scratch:
         q=np.zeros((actions, goals)),
         count=np.zeros(actions),
         best=np.zeros(goals),
-        x=np.zeros((actions, goals)),
+        x=np.zeros(actions * goals),
         bits=power.view(np.int64),
         power=power,
         marginal=np.zeros((humans, actions)),

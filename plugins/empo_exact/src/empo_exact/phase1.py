@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.equations import TIE_TOLERANCE
-from empo_exact.game import LANES, UNAVAILABLE, Floats, Game, Humans, Scratch
+from empo_exact.game import (
+    LANES,
+    LANES_U,
+    ONE,
+    THREE,
+    TWO,
+    UNAVAILABLE,
+    Floats,
+    Game,
+    Humans,
+    Scratch,
+)
 from empo_exact.interning import compiled
 
 NEGLIGIBLE = -708.0
@@ -20,6 +31,8 @@ NEGLIGIBLE = -708.0
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
+ROUND = 6755399441055744.0
+"""1.5 * 2^52: adding it rounds to an integer, which then stands in the lowest bits."""
 EXPONENT_BIAS = 1023
 MANTISSA_BITS = 52
 
@@ -74,18 +87,19 @@ def find_worst(game: Game, humans: Humans, value: Floats, s: Scratch) -> None:
                 s.seen[profile] = 1
         if not s.seen[profile]:
             continue
-        for g in range(0, value.shape[1], LANES):
+        for block in range(value.shape[1] // LANES):
+            g = np.uint32(block) * LANES_U
             a = b = c = d = math.inf
             for robot in range(robots):
                 row = s.at[profile * robots + robot]
                 if row == UNAVAILABLE:
                     continue
-                a_, b_ = sign * value[row, g], sign * value[row, g + 1]
-                c_, d_ = sign * value[row, g + 2], sign * value[row, g + 3]
+                a_, b_ = sign * value[row, g], sign * value[row, g + ONE]
+                c_, d_ = sign * value[row, g + TWO], sign * value[row, g + THREE]
                 a, b = a_ if a_ < a else a, b_ if b_ < b else b
                 c, d = c_ if c_ < c else c, d_ if d_ < d else d
-            s.worst[profile, g], s.worst[profile, g + 1] = sign * a, sign * b
-            s.worst[profile, g + 2], s.worst[profile, g + 3] = sign * c, sign * d
+            s.worst[profile, g], s.worst[profile, g + ONE] = sign * a, sign * b
+            s.worst[profile, g + TWO], s.worst[profile, g + THREE] = sign * c, sign * d
 
 
 @compiled
@@ -103,7 +117,8 @@ def value_own_actions(game: Game, humans: Humans, state: int, human: int, s: Scr
         s.count[action] = count
         if count == 0:
             continue
-        for g in range(begin, end, LANES):
+        for block in range(begin // LANES, end // LANES):
+            g = np.uint32(block) * LANES_U
             a = b = c = d = 0.0
             for k in range(game.having.shape[2]):
                 profile = game.having[human, action, k]
@@ -113,12 +128,12 @@ def value_own_actions(game: Game, humans: Humans, state: int, human: int, s: Scr
                 if believes:
                     weight = humans.belief[here, human, action, game.others[human, profile]]
                 a += weight * s.worst[profile, g]
-                b += weight * s.worst[profile, g + 1]
-                c += weight * s.worst[profile, g + 2]
-                d += weight * s.worst[profile, g + 3]
+                b += weight * s.worst[profile, g + ONE]
+                c += weight * s.worst[profile, g + TWO]
+                d += weight * s.worst[profile, g + THREE]
             total = 1.0 if believes else count
-            s.q[action, g], s.q[action, g + 1] = a / total, b / total
-            s.q[action, g + 2], s.q[action, g + 3] = c / total, d / total
+            s.q[action, g], s.q[action, g + ONE] = a / total, b / total
+            s.q[action, g + TWO], s.q[action, g + THREE] = c / total, d / total
 
 
 @compiled
@@ -137,51 +152,61 @@ def find_gaps(game: Game, humans: Humans, state: int, human: int, s: Scratch) ->
     for action in range(actions):
         if s.count[action] == 0:
             for goal in range(begin, end):
-                s.x[action, goal] = NEGLIGIBLE - 1
+                s.x[action * (end - begin) + goal - begin] = NEGLIGIBLE - 1
                 s.q[action, goal] = 0.0
             continue
         for goal in range(begin, end):
-            s.x[action, goal] = humans.beta[here, goal] * (s.q[action, goal] - s.best[goal])
+            s.x[action * (end - begin) + goal - begin] = humans.beta[here, goal] * (
+                s.q[action, goal] - s.best[goal]
+            )
     if humans.flag[2]:
         for goal in range(begin, end):
             if math.isinf(humans.beta[here, goal]):
                 slack = TIE_TOLERANCE * max(1.0, abs(s.best[goal]))
                 for action in range(actions):
                     tied = s.count[action] > 0 and s.q[action, goal] >= s.best[goal] - slack
-                    s.x[action, goal] = 0.0 if tied else NEGLIGIBLE - 1
+                    s.x[action * (end - begin) + goal - begin] = 0.0 if tied else NEGLIGIBLE - 1
 
 
 @compiled
-def exponentiate(s: Scratch, actions: int, begin: int, end: int) -> None:
-    """Replace ``s.x`` (at most 0) by its exponential, to about one unit in the last place.
+def exponentiate(x: Floats, power: Floats, bits: NDArray[np.int64], count: int) -> None:
+    """Replace ``x`` (at most 0) by its exponential, to about one unit in the last place.
 
-    Written out, because a call of ``math.exp`` per entry would cost more than all the rest:
-    x = n ln 2 + r with |r| <= ln 2 / 2, and a Taylor polynomial of degree 13 for exp(r).
+    Written out in simple loops, because those become vector instructions where calls of
+    ``math.exp`` would cost more than all the rest: x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor
+    polynomial of degree 13 for exp(r), and 2^n put together from bits.
+
+    Args:
+        x: What to exponentiate [entry].
+        power: Scratch [entry].
+        bits: The same memory as ``power``.
+        count: How many entries.
     """
-    for action in range(actions):
-        for goal in range(begin, end):
-            x = max(s.x[action, goal], NEGLIGIBLE)
-            n = math.floor(x * LOG2_E + 0.5)
-            r = (x - n * LN2_HIGH) - n * LN2_LOW
-            y = 1.0 / 6227020800.0
-            y = y * r + 1.0 / 479001600.0
-            y = y * r + 1.0 / 39916800.0
-            y = y * r + 1.0 / 3628800.0
-            y = y * r + 1.0 / 362880.0
-            y = y * r + 1.0 / 40320.0
-            y = y * r + 1.0 / 5040.0
-            y = y * r + 1.0 / 720.0
-            y = y * r + 1.0 / 120.0
-            y = y * r + 1.0 / 24.0
-            y = y * r + 1.0 / 6.0
-            y = y * r + 0.5
-            y = y * r + 1.0
-            y = y * r + 1.0
-            s.x[action, goal] = y if s.x[action, goal] >= NEGLIGIBLE else 0.0
-            s.bits[action, goal] = (np.int64(n) + EXPONENT_BIAS) << MANTISSA_BITS
-    for action in range(actions):
-        for goal in range(begin, end):
-            s.x[action, goal] *= s.power[action, goal]
+    for k in range(count):
+        bounded = x[k] if x[k] > NEGLIGIBLE else NEGLIGIBLE
+        shifted = bounded * LOG2_E + ROUND
+        power[k] = shifted  # its low bits are n
+        n = shifted - ROUND
+        r = (bounded - n * LN2_HIGH) - n * LN2_LOW
+        y = 1.0 / 6227020800.0
+        y = y * r + 1.0 / 479001600.0
+        y = y * r + 1.0 / 39916800.0
+        y = y * r + 1.0 / 3628800.0
+        y = y * r + 1.0 / 362880.0
+        y = y * r + 1.0 / 40320.0
+        y = y * r + 1.0 / 5040.0
+        y = y * r + 1.0 / 720.0
+        y = y * r + 1.0 / 120.0
+        y = y * r + 1.0 / 24.0
+        y = y * r + 1.0 / 6.0
+        y = y * r + 0.5
+        y = y * r + 1.0
+        y = y * r + 1.0
+        x[k] = y if x[k] > NEGLIGIBLE else 0.0
+    for k in range(count):
+        bits[k] = (bits[k] + EXPONENT_BIAS) << MANTISSA_BITS
+    for k in range(count):
+        x[k] *= power[k]
 
 
 @compiled
@@ -196,10 +221,12 @@ def soften(
         v_m[state, goal] = 0.0
     for action in range(actions):
         for goal in range(begin, end):
-            s.best[goal] += s.x[action, goal]
+            s.best[goal] += s.x[action * (end - begin) + goal - begin]
+    for goal in range(begin, end):
+        s.best[goal] = 1.0 / s.best[goal]
     for action in range(actions):
         for goal in range(begin, end):
-            p = s.x[action, goal] / s.best[goal]
+            p = s.x[action * (end - begin) + goal - begin] * s.best[goal]
             policy[index, action, goal] = p
             v_m[state, goal] += p * s.q[action, goal]
 
@@ -288,7 +315,7 @@ def phase1(
             begin, end = max(0, game.first_goal[human]), game.first_goal[human + 1]
             value_own_actions(game, humans, state, human, s)
             find_gaps(game, humans, state, human, s)
-            exponentiate(s, game.num_actions[human], begin, end)
+            exponentiate(s.x, s.power, s.bits, game.num_actions[human] * (end - begin))
             soften(game, human, s, v_m, state, policy, index)
             for action in range(game.num_actions[human], policy.shape[1]):
                 for goal in range(begin, end):

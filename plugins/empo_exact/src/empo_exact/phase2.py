@@ -11,7 +11,18 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_exact.game import LANES, UNAVAILABLE, Floats, Game, Scratch, Theory
+from empo_exact.game import (
+    LANES,
+    LANES_U,
+    ONE,
+    THREE,
+    TWO,
+    UNAVAILABLE,
+    Floats,
+    Game,
+    Scratch,
+    Theory,
+)
 from empo_exact.interning import compiled
 from empo_exact.phase1 import find_rows
 
@@ -37,11 +48,12 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
         total = 0.0
         for action in range(game.num_actions[human]):
             a = b = c = d = 0.0
-            for g in range(begin, end, LANES):
+            for block in range(begin // LANES, end // LANES):
+                g = np.uint32(block) * LANES_U
                 a += game.weight[g] * policy[index, action, g]
-                b += game.weight[g + 1] * policy[index, action, g + 1]
-                c += game.weight[g + 2] * policy[index, action, g + 2]
-                d += game.weight[g + 3] * policy[index, action, g + 3]
+                b += game.weight[g + ONE] * policy[index, action, g + ONE]
+                c += game.weight[g + TWO] * policy[index, action, g + TWO]
+                d += game.weight[g + THREE] * policy[index, action, g + THREE]
             s.marginal[human, action] = (a + b) + (c + d)
             total += s.marginal[human, action]
         for action in range(game.num_actions[human]):
@@ -120,7 +132,8 @@ def value_goals(
             s.coefficient[slot] = 0.0
             if s.at[slot] != UNAVAILABLE:
                 s.coefficient[slot] = s.pi_r[robot] * s.mass[human, profile]
-    for g in range(max(0, game.first_goal[human]), game.first_goal[human + 1], LANES):
+    for block in range(game.first_goal[human] // LANES, game.first_goal[human + 1] // LANES):
+        g = np.uint32(block) * LANES_U
         va = vb = vc = vd = 0.0
         for action in range(game.num_actions[human]):
             a = b = c = d = 0.0
@@ -134,15 +147,15 @@ def value_goals(
                     if row == UNAVAILABLE:
                         continue
                     a += weight * value[row, g]
-                    b += weight * value[row, g + 1]
-                    c += weight * value[row, g + 2]
-                    d += weight * value[row, g + 3]
+                    b += weight * value[row, g + ONE]
+                    c += weight * value[row, g + TWO]
+                    d += weight * value[row, g + THREE]
             va += policy[index, action, g] * a
-            vb += policy[index, action, g + 1] * b
-            vc += policy[index, action, g + 2] * c
-            vd += policy[index, action, g + 3] * d
-        v_e[state, g], v_e[state, g + 1] = va, vb
-        v_e[state, g + 2], v_e[state, g + 3] = vc, vd
+            vb += policy[index, action, g + ONE] * b
+            vc += policy[index, action, g + TWO] * c
+            vd += policy[index, action, g + THREE] * d
+        v_e[state, g], v_e[state, g + ONE] = va, vb
+        v_e[state, g + TWO], v_e[state, g + THREE] = vc, vd
 
 
 @compiled

@@ -51,8 +51,9 @@ class PriorParams(Config):
     @model_validator(mode="before")
     @classmethod
     def _apply_preset(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("preset") in PRESETS:
-            known = PRESETS[data["preset"]]
+        preset = data.get("preset") if isinstance(data, dict) else None
+        if isinstance(preset, str) and preset in PRESETS:
+            known = PRESETS[preset]
             return {key: known[key] for key in known if key in cls.model_fields} | data
         return data
 
