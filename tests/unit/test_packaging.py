@@ -1,6 +1,8 @@
 """Every plugin of this repository is packaged alike and known to every check."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,20 @@ def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=!~; ]", line)[0].lower().replace("_", "-") for line in requirements}
 
 
+def imported(path: Path) -> set[str]:
+    """The distributions that a file imports, but for Python's own."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.partition(".")[0])
+    renamed = {"PIL": "pillow", "ruamel": "ruamel.yaml"}
+    return {
+        renamed.get(name, name.replace("_", "-")) for name in found - set(sys.stdlib_module_names)
+    }
+
+
 @pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
 def test_a_plugin_is_packaged_like_the_others(folder: Path) -> None:
     project = toml(folder)["project"]
@@ -32,6 +48,23 @@ def test_a_plugin_is_packaged_like_the_others(folder: Path) -> None:
     assert not names(project["dependencies"]) & others
     for file in ("README.md", f"src/{folder.name}/py.typed", "tests"):
         assert (folder / file).exists(), file
+
+
+@pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
+def test_a_plugin_declares_what_it_imports(folder: Path) -> None:
+    declared = names(toml(folder)["project"]["dependencies"]) | {folder.name.replace("_", "-")}
+    declared |= names(toml(ROOT)["project"]["dependencies"])  # They come with the core.
+    for path in (folder / "src").rglob("*.py"):
+        assert not imported(path) - declared, path
+
+
+def test_the_core_declares_what_it_imports() -> None:
+    project = toml(ROOT)["project"]
+    core = names(project["dependencies"]) | {"empo-core"}
+    kits = core | names(project["optional-dependencies"]["testing"])
+    for path in (ROOT / "empo_core").rglob("*.py"):
+        allowed = kits if "testing" in path.parts else core
+        assert not imported(path) - allowed, path
 
 
 def test_every_plugin_is_installed_by_the_requirements() -> None:
