@@ -7,6 +7,7 @@ action in memory and loops over time, humans and goals; ``plugins/empo_exact`` i
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -120,7 +121,7 @@ class Induction:
         zero = torch.zeros(size, len(spec.goals)).double()
         v_m_after = zero if after is None else after.v_m
         v_e_after = zero if after is None else after.v_e
-        v_r_after = torch.full((size,), theory.terminal_value).double()
+        v_r_after = torch.full((size,), theory.terminal_value, dtype=torch.float64)
         if after is not None:
             v_r_after = torch.where(self._live, after.v_r, v_r_after)
         v_m, policy = self._phase_1(v_m_after, steps_left)
@@ -137,7 +138,7 @@ class Induction:
         for g, goal in enumerate(spec.goals):
             own = {h: marginal[h] for h in spec.humans} | {goal.human: policy[:, g]}
             v_e[:, g] = (chosen * self._product(own) * self._attainment(g, v_e_after[:, g])).sum(1)
-        weight = torch.tensor([goal.weight for goal in spec.goals]).double()
+        weight = torch.tensor([goal.weight for goal in spec.goals], dtype=torch.float64)
         x_h = torch.stack(
             [
                 human_power(v_e[:, list(own)], weight[list(own)], theory.zeta, theory.x_agg)
@@ -146,10 +147,11 @@ class Induction:
             1,
         )
         u_r = robot_reward(x_h, theory.xi, theory.eta, theory.u_agg)
-        rho = -torch.log(torch.tensor(theory.gamma_r).double()).item()
+        rho = -math.log(theory.gamma_r)
         lasting = torch.tensor(
-            [reward_weight(rho, duration, theory.accrual) for duration in self._duration.tolist()]
-        ).double()
+            [reward_weight(rho, duration, theory.accrual) for duration in self._duration.tolist()],
+            dtype=torch.float64,
+        )
         accrued = (chosen * humans * self._expected(lasting)).sum(1)
         v_r = u_r * accrued + (policy_r * q_r).nan_to_num().sum(1)
         return Values(v_m, policy, v_e, x_h, u_r, q_r, policy_r, v_r)
@@ -163,7 +165,7 @@ class Induction:
         if self._prior is not None:
             policy[self._live] = self._prior.policy(self.states[self._live], steps_left).double()
             return v_m, policy
-        uniform = self._allowed / self._allowed.sum(2, keepdim=True).clamp(min=1)
+        uniform = self._allowed.double() / self._allowed.sum(2, keepdim=True).clamp(min=1)
         for g, goal in enumerate(spec.goals):
             h = goal.human
             payoff = self._attainment(g, after[:, g])
@@ -172,7 +174,7 @@ class Induction:
             payoff = payoff.where(self._possible, torch.tensor(float("inf")).double())
             number = int(index.max()) + 1
             worst = torch.stack([payoff[:, index == k].amin(1) for k in range(number)], 1)
-            others = {k: uniform[:, k].double() for k in spec.humans if k != h}
+            others = {k: uniform[:, k] for k in spec.humans if k != h}
             chance = torch.zeros_like(worst)
             chance[:, index] = self._product(others)
             weighed = torch.where(chance > 0, chance * worst, 0.0)
@@ -181,7 +183,7 @@ class Induction:
             own[index] = self._digit[h]
             q = q.index_add(1, own, weighed)
             allowed = self._allowed[:, h]
-            beta = torch.full((len(self.states),), self._theory.beta_h).double()
+            beta = torch.full((len(self.states),), self._theory.beta_h, dtype=torch.float64)
             chosen = human_policy(q.where(allowed, torch.zeros(())), beta, allowed).nan_to_num()
             done = self._achieved[:, g]
             first = torch.zeros_like(chosen)
@@ -198,7 +200,7 @@ class Induction:
         marginal = {}
         for h in spec.humans:
             own = list(spec.goals_of(h))
-            weight = torch.tensor([spec.goals[g].weight for g in own]).double()
+            weight = torch.tensor([spec.goals[g].weight for g in own], dtype=torch.float64)
             marginal[h] = (policy[:, own] * weight[:, None]).sum(1) / weight.sum()
         return marginal
 

@@ -1,0 +1,48 @@
+"""The exact solver and plain backward induction agree on every small world that is shipped."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from empo_core.config import WorldModelRef, installed
+from empo_core.testing.induction import Induction, Theory
+
+solver = pytest.importorskip("empo_exact.solver")
+plugin = pytest.importorskip("empo_exact.plugin")
+
+TABLES = [
+    *("belief", "coma_pill", "commitment", "confirmation"),
+    *("menu_size", "pause_destroy", "resource_split"),
+]
+WORLDS = [
+    *(f"table/{name}" for name in TABLES),
+    "bushworld/thicket",
+    "bushworld/two_humans_one_robot",
+]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("accrual", ["discrete", "continuous"])
+def test_the_exact_solver_agrees_with_plain_induction(name: str, accrual: str) -> None:
+    component = installed().get("world_model", name.partition("/")[0])
+    params = WorldModelRef.model_validate(name).params
+    steps = {"table/coma_pill": 40, "table/pause_destroy": 40}
+    if name in steps:
+        params = params.model_copy(update={"max_steps": steps[name]})
+    world = component.load()(params)
+    theory = {
+        **{"beta_h": 3.0, "gamma_h": 0.9, "gamma_r": 0.9, "beta_r": 4.0},
+        **{"zeta": 1.5, "xi": 1.2, "eta": 1.1, "x_agg": "sum", "u_agg": "sum"},
+    }
+    exact = solver.solve(world, plugin.ExactParams(**theory, accrual=accrual))
+    plain = Induction(world, Theory(**theory, accrual=accrual))  # type: ignore[arg-type]
+    root = exact.at(world.initial_state(), 0)
+    position, values = plain.at(world.initial_state(), world.spec.horizon or 0)
+    assert math.isclose(root.V_r, values.v_r[position].item(), rel_tol=1e-12)
+    assert root.V_e.tolist() == pytest.approx(values.v_e[position].tolist(), rel=1e-12, abs=1e-14)
+    assert root.V_m.tolist() == pytest.approx(values.v_m[position].tolist(), rel=1e-12, abs=1e-14)
+    policy = torch.as_tensor(root.pi_r).nan_to_num()
+    assert policy.tolist() == pytest.approx(values.policy_r[position].tolist(), rel=1e-11)
