@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -119,7 +119,7 @@ class Chain:
         self, given: Floats | NDArray[np.bool_] | OfStates | Event
     ) -> NDArray[np.generic]:
         if callable(given):
-            values: NDArray[np.float64] = given(torch.from_numpy(self.rows)).numpy()
+            values: NDArray[Any] = given(torch.from_numpy(self.rows)).numpy()
             return values
         if len(given) != self.num_nodes:
             raise ValueError(f"give one value per node ({self.num_nodes}), not {len(given)}")
@@ -183,8 +183,11 @@ def _steps(result: ExactResult, here: Longs, time: int) -> tuple[Longs, Longs, F
     possible = prob > 0
     key = source[possible] * graph.num_states + graph.successor[item[possible]]
     distinct, position = np.unique(key, return_inverse=True)
-    merged = np.bincount(position, weights=prob[possible], minlength=len(distinct))
-    return distinct // graph.num_states, distinct % graph.num_states, merged, reward
+    merged = np.bincount(position, weights=prob[possible], minlength=len(distinct)).astype(
+        np.float64
+    )
+    at, target = np.divmod(distinct.astype(np.int64), graph.num_states)
+    return at, target, merged, reward
 
 
 def marginals(result: ExactResult, pi_h: Floats) -> list[Floats]:

@@ -246,7 +246,7 @@ def _narrow(code: NDArray[np.int32]) -> NDArray[Any]:
 
 def _joined(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
     """Concatenate and free the parts one by one, so that memory peaks at their sum."""
-    whole = np.empty(sum(map(len, parts)), dtype)
+    whole: NDArray[Any] = np.empty(sum(map(len, parts)), dtype)
     end = len(whole)
     while parts:
         part = parts.pop()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -10,8 +11,14 @@ from numpy.typing import NDArray
 
 Rows = NDArray[Any]
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
 # These kernels allocate nothing, so they can do without numba's reference counting.
-compiled = njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+def compiled(function: Function) -> Function:
+    """The function compiled on first use, and kept on disk for later processes."""
+    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False, "error_model": "numpy"}
+    return cast("Function", njit(**options)(function))
 
 
 @compiled

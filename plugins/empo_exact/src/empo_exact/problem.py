@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,11 +104,11 @@ def goal_places(spec: WorldSpec) -> NDArray[np.int64]:
     return place
 
 
-def padded(values: NDArray[np.generic], spec: WorldSpec, fill: float = 0.0) -> NDArray[np.generic]:
+def padded(values: NDArray[Any], spec: WorldSpec) -> NDArray[Any]:
     """Values on the world's goal axis (the last one) as the sweep wants them."""
     order = goal_order(spec)
     found = values[..., order].copy()
-    found[..., order < 0] = fill
+    found[..., order < 0] = 0
     return np.ascontiguousarray(found)
 
 
@@ -288,7 +289,11 @@ def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> 
     if workers == 1 or len(rows) < FEW_STATES:
         return np.stack([in_state(row) for row in rows])
     blocks = [rows[i : i + FEW_STATES] for i in range(0, len(rows), FEW_STATES)]
-    with WorkerPool(lambda block: np.stack([in_state(row) for row in block]), workers) as pool:
+
+    def in_block(block: list[tuple[int, ...]]) -> Floats:
+        return np.stack([in_state(row) for row in block])
+
+    with WorkerPool(in_block, workers) as pool:
         return np.concatenate(list(pool.map(blocks)))
 
 

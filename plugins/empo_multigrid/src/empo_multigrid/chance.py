@@ -92,14 +92,11 @@ class Luck(NamedTuple):
 
 def empty_luck(agents: int) -> Luck:
     """Scratch for a world with this many agents."""
-    ways = (agents, MAX_OUTCOMES)
-    return Luck(
-        *(np.zeros(agents, np.int16) for _ in range(3)),
-        *(np.zeros(2 * agents, np.int16) for _ in range(2)),
-        np.zeros(ways),
-        *(np.zeros(ways, np.int16) for _ in range(2)),
-        np.zeros(agents, np.int16),
-    )
+    action, category, block, cell = np.zeros((4, agents), np.int16)
+    size, digit = np.zeros((2, 2 * agents), np.int16)
+    turn, effect = np.zeros((2, agents, MAX_OUTCOMES), np.int16)
+    chance = np.zeros((agents, MAX_OUTCOMES))
+    return Luck(action, category, block, size, digit, chance, turn, effect, cell)
 
 
 @compiled

@@ -7,7 +7,8 @@ Python; the two are tested against each other.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -65,9 +66,15 @@ SWITCHED_ON = 1
 SWITCH_ENABLED = 2
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
 # The kernels allocate nothing, so they can do without numba's reference counting of arrays,
 # which would otherwise take most of their time.
-compiled = njit(cache=True, nogil=True, _nrt=False)
+def compiled(function: Function) -> Function:
+    """The function compiled on first use, and kept on disk for later processes."""
+    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+    return cast("Function", njit(**options)(function))
 
 
 class Tables(NamedTuple):

@@ -83,9 +83,8 @@ class Plans(NamedTuple):
 
 def empty_plans(agents: int, actions: int, words: int) -> Plans:
     """Scratch for a world of this size."""
-    return Plans(
-        *(np.zeros((agents, actions), np.int16) for _ in range(5)), np.zeros(words, np.int16)
-    )
+    category, contest, stops, disables, uses = np.zeros((5, agents, actions), np.int16)
+    return Plans(category, contest, stops, disables, uses, np.zeros(words, np.int16))
 
 
 @compiled

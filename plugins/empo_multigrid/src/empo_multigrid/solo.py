@@ -106,16 +106,21 @@ def empty_solos(agents: int, actions: int) -> Solos:
     """Scratch for a world of this size."""
     shape = (agents, actions)
     ways = (*shape, MAX_OUTCOMES)
+    outcomes, touches = np.zeros((2, *shape), np.int16)
+    word, value = np.zeros((2, *ways, MAX_DELTA), np.int16)
+    action, way = np.zeros((2, agents), np.int16)
     return Solos(
-        np.zeros(shape, np.int16),
-        np.zeros(ways),
-        np.zeros(ways, np.int16),
-        *(np.zeros((*ways, MAX_DELTA), np.int16) for _ in range(2)),
-        np.zeros(shape, np.bool_),
-        np.zeros((*shape, MAX_TOUCHED), np.int16),
-        np.zeros(shape, np.int16),
-        np.zeros((*shape, *shape), np.bool_),
-        *(np.zeros(agents, np.int16) for _ in range(2)),
+        outcomes=outcomes,
+        chance=np.zeros(ways),
+        length=np.zeros(ways, np.int16),
+        word=word,
+        value=value,
+        moves_item=np.zeros(shape, np.bool_),
+        touched=np.zeros((*shape, MAX_TOUCHED), np.int16),
+        touches=touches,
+        clash=np.zeros((*shape, *shape), np.bool_),
+        action=action,
+        way=way,
     )
 
 
