@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from empo_exact.result import ExactResult, StateValues
 
 MAX_ROBOT_ROWS = 20
+BAR = 10
+"""Characters of a bar that stands for 1."""
 
 
 def tables(result: ExactResult) -> RenderableType:
@@ -37,8 +39,13 @@ def joint_names(result: ExactResult) -> Iterator[str]:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        is_text = index == 0 or not column
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)
     return table
+
+
+def _bar(share: float, style: str) -> Text:
+    return Text("█" * round(BAR * min(1.0, share)) or "▏", style=style)
 
 
 def _values(result: ExactResult, root: StateValues) -> Table:
@@ -58,7 +65,7 @@ def _robot(result: ExactResult, root: StateValues) -> Table:
     shown = np.argsort(-root.pi_r, kind="stable")[:MAX_ROBOT_ROWS]
     for index in shown if len(names) > MAX_ROBOT_ROWS else range(len(names)):
         p = float(root.pi_r[index])
-        bar = Text("█" * round(20 * p), style="cyan")
+        bar = _bar(p, "cyan")
         q = "unavailable" if np.isnan(root.Q_r[index]) else f"{root.Q_r[index]:.6g}"
         table.add_row(names[index], f"{p:.6f}", bar, q)
     if len(names) > MAX_ROBOT_ROWS:
@@ -68,7 +75,7 @@ def _robot(result: ExactResult, root: StateValues) -> Table:
 
 def _goals(result: ExactResult, root: StateValues) -> Table:
     table = _table(
-        "Goals at the start", "human", "goal", "weight", "V_h^m hoped", "V_h^e attainable", ""
+        "Goals at the start", "human", "goal", "weight", "hoped V_m", "attainable V_e", ""
     )
     for index, goal in enumerate(result.spec.goals):
         attainable = float(root.V_e[index])
@@ -78,7 +85,7 @@ def _goals(result: ExactResult, root: StateValues) -> Table:
             f"{goal.weight:.4g}",
             f"{root.V_m[index]:.6f}",
             f"{attainable:.6f}",
-            Text("█" * round(20 * min(1.0, attainable)), style="green"),
+            _bar(attainable, "green"),
         )
     return table
 
