@@ -56,6 +56,16 @@ def needs(graph: StateGraph, goals: int, params: ExactParams) -> dict[str, int]:
     return {"graph": graph.nbytes + graph.states.nbytes, "values": values, "sweep": worth}
 
 
+def statement(graph: StateGraph, game: Game, params: ExactParams) -> str:
+    """What a solve is about to take, in words."""
+    wanted = needs(graph, len(game.weight), params)
+    parts = ", ".join(f"{what} {size / 2**20:.1f} MiB" for what, size in wanted.items())
+    return (
+        f"solving {graph.spec.name!r}: {graph.num_states:,} states, {graph.num_transitions:,} "
+        f"transitions, {len(graph.spec.goals)} goals; memory: {parts}"
+    )
+
+
 def check(graph: StateGraph, game: Game, params: ExactParams) -> None:
     """Refuse a solve whose values cannot fit.
 

@@ -29,6 +29,16 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Theory parameters set at once by ``preset``; explicit keys win. Spec A.5 and G.1."""
 
 
+class Belief(Config):
+    """One line of a table of beliefs: how likely the other humans act like this together."""
+
+    human: int = Field(ge=0, description="Agent index of the human who believes it.")
+    others: list[int] = Field(
+        description="Actions of the other humans, in the order of their agent indices."
+    )
+    prob: float = Field(ge=0, le=1, description="Its probability; one human's must sum to 1.")
+
+
 class PriorParams(Config):
     """Phase 1: what the robot believes about the humans. Symbols as in the paper."""
 
@@ -42,6 +52,11 @@ class PriorParams(Config):
     nu: float = Field(0.0, ge=0, le=1, description="Weight of the habitual policy in equation (2).")
     habit: HumanPriorRef | None = Field(
         None, description="The habitual policy pi^0; None means uniform over actions."
+    )
+    believed_others: list[Belief] | None = Field(
+        None,
+        description="What each human believes about the other humans' joint action; null means "
+        "independent and even over their available actions.",
     )
     robot_model: Literal["pessimistic", "optimistic"] = Field(
         "pessimistic",

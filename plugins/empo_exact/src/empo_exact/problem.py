@@ -61,6 +61,16 @@ class Assumptions:
     habit_prior: HumanPrior | None = None
 
 
+def belief_table(params: PriorParams) -> Believed | None:
+    """The params' table of beliefs, as a caller would give it."""
+    if params.believed_others is None:
+        return None
+    table: dict[int, dict[tuple[int, ...], float]] = {}
+    for line in params.believed_others:
+        table.setdefault(line.human, {})[tuple(line.others)] = line.prob
+    return table
+
+
 def check_roles(spec: WorldSpec) -> None:
     """Refuse worlds for which the problem makes no sense.
 
@@ -235,8 +245,9 @@ def make_humans(
             found = uniform_policy(world, states)
         policy = _checked(found, (len(states), goals, actions), "habit")
     belief = np.zeros((1, 1, 1, 0))
-    if assumed.believed_others is not None:
-        belief = believe(graph, game, assumed.believed_others, workers)
+    believed = assumed.believed_others or belief_table(params)
+    if believed is not None:
+        belief = believe(graph, game, believed, workers)
     return Humans(
         beta=padded(beta, spec),
         nu=padded(nu, spec),
@@ -277,6 +288,14 @@ def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> 
         def from_table(_state: tuple[int, ...], human: int, _action: int) -> Profiles:
             return [(p, _spread(spec, human, others)) for others, p in table[human].items()]
 
+        for human, lines in table.items():
+            for others in lines:
+                if human not in spec.humans or len(others) != len(spec.humans) - 1:
+                    raise SolveError(
+                        f"believed_others gives agent {human} the others' actions {list(others)}; "
+                        f"humans are {list(spec.humans)}, so a human's line lists "
+                        f"{len(spec.humans) - 1} actions"
+                    )
         missing = [human for human in spec.humans if human not in table]
         if missing:
             raise SolveError(f"believed_others says nothing about humans {missing}")

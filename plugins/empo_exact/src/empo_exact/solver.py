@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time as clock
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,8 @@ from empo_exact.problem import (
 from empo_exact.reach import reachable_masks
 from empo_exact.result import ExactResult
 from empo_exact.values import Values, ValueStore
+
+log = logging.getLogger("empo_exact")
 
 
 def solve(
@@ -102,6 +105,7 @@ def pose(
     achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
     game = make_game(graph, achieved, params.gamma_h, params)
     memory.check(graph, game, params)
+    log.info("%s", memory.statement(graph, game, params))
     return Problem(
         world=world,
         graph=graph,
