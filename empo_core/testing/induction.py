@@ -6,9 +6,10 @@ action in memory and loops over time, humans and goals; ``plugins/empo_exact`` i
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -96,8 +97,10 @@ class Induction:
         for agent, digit in enumerate(self._digit):
             self._possible &= self._allowed[:, agent, digit]
         self.values: list[Values] = []
-        for steps_left in range(1, horizon + 1):
-            self.values.append(self._before(self.values[-1] if self.values else None, steps_left))
+        with _one_thread():
+            for steps_left in range(1, horizon + 1):
+                after = self.values[-1] if self.values else None
+                self.values.append(self._before(after, steps_left))
 
     def at(self, row: Int[Tensor, " word"], steps_left: int) -> tuple[int, Values]:
         """The position of a state, and the values with so many steps left."""
@@ -226,6 +229,17 @@ class Induction:
         total = joint.new_zeros(len(joint), number).index_add(1, index, joint)
         count = torch.zeros(len(joint), number).index_add(1, index, self._possible.float())
         return total, count > 0
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small arrays gain nothing from threads, which mostly wait on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def reachable(world: WorldModel) -> tuple[Int[Tensor, "state word"], Int[Tensor, " item"]]:

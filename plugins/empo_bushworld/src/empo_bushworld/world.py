@@ -104,7 +104,9 @@ class BushWorld:
         after = torch.where(moves, target, cells)
         chance = self._chances(densities, target, moves)
         # [pair outcome]: the probability that exactly these humans succeed.
-        prob = torch.where(self._outcomes, chance[:, None], 1 - chance[:, None]).prod(2)
+        prob = chance.new_ones(len(chance), 1)
+        for succeeds in chance.T[:, :, None]:
+            prob = torch.cat([prob * (1 - succeeds), prob * succeeds], 1)
         pair, outcome = (prob > 0).nonzero(as_tuple=True)
         items = torch.cat(
             [after.to(states.dtype), self._trodden(after, moves, actions, densities)], 1
