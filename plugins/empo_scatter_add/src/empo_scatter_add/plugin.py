@@ -17,7 +17,7 @@ class ScatterAddParams(Config):
         "auto",
         description=(
             "scatter: index_add and scatter_reduce, for items in any order. segment: "
-            "segment_reduce over consecutive items; unsorted items are sorted first. "
+            "walks over consecutive items; unsorted items are sorted first. "
             "auto: whichever was measured to be faster for these shapes on a CPU; scatter "
             "on other devices."
         ),
