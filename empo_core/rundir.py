@@ -138,13 +138,14 @@ class RunDirectory:
         """Send what Python's ``logging`` is told, from INFO up, to ``log.txt`` as well."""
         handler = logging.FileHandler(self.path / LOG, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        root, level = logging.getLogger(), log.level
+        root = logging.getLogger()
+        level = root.level
         root.addHandler(handler)
-        log.setLevel(logging.INFO)
+        root.setLevel(logging.INFO)
         try:
             yield
         finally:
-            log.setLevel(level)
+            root.setLevel(level)
             root.removeHandler(handler)
             handler.close()
 

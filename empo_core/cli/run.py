@@ -79,11 +79,18 @@ def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 def _only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     """What components print goes to standard error, and so do warnings."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.ERROR if quiet else logging.WARNING)
+    handler.setLevel(logging.ERROR if quiet else logging.INFO)
+    handler.addFilter(_concerns_people)
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         yield
+
+
+def _concerns_people(record: logging.LogRecord) -> bool:
+    """Warnings do, and what an algorithm has to say; other libraries' chatter does not."""
+    ours = record.name.startswith("empo_") and record.name != "empo_core"
+    return ours or record.levelno >= logging.WARNING
 
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:
