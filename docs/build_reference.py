@@ -1,0 +1,210 @@
+"""Writes what can be read off the code: ``python docs/build_reference.py``.
+
+That is ``docs/reference/components.md`` from the plugins of this repository,
+``docs/reference/protocols.md`` from the docstrings of ``empo_core.protocols``, and
+``examples/empo.schema.json``. Tests fail while any of them is out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from empo_core import protocols
+from empo_core.config import installed, library_files
+from empo_core.hookspecs import KINDS, Component, Kind
+from empo_core.registry import Offer, Registry
+from empo_core.schema import config_schema, default_of, keys_of, slot_of
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "docs/reference"
+SCHEMA = ROOT / "examples/empo.schema.json"
+HEAD = "<!-- Written by docs/build_reference.py; edit the code or that script instead. -->\n\n"
+
+ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
+    "world_model": (
+        "A stochastic game: state rows in, all successors with exact probabilities out.",
+        "WorldModel",
+    ),
+    "human_prior": ("How the humans act for each goal they might have.", "HumanPrior"),
+    "value_network": ("One of Q_r, V_h^e, X_h, U_r, V_r as a trainable function.", "ValueNetwork"),
+    "policy_loss": ("From candidate actions and their targets to a scalar.", "PolicyLoss"),
+    "aggregator": ("Many items to one value per segment.", "Aggregator"),
+    "tracker": ("Watches a run and changes nothing about it.", "Tracker"),
+    "algorithm": ("What a run does.", "Algorithm"),
+}
+
+COMPONENTS = """# Kinds and components
+
+A config chooses a component of each kind by name, `{name: NAME, params: {...}}` or just `NAME`.
+This page lists what the plugins of this repository offer; `empo plugins` and
+`empo describe KIND NAME` say the same about what you have installed.
+"""
+
+PROTOCOLS = """# Protocols
+
+What the core asks of each kind of component, as `empo_core.protocols` says it. A class needs the
+methods, not a base class. Each protocol that a plugin may implement has a conformance kit in
+`empo_core.testing`: subclass it in your tests. Axis names are explained in [shapes](shapes.md).
+A component's `target` is called once, with its validated params first:
+
+| kind | protocol | call | kit |
+|---|---|---|---|
+"""
+
+CALLS: dict[str, str] = {"human_prior": ", world", "value_network": ", spec, quantity"}
+SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example):$")
+
+
+def shipped() -> Registry:
+    """The installed plugins that belong to this repository."""
+    registry = installed()
+    ours = {path.parent.name.replace("_", "-") for path in ROOT.glob("plugins/*/pyproject.toml")}
+    offers = [offer for offer in registry.offers if offer.provider.distribution in ours]
+    return Registry(offers, [p for p in registry.providers if p.distribution in ours])
+
+
+def schema() -> str:
+    """The JSON Schema that the examples name, as ``empo schema`` prints it."""
+    return json.dumps(config_schema(shipped()), indent=2, ensure_ascii=False) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page of the reference by file name."""
+    return {"components.md": components_page(), "protocols.md": protocols_page()}
+
+
+def components_page() -> str:
+    """Every kind, and under it every component with its params."""
+    registry = shipped()
+    parts = [HEAD + COMPONENTS]
+    for kind in KINDS:
+        about, protocol = ABOUT_KINDS[kind]
+        parts.append(f"## {kind}\n\n{about} Protocol: [{protocol}](protocols.md#{protocol.lower()}).")
+        offers = [offer for offer in registry.offers if offer.component.kind == kind]
+        if not offers:
+            parts.append(
+                "No plugin of this repository offers one yet; "
+                f"`empo new-plugin NAME --kind {kind}` writes one to start from."
+            )
+        parts += ["\n\n".join(component_section(offer)) for offer in offers]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def component_section(offer: Offer) -> Iterator[str]:
+    """One component: what it is, where it comes from, its params, its library."""
+    component = offer.component
+    folder = offer.provider.distribution.replace("-", "_")
+    yield f"### {component.kind} `{component.name}`"
+    source = f"[{offer.provider.distribution}](../../plugins/{folder}/README.md)"
+    yield f"{component.summary} From {source}."
+    rows = list(param_rows(component))
+    head = ["| param | type | default | meaning |", "|---|---|---|---|"]
+    yield "\n".join([*head, *rows]) if rows else "It has no params."
+    if files := library_files(component):
+        names = ", ".join(f"`{component.name}/{stem}`" for stem in files)
+        yield f"Ready-made: {names}."
+
+
+def param_rows(component: Component) -> Iterator[str]:
+    """A table row per param."""
+    for key, field in keys_of(component.params).items():
+        default = "required" if field.is_required() else f"`{default_of(field)}`"
+        cells = (f"`{key}`", slot_of(field).words, default, field.description or "")
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def protocols_page() -> str:
+    """Every protocol with its members."""
+    rows = []
+    for kind, (_, protocol) in ABOUT_KINDS.items():
+        kit = f"`empo_core.testing.{kind}.{protocol}Tests`"
+        call = f"`factory(params{CALLS.get(kind, '')})`"
+        rows.append(f"| {kind} | [{protocol}](#{protocol.lower()}) | {call} | {kit} |")
+    classes = [
+        member
+        for member in vars(protocols).values()
+        if inspect.isclass(member)
+        and member.__module__ == protocols.__name__
+        and getattr(member, "_is_protocol", False)
+    ]
+    parts = [HEAD + PROTOCOLS + "\n".join(rows)]
+    parts += ["\n\n".join(protocol_section(protocol)) for protocol in classes]
+    return "\n\n".join(parts) + "\n"
+
+
+def protocol_section(protocol: type) -> Iterator[str]:
+    """One protocol: its docstring, and every member with signature and docstring."""
+    yield f"## {protocol.__name__}"
+    yield markdown(inspect.getdoc(protocol) or "")
+    annotations = inspect.get_annotations(protocol)
+    for name, kind in annotations.items():
+        yield f"### {protocol.__name__}.{name}\n\nAttribute of type `{kind}`."
+    for name, member in vars(protocol).items():
+        function = member.fget if isinstance(member, property) else member
+        if not inspect.isfunction(function) or (name.startswith("_") and name != "__call__"):
+            continue
+        if "Protocol" in function.__qualname__ or not function.__doc__:
+            continue
+        yield f"### {protocol.__name__}.{name}"
+        yield f"```text\n{signature(name, function, isinstance(member, property))}\n```"
+        yield markdown(inspect.getdoc(function) or "")
+
+
+def signature(name: str, function: Any, is_property: bool) -> str:
+    """A signature with one parameter per line where it is long."""
+    found = inspect.signature(function)
+    returns = f" -> {found.return_annotation}"
+    if is_property:
+        return f"{name}{returns}"
+    listed: list[str] = []
+    for parameter in found.parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in listed:
+            listed.append("*")
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        listed.append(f"{parameter.name}: {parameter.annotation}{default}")
+    line = f"{name}({', '.join(listed)}){returns}"
+    if len(line) <= 90:
+        return line
+    return "\n".join([f"{name}(", *(f"    {part}," for part in listed), f"){returns}"])
+
+
+def markdown(docstring: str) -> str:
+    """A Google docstring as Markdown: sections become lists."""
+    lines: list[str] = []
+    inside = False
+    for line in docstring.replace("``", "`").splitlines():
+        if match := SECTION.match(line):
+            inside = True
+            lines += [f"{match[1]}:", ""]
+        elif inside and re.match(r" {4}\S", line):
+            name, colon, rest = line.strip().partition(": ")
+            named = bool(colon) and re.fullmatch(r"\w+", name)
+            lines.append(f"* `{name}`: {rest}" if named else f"* {line.strip()}")
+        elif inside and line.startswith(" " * 5):
+            lines.append(f"  {line.strip()}")
+        else:
+            lines.append(line)
+    # A section without names is one paragraph, not a list of its lines.
+    return re.sub(r"(?<=\n)\* (?!`)(.*(?:\n\* (?!`).*)*)", _paragraph, "\n".join(lines))
+
+
+def _paragraph(match: re.Match[str]) -> str:
+    return match[1].replace("\n* ", "\n")
+
+
+def main() -> None:
+    """Write everything."""
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+    SCHEMA.write_text(schema(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

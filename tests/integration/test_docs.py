@@ -1,0 +1,331 @@
+"""The documentation is true: its blocks run, its links resolve, and nothing lacks a page.
+
+A comment right before a block says how it is meant, where that is not plain:
+
+* ``<!-- file: name -->`` saves the block under that name before it is checked;
+* ``<!-- part of: algorithm.params -->`` puts a piece of YAML into a minimal config
+  (``config`` is its top level);
+* ``<!-- not run: reason -->`` leaves a block alone;
+* ``<!-- exit: 2 -->`` says how the last command of a console block ends.
+
+The blocks of a page run in their order, in one empty folder that has links to ``examples``
+and ``plugins``. ``...`` in an output stands for anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from empo_core.cli import app
+from empo_core.cli.check import build_named
+from empo_core.config import installed
+from empo_core.configfile import load_config, parse_yaml
+from empo_core.errors import EmpoError
+from empo_core.hookspecs import KINDS
+from empo_core.yamldoc import dump_yaml
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
+LINKED = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("examples/plugins/*/README.md"))]
+SLOW = {"docs/tutorials/first_plugin.md"}
+LANGUAGES = {"yaml", "python", "console", "text", "json", "toml", ""}
+CONFIG_KEYS = {"world_model", "world", "algorithm", "trackers"}
+
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<note>[^\n]*?) -->\n\n?)?^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)|\bsrc=\"([^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, and what the comment before it says."""
+
+    language: str
+    text: str
+    note: str
+    rest: str
+    line: int
+
+
+@dataclass
+class Reader:
+    """Somebody who follows a page from top to bottom."""
+
+    folder: Path
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__docs__"})
+    said: str = ""
+
+    def follow(self, block: Block) -> None:
+        """Do what a block says."""
+        if block.note == "not run":
+            return
+        if block.note == "file":
+            path = self.folder / block.rest
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+        if block.language == "yaml":
+            self.check_yaml(block)
+        elif block.language == "python" and block.note != "file":
+            self.run_python(block)
+        elif block.language == "console":
+            self.run_console(block)
+        elif block.language == "text" and block.note == "printed":
+            compare(block.text, self.said)
+
+    def check_yaml(self, block: Block) -> None:
+        """Validate a block as a config or a world."""
+        data = parse_yaml(block.text, "block").data
+        path = self.folder / (block.rest if block.note == "file" else "block.yaml")
+        if block.note == "part of":
+            whole: dict[str, Any] = {"world_model": "multigrid/trivial", "algorithm": "exact"}
+            if block.rest == "config":
+                whole |= data
+            else:
+                assert block.rest == "algorithm.params", block.rest
+                whole["algorithm"] = {"name": "exact", "params": data}
+            path.write_text(dump_yaml(whole))
+            load_config(path)
+            return
+        path.write_text(block.text)
+        if CONFIG_KEYS & set(data):
+            load_config(path)
+            return
+        problems = []
+        for name in installed().names("world_model"):
+            try:
+                build_named(name, path)
+            except EmpoError as error:
+                problems.append(str(error))
+            else:
+                return
+        pytest.fail("no world model reads this:\n" + "\n".join(problems))
+
+    def run_python(self, block: Block) -> None:
+        """Run a block after the page's earlier ones, and note what it prints."""
+        code = compile("\n" * block.line + block.text, "block", "exec")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(code, self.names)
+        self.said = printed.getvalue()
+
+    def run_console(self, block: Block) -> None:
+        """Run the commands of a block and compare what they print."""
+        parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+        assert not parts[0], "a console block starts with a command"
+        commands = [part.partition("\n") for part in parts[1:]]
+        for index, (command, _, expected) in enumerate(commands):
+            last = index == len(commands) - 1
+            wanted = int(block.rest) if block.note == "exit" and last else 0
+            code, out, err = self.run_command(command)
+            assert code == wanted, f"{command}: exit code {code}\n{out}\n{err}"
+            if expected.strip():
+                compare(expected, err if wanted else out)
+
+    def run_command(self, command: str) -> tuple[int, str, str]:
+        """Exit code, output and errors of a command line."""
+        words = shlex.split(command, comments=True)
+        # Every process would import torch again, so plain commands run in this one.
+        if words[0] == "empo" and not set(words) & {"|", ">", "&&"}:
+            done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "100"})
+            return done.exit_code, done.stdout, done.stderr
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=os.environ | {"PATH": path, "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        return ended.returncode, ended.stdout, ended.stderr
+
+
+def compare(expected: str, found: str) -> None:
+    """Fail unless the two agree, apart from trailing blanks and what ``...`` stands for."""
+    left, right = (
+        "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
+        for text in (expected, found)
+    )
+    pattern = re.escape(left).replace(r"\.\.\.", ".*?")
+    assert re.fullmatch(pattern, right, re.DOTALL), f"the page says\n{left}\nbut this is\n{right}"
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        note, _, rest = (match["note"] or "").partition(": ")
+        line = text.count("\n", 0, match.start("text"))
+        found.append(Block(match["language"], match["text"], note, rest, line))
+    return found
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def cases() -> Iterator[Any]:
+    for page in PAGES:
+        marks = [pytest.mark.slow] if name_of(page) in SLOW else []
+        yield pytest.param(page, id=name_of(page), marks=marks)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, empty but for the links; logging is left as it was."""
+    for name in ("examples", "plugins"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    before = list(logging.getLogger().handlers)
+    yield tmp_path
+    logging.getLogger().handlers[:] = before
+
+
+@pytest.mark.parametrize("page", cases())
+def test_the_blocks_of_a_page_work(page: Path, folder: Path) -> None:
+    reader = Reader(folder)
+    for block in blocks_of(page):
+        try:
+            reader.follow(block)
+        except (Exception, pytest.fail.Exception) as error:
+            error.add_note(f"in the block at {name_of(page)}:{block.line}")
+            raise
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_of_a_kind_that_is_tested(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.count("\n```") + text.startswith("```") == 2 * len(blocks_of(page))
+    for block in blocks_of(page):
+        where = f"{name_of(page)}:{block.line}"
+        assert block.language in LANGUAGES, f"{where}: {block.language} blocks are not tested"
+        assert block.note in {"", "file", "part of", "not run", "exit", "printed"}, where
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in (first or second for first, second in LINK.findall(prose)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{name_of(page)} links to {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that hosting sites give to the headings of a page."""
+    headings = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_every_page_can_be_found_from_the_index() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    linked = {(DOCS / link[0]).resolve() for link in LINK.findall(index) if link[0]}
+    # The page on scaling waits for its plot.
+    hidden = {DOCS / "explanation/scaling.md"} - linked
+    assert {page.resolve() for page in DOCS.rglob("*.md")} - linked - hidden <= {DOCS / "README.md"}
+
+
+@pytest.mark.parametrize("name", ["components.md", "protocols.md"])
+def test_the_generated_reference_is_current(name: str) -> None:
+    pages = runpy.run_path(str(DOCS / "build_reference.py"))["pages"]()
+    written = (REFERENCE / name).read_text(encoding="utf-8")
+    assert written == pages[name], "run: python docs/build_reference.py"
+
+
+def test_every_kind_and_component_has_a_section() -> None:
+    headings = HEADING.findall((REFERENCE / "components.md").read_text(encoding="utf-8"))
+    shipped = [o for o in installed().offers if (ROOT / "plugins" / folder_of(o)).is_dir()]
+    assert len(shipped) >= 10
+    expected = {f"{o.component.kind} `{o.component.name}`" for o in shipped}
+    assert set(KINDS) | expected <= set(headings)
+
+
+def folder_of(offer: Any) -> str:
+    return offer.provider.distribution.replace("-", "_")
+
+
+def test_every_protocol_has_a_section() -> None:
+    source = (ROOT / "empo_core/protocols.py").read_text(encoding="utf-8")
+    names = re.findall(r"^class (\w+)\(Protocol\)", source, re.MULTILINE)
+    headings = HEADING.findall((REFERENCE / "protocols.md").read_text(encoding="utf-8"))
+    assert len(names) >= 10
+    assert set(names) <= set(headings)
+
+
+def test_every_error_is_explained() -> None:
+    source = (ROOT / "empo_core/errors.py").read_text(encoding="utf-8")
+    names = re.findall(r"^class (\w+)", source, re.MULTILINE)
+    page = (REFERENCE / "errors.md").read_text(encoding="utf-8")
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_every_command_and_option_is_explained() -> None:
+    page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    for command in app.registered_commands:
+        assert f"## empo {command.name}\n" in page
+        shown = CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "200"})
+        options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown.stdout))
+        section = page.partition(f"## empo {command.name}\n")[2].partition("\n## ")[0]
+        missing = {o for o in options - {"--help", "--debug"} if f"`{o}" not in section}
+        assert not missing, f"empo {command.name}: {missing}"
+
+
+def test_every_axis_name_is_explained() -> None:
+    page = (REFERENCE / "shapes.md").read_text(encoding="utf-8")
+    table = set(re.findall(r"^\| `([^`]+)`", page, re.MULTILINE))
+    sources = [*ROOT.glob("empo_core/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
+    shape = re.compile(r"(?:Float|Int|Bool|UInt8)\[\s*(?:Tensor|np\.ndarray),\s*\"([^\"]*)\"")
+    used = {
+        word.lstrip("*")
+        for path in sources
+        for text in shape.findall(path.read_text(encoding="utf-8"))
+        for word in text.split()
+        if not word.isdigit() and not word.startswith("{")
+    }
+    assert len(used) > 10
+    assert used - table == set()
+
+
+def test_the_readme_has_the_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    start = "$ python3 -m venv .venv && .venv/bin/python -m pip install -r "
+    run, test = ".venv/bin/empo run examples/free_the_human.yaml", ".venv/bin/python -m pytest"
+    assert f"{start}requirements.txt && {run}" in lines
+    assert f"{start}requirements-dev.txt && {test}" in lines
+
+
+def test_a_page_that_is_wrong_is_noticed(folder: Path) -> None:
+    reader = Reader(folder)
+    with pytest.raises(AssertionError, match="the page says"):
+        reader.follow(Block("console", "$ echo one\ntwo\n", "", "", 0))
+    with pytest.raises(AssertionError, match="exit code 3"):
+        reader.follow(Block("console", "$ exit 3\n", "", "", 0))
+    with pytest.raises(EmpoError, match="beta_rr"):
+        reader.follow(Block("yaml", "beta_rr: 1.0\n", "part of", "algorithm.params", 0))
+    with pytest.raises(pytest.fail.Exception, match="no world model reads this"):
+        reader.follow(Block("yaml", "map: Ay\ncolour: red\n", "", "", 0))
+    with pytest.raises(NameError):
+        reader.follow(Block("python", "undefined\n", "", "", 0))
