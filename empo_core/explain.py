@@ -130,8 +130,9 @@ class _Explainer:
             owners = models(self._trace(path[:-1])[1])
             names = list(dict.fromkeys(name for owner in owners for name in keys_of(owner)))
             taken = self._siblings(path)
+            word = str(path[-1]) if path else ""
             return ", ".join(names) or "no keys", _nearest(
-                str(path[-1]), [name for name in names if name not in taken]
+                word, [name for name in names if name not in taken]
             )
         slots = self._trace(path)[1]
         words = " or ".join(dict.fromkeys(slot.words for slot in slots))
