@@ -36,6 +36,7 @@ class MultigridWorld:
         self.spec = spec
         self.layout = layout
         self._initial = initial
+        self._tables = kernel.pack(layout)
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
@@ -49,7 +50,7 @@ class MultigridWorld:
         """All successors with their probabilities; see ``empo_core.protocols.WorldModel``."""
         rows = self._rows(states)
         chosen = None if actions is None else self._actions(actions, len(rows))
-        offsets, successors, prob = kernel.transitions(self.layout, rows, chosen)
+        offsets, successors, prob = kernel.transitions(self._tables, rows, chosen)
         return Successors(
             torch.from_numpy(offsets), torch.from_numpy(successors), torch.from_numpy(prob)
         )
@@ -74,7 +75,7 @@ class MultigridWorld:
         rows = self._rows(states)
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         chosen = self._actions(actions, len(rows))
-        return torch.from_numpy(kernel.step(self.layout, rows, chosen, uniform.numpy()))
+        return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The grid as text, and a line per agent."""
