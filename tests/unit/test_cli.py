@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from empo_core.cli import app
 from empo_core.config import installed

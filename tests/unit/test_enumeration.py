@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,6 +22,9 @@ from empo_core.errors import WorkerError, WorldError
 from empo_core.protocols import WorldModel
 from empo_core.sampling import is_terminal, transition_probabilities
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+
+# Workers cannot import a test module, so what it defines reaches them by value.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 Answer = list[tuple[float, Hashable]] | None
 
