@@ -84,7 +84,9 @@ def components_page() -> str:
     parts = [HEAD + COMPONENTS]
     for kind in KINDS:
         about, protocol = ABOUT_KINDS[kind]
-        parts.append(f"## {kind}\n\n{about} Protocol: [{protocol}](protocols.md#{protocol.lower()}).")
+        parts.append(
+            f"## {kind}\n\n{about} Protocol: [{protocol}](protocols.md#{protocol.lower()})."
+        )
         offers = [offer for offer in registry.offers if offer.component.kind == kind]
         if not offers:
             parts.append(

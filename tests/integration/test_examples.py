@@ -1,0 +1,108 @@
+"""Every example runs, and editors get help with the configs among them."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from empo_core.cli import app
+from empo_core.yamldoc import read_yaml
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+MARK = "# yaml-language-server: $schema="
+
+# What each script must have said at the end of the day, and the arguments it gets.
+EXPECTED: dict[str, tuple[list[str], str]] = {
+    "compare_beta_r.py": (["plot.png"], "Wrote plot.png"),
+    "python_world.py": ([], "X_h = "),
+    "solve_in_python.py": (["runs=runs"], "sooner or later"),
+}
+
+
+def name_of(path: Path) -> str:
+    return path.name
+
+
+def schema() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((EXAMPLES / "empo.schema.json").read_text())
+    return loaded
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES / "free_the_human.yaml" in CONFIGS
+    assert {script.name for script in SCRIPTS} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=name_of)
+def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["run", str(config), "--json", f"runs={tmp_path / 'runs'}"])
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert sum(report["root"]["robot_policy"]) == pytest.approx(1.0)
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert Path(report["run_dir"]) == directory
+    pictures = {path.suffix for path in (directory / "results").iterdir()}
+    assert {".png", ".gif"} <= pictures
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=name_of)
+def test_a_config_names_the_schema_that_it_fits(config: Path) -> None:
+    first = config.read_text().splitlines()[0]
+    assert first.startswith(MARK)
+    named = config.parent / first.removeprefix(MARK)
+    assert named.resolve() == EXAMPLES / "empo.schema.json"
+    jsonschema.validate(read_yaml(config).data, schema())
+
+
+def test_the_schema_notices_a_misspelt_key() -> None:
+    data = read_yaml(EXAMPLES / "free_the_human.yaml").data
+    data["algorithm"]["params"]["beta_rr"] = 1.0
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema())
+
+
+def test_the_schema_is_that_of_the_installed_plugins() -> None:
+    current = runpy.run_path(str(ROOT / "docs/build_reference.py"))["schema"]()
+    written = (EXAMPLES / "empo.schema.json").read_text()
+    assert written == current, "run: python docs/build_reference.py"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name_of)
+def test_a_script_runs(script: Path, tmp_path: Path) -> None:
+    arguments, expected = EXPECTED[script.name]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script), *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
+
+
+def test_the_comparison_of_beta_r_writes_its_plot(tmp_path: Path) -> None:
+    from PIL import Image
+
+    parts = runpy.run_path(str(EXAMPLES / "compare_beta_r.py"))
+    found = parts["results"]()
+    parts["plot"](found, tmp_path / "plot.png")
+    with Image.open(tmp_path / "plot.png") as picture:
+        assert picture.width > 500
+        assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 10
+    shares = [result.at(0).pi_r.max() for result in found.values()]
+    assert shares == sorted(shares)  # The larger beta_r, the more decided the robot.
