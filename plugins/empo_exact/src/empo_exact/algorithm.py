@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from empo_core.config import HumanPriorRef, installed
 from empo_core.errors import ConfigError, SolveError
-from empo_core.protocols import HumanPrior, RunContext, WorldModel
+from empo_core.protocols import RunContext, WorldModel
 from empo_exact import memory
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
+from empo_exact.prior import build_prior
 from empo_exact.problem import check_roles
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
@@ -31,8 +31,8 @@ class Exact:
         return solve(
             world,
             self._params,
-            human_prior=_prior(self._params.human_prior, world),
-            habit_prior=_prior(self._params.habit, world),
+            human_prior=build_prior(self._params.human_prior, world),
+            habit_prior=build_prior(self._params.habit, world),
             directory=context.directory / "values",
             tracker=context.tracker,
             resume=context.resume,
@@ -70,12 +70,3 @@ def _world(world: WorldModel | None) -> WorldModel:
             "'world_model: multigrid/trivial' (see: empo worlds)"
         )
     return world
-
-
-def _prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrior | None:
-    if reference is None:
-        return None
-    prior: HumanPrior = (
-        installed().get("human_prior", reference.name).load()(reference.params, world)
-    )
-    return prior

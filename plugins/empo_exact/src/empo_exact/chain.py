@@ -95,7 +95,8 @@ class Chain:
         """Write the chain in Storm's explicit format: chain.tra, chain.lab, chain.state.rew.
 
         Final nodes get a step to themselves, as Storm wants. Labels: ``init``, ``final``,
-        ``time_<t>`` and ``goal_<i>`` for the goals in ``spec.goals``. The reward is U_r.
+        ``time_<t>`` and ``goal_<i>`` for the goals in ``spec.goals``. The reward is -U_r, because
+        Storm wants rewards that are not negative.
         """
         from empo_exact.storm import write_labels, write_rewards
 
@@ -103,7 +104,7 @@ class Chain:
         lines = ["dtmc"]
         for node in range(self.num_nodes):
             steps = range(self.offsets[node], self.offsets[node + 1])
-            lines += [f"{node} {self.target[i]} {self.prob[i]!r}" for i in steps]
+            lines += [f"{node} {self.target[i]} {float(self.prob[i])!r}" for i in steps]
             if not steps:
                 lines.append(f"{node} {node} 1")
         files = [directory / name for name in ("chain.tra", "chain.lab", "chain.state.rew")]
@@ -112,7 +113,7 @@ class Chain:
         labels |= {f"time_{t}": self.time == t for t in np.unique(self.time)}
         labels |= {f"goal_{i}": self.achieved[:, i] for i in range(len(self.goal_names))}
         write_labels(files[1], labels)
-        write_rewards(files[2], self.U_r)
+        write_rewards(files[2], -self.U_r)
         return files
 
     def _of_nodes(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,14 @@ class StateGraph:
     def nbytes(self) -> int:
         """Bytes that the transitions take."""
         return int(self.offsets.nbytes + self.successor.nbytes + self.code.nbytes)
+
+    @cached_property
+    def alive(self) -> NDArray[np.bool_]:
+        """Whether each state has transitions, i.e. is neither terminal nor unexpanded [state]."""
+        joint = self.spec.num_joint_actions
+        alive = np.zeros(self.num_states, np.bool_)
+        alive[: self.num_expanded] = np.diff(self.offsets[::joint].astype(np.int64)) > 0
+        return alive
 
     def within(self, steps: int) -> int:
         """How many states are reachable within this many steps."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time as clock
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from empo_core.protocols import HumanPrior, WorldModel
@@ -15,7 +15,7 @@ from empo_exact.game import Floats, Game, Humans, Scratch, Theory, make_scratch
 from empo_exact.graph import StateGraph
 from empo_exact.phase1 import phase1
 from empo_exact.phase2 import phase2
-from empo_exact.problem import padded
+from empo_exact.problem import ask_prior
 from empo_exact.values import Values
 
 POLICY_ENTRIES = 1 << 20
@@ -32,7 +32,7 @@ class Seconds:
     total: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """Everything the sweep needs, prepared.
 
@@ -42,6 +42,7 @@ class Problem:
         game: The graph and the robot's parameters, as the sweep reads them.
         humans: What Phase 1 assumes; not used with a ``prior``.
         theory: The parameters of Phase 2.
+        habit: Who says what the habitual policy is; None: ``humans`` has it.
         prior: Who says how humans act; None solves Phase 1.
         gamma_h: The humans' discount.
         horizon: Steps per episode; None where the world ends by itself.
@@ -54,6 +55,7 @@ class Problem:
     game: Game
     humans: Humans
     theory: Theory
+    habit: HumanPrior | None
     prior: HumanPrior | None
     gamma_h: float
     horizon: int | None
@@ -71,6 +73,12 @@ class Problem:
         per_state = len(self.game.weight) * int(self.game.num_actions.max())
         return max(64, min(8192, POLICY_ENTRIES // per_state))
 
+    def humans_at(self, steps_left: int) -> Humans:
+        """What Phase 1 assumes with so many steps left: a habit may depend on them."""
+        if self.habit is None or not self.humans.flag[1]:
+            return self.humans
+        return _with_habit(self, steps_left)
+
     def worth(self, values: Floats) -> Floats:
         """What reaching each state is worth to each goal, given its value there.
 
@@ -86,6 +94,19 @@ class Problem:
         achieved = self.game.achieved[states] > 0
         factor, paid = (1.0, 0.0) if self.longer else (self.gamma_h, 1.0)
         worth[states] = np.where(achieved, paid, factor * values[states])
+
+
+@lru_cache(maxsize=1)
+def _with_habit(problem: Problem, steps_left: int) -> Humans:
+    graph, habit = problem.graph, problem.habit
+    assert habit is not None
+    count = graph.num_expanded
+    if problem.horizon is not None:
+        count = min(count, graph.within(problem.horizon - steps_left))
+    actions = int(problem.game.num_actions.max())
+    policy = ask_prior(graph, habit, np.arange(count), steps_left, actions)
+    # A leading axis of 1 would mean that it holds for all states.
+    return problem.humans._replace(habit=np.concatenate([policy, policy[:1]]))
 
 
 @dataclass(frozen=True)
@@ -154,14 +175,12 @@ def sweep_block(
     spare = len(worth.v_r) + worker * int(problem.game.shape[0])
     if problem.prior is None:
         phase1(
-            problem.game, problem.humans, order, first, last, worth.v_m, spare,
+            problem.game, problem.humans_at(steps_left), order, first, last, worth.v_m, spare,
             problem.longer, scratch, out.v_m, policies.pi_h,
         )  # fmt: skip
     else:
-        rows = torch.from_numpy(problem.graph.states[order[first:last]])
-        found = problem.prior.policy(rows, steps_left).double().numpy()
-        policies.pi_h[: last - first] = padded(
-            found.transpose(0, 2, 1)[:, : policies.pi_h.shape[1]], problem.graph.spec
+        policies.pi_h[: last - first] = ask_prior(
+            problem.graph, problem.prior, order[first:last], steps_left, policies.pi_h.shape[1]
         )
     middle = clock.perf_counter()
     bad = phase2(
@@ -204,6 +223,7 @@ class Solver:
     ) -> int:
         """Both phases in all states of ``order``; how many have no finite U_r."""
         block, workers = self.problem.block, self.problem.workers
+        self.problem.humans_at(steps_left)  # Once, before all threads ask for it.
 
         def work(worker: int) -> tuple[float, float, int]:
             spent, bad = np.zeros(2), 0

@@ -11,8 +11,10 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
-from empo_core.protocols import WorldModel
+from empo_core.experiment import build
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.acyclic import levels_of
 from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import build_graph
@@ -22,6 +24,11 @@ from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Assumptions, check_roles, uniform_policy
 from empo_exact.solver import pose
+
+
+def build_prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrior | None:
+    """The human prior that a config names, if it names one."""
+    return None if reference is None else build(reference, world)
 
 
 class ExactPrior:
@@ -42,7 +49,7 @@ class ExactPrior:
         """
         self._params = params
         self._world = world
-        self._assumed = assumed or Assumptions()
+        self._assumed = assumed or Assumptions(habit_prior=build_prior(params.habit, world))
 
     def policy(
         self, states: Int[Tensor, "state word"], steps_left: int
@@ -69,7 +76,7 @@ class ExactPrior:
         goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
         policy = np.zeros((len(order), actions, goals))
         v_m = np.zeros((problem.graph.num_states, goals))
-        _sweep(problem, order, solved.worth(time), v_m, policy)
+        _sweep(problem, order, solved.worth(time), v_m, policy, steps_left)
         return torch.from_numpy(policy.transpose(0, 2, 1)[:, problem.places].copy())
 
     @cached_property
@@ -85,7 +92,7 @@ class ExactPrior:
         if problem.horizon is None:
             values[0] = v_m = np.zeros((graph.num_states, goals))
             for level in levels_of(graph, world):
-                _sweep(problem, level, problem.worth(v_m), v_m, policy)
+                _sweep(problem, level, problem.worth(v_m), v_m, policy, 1)
         else:
             order = np.arange(graph.num_states, dtype=np.int32)
             values[problem.horizon] = np.zeros((graph.num_states, goals))
@@ -93,17 +100,22 @@ class ExactPrior:
                 count = min(graph.within(time), graph.num_expanded)
                 values[time] = np.zeros((count, goals))
                 worth = problem.worth(values[time + 1])
-                _sweep(problem, order[:count], worth, values[time], policy)
+                _sweep(problem, order[:count], worth, values[time], policy, problem.horizon - time)
         return _Solved(problem, RowTable.of(graph.states), values)
 
 
 def _sweep(
-    problem: Problem, order: NDArray[np.int32], worth: Floats, v_m: Floats, policy: Floats
+    problem: Problem,
+    order: NDArray[np.int32],
+    worth: Floats,
+    v_m: Floats,
+    policy: Floats,
+    steps_left: int,
 ) -> None:
     """Phase 1 in the given states, in this thread."""
     spare = len(worth) - problem.workers * int(problem.game.shape[0])
     phase1(
-        problem.game, problem.humans, order, 0, len(order), worth, spare,
+        problem.game, problem.humans_at(steps_left), order, 0, len(order), worth, spare,
         problem.longer, make_scratch(problem.game), v_m, policy,
     )  # fmt: skip
 

@@ -223,27 +223,21 @@ def make_humans(
         SolveError: An assumption has the wrong shape or impossible numbers.
     """
     spec = graph.spec
-    states = torch.from_numpy(graph.states[: graph.num_expanded])
     goals, actions = len(spec.goals), int(game.num_actions.max())
     beta = np.full((1, goals), float(params.beta_h))
     if assumed.beta_h is not None:
-        beta = _checked(assumed.beta_h(states), (len(states), goals), "beta_h")
+        beta = _ask(graph, assumed.beta_h, (goals,), "beta_h")
         if not (beta >= 0).all():
             raise SolveError("beta_h must be at least 0 for every state and goal")
     nu = np.full((1, goals), params.nu)
     if assumed.nu is not None:
-        nu = _checked(assumed.nu(states), (len(states), goals), "nu")
+        nu = _ask(graph, assumed.nu, (goals,), "nu")
         if not ((nu >= 0) & (nu <= 1)).all():
             raise SolveError("nu must lie in [0, 1] for every state and goal")
-    policy = np.zeros((1, goals, actions))
-    if nu.any():
-        if assumed.habit is not None:
-            found = assumed.habit(states)
-        elif assumed.habit_prior is not None:
-            found = assumed.habit_prior.policy(states, spec.horizon or 1)
-        else:
-            found = uniform_policy(world, states)
-        policy = _checked(found, (len(states), goals, actions), "habit")
+    habit = np.zeros((1, goals, actions))
+    if nu.any() and assumed.habit_prior is None:
+        asked = assumed.habit or (lambda states: uniform_policy(world, states))
+        habit = _ask(graph, asked, (goals, actions), "habit")
     belief = np.zeros((1, 1, 1, 0))
     believed = assumed.believed_others or belief_table(params)
     if believed is not None:
@@ -251,10 +245,47 @@ def make_humans(
     return Humans(
         beta=padded(beta, spec),
         nu=padded(nu, spec),
-        habit=padded(policy.transpose(0, 2, 1), spec),
+        habit=padded(habit.transpose(0, 2, 1), spec),
         belief=belief,
         flag=np.array([params.robot_model == "optimistic", nu.any(), np.isinf(beta).any()]),
     )
+
+
+def ask_prior(
+    graph: StateGraph, prior: HumanPrior, states: NDArray[np.integer], steps_left: int, actions: int
+) -> Floats:
+    """A prior's policy in some states, as the sweep has it; 0 where a state is terminal.
+
+    Args:
+        graph: The state graph.
+        prior: The prior; it is asked about states that are not terminal only.
+        states: State numbers.
+        steps_left: Remaining steps.
+        actions: Length of the action axis.
+
+    Returns:
+        Action probabilities [state action goal].
+    """
+    policy = np.zeros((len(states), actions, len(goal_order(graph.spec))))
+    alive = np.flatnonzero(graph.alive[states])
+    if len(alive):
+        rows = torch.from_numpy(graph.states[states[alive]])
+        found = prior.policy(rows, steps_left)
+        shape = (len(alive), len(graph.spec.goals), found.shape[-1])
+        numbers = _checked(found, shape, "the human prior").transpose(0, 2, 1)[:, :actions]
+        policy[alive[:, None], np.arange(numbers.shape[1])] = padded(numbers, graph.spec)
+    return policy
+
+
+def _ask(
+    graph: StateGraph, ask: Callable[[Tensor], Tensor], shape: tuple[int, ...], name: str
+) -> Floats:
+    """What a callable says about the states that are not terminal; 0 at terminal ones."""
+    alive = np.flatnonzero(graph.alive[: graph.num_expanded])
+    answers = np.zeros((graph.num_expanded, *shape))
+    rows = torch.from_numpy(graph.states[alive])
+    answers[alive] = _checked(ask(rows), (len(alive), *shape), name)
+    return answers
 
 
 def _checked(found: Tensor, shape: tuple[int, ...], name: str) -> Floats:
@@ -304,16 +335,20 @@ def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> 
     def in_state(row: tuple[int, ...]) -> Floats:
         return _believe_in_state(spec, shape, believed, row)
 
-    rows = [tuple(row) for row in graph.states[: graph.num_expanded].tolist()]
+    alive = np.flatnonzero(graph.alive)
+    rows = [tuple(row) for row in graph.states[alive].tolist()]
+    weights = np.zeros((graph.num_expanded, *shape))
     if workers == 1 or len(rows) < FEW_STATES:
-        return np.stack([in_state(row) for row in rows])
+        weights[alive] = np.stack([in_state(row) for row in rows])
+        return weights
     blocks = [rows[i : i + FEW_STATES] for i in range(0, len(rows), FEW_STATES)]
 
     def in_block(block: list[tuple[int, ...]]) -> Floats:
         return np.stack([in_state(row) for row in block])
 
     with WorkerPool(in_block, workers) as pool:
-        return np.concatenate(list(pool.map(blocks)))
+        weights[alive] = np.concatenate(list(pool.map(blocks)))
+    return weights
 
 
 def _spread(spec: WorldSpec, human: int, others: Sequence[int]) -> list[int]:

@@ -187,10 +187,7 @@ class ExactResult:
         """Whether the episode goes on from each of some states at a time [state]."""
         if self.horizon is not None and time >= self.horizon:
             return np.zeros(len(states), np.bool_)
-        joint, offsets = self.spec.num_joint_actions, self.graph.offsets
-        known = np.minimum(states, self.graph.num_expanded - 1)
-        some = offsets[known * joint] < offsets[(known + 1) * joint]
-        return np.asarray(some & (states < self.graph.num_expanded))
+        return self.graph.alive[states]
 
     def policies(self, time: int, states: NDArray[np.int64] | None = None) -> Policies:
         """Policies in many states at one time, goals human by human [state ...].

@@ -112,6 +112,7 @@ def pose(
         game=game,
         humans=make_humans(world, graph, game, params, assumed, params.workers),
         theory=make_theory(params),
+        habit=assumed.habit_prior,
         prior=prior,
         gamma_h=params.gamma_h,
         horizon=world.spec.horizon,
@@ -214,14 +215,16 @@ def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> Non
         spec = problem.graph.spec
         helpless = []
         for h, human in enumerate(spec.humans):
-            begin, end = problem.game.first_goal[h], problem.game.first_goal[h + 1]
-            if not (values.v_e[state, begin:end] > 0).any():
+            goals = slice(problem.game.first_goal[h], problem.game.last_goal[h])
+            counts = problem.game.weight[goals] > 0 if problem.theory.flag[0] else True
+            if not ((values.v_e[state, goals] > 0) & counts).any():
                 helpless.append(f"{spec.agents[human].name} (agent {human})")
         if not helpless:
             helpless = ["some human (its X_h underflows: lower zeta, xi or eta)"]
         when = "" if time is None else f" after {time} steps"
         raise SolveError(
-            f"{' and '.join(helpless)} can attain none of its goals from a state reached{when}, so "
+            f"{' and '.join(helpless)} can attain none of its goals (of positive weight, where "
+            f"weights count) from a state reached{when}, so "
             "X_h is 0 and U_r is not finite. Add goals that cover every cell where the human can "
             f"be, or remove the dead end. The state is:\n{text}"
         )

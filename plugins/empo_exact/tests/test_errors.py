@@ -1,0 +1,88 @@
+"""Problems that cannot be solved as posed are refused with an explanation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from random_games import Shape, Table, TableWorld, random_table
+
+from empo_core.errors import SolveError
+from empo_exact.plugin import ExactParams
+from empo_exact.solver import solve
+
+
+def game(**changes: Any) -> Table:
+    shape = Shape(5, ("human", "robot"), (2, 2), 3, timed=False, masked=False)
+    return replace(random_table(shape, 1), **changes)
+
+
+def test_a_cycle_without_a_horizon_is_refused_with_a_way_out() -> None:
+    with pytest.raises(SolveError, match=r"(?s)(?=.*cycle)(?=.*max_steps)"):
+        solve(TableWorld(game(horizon=None)))
+
+
+def test_a_world_without_humans_is_refused() -> None:
+    with pytest.raises(SolveError, match="human"):
+        solve(TableWorld(game(roles=("robot", "robot"), goals=())))
+
+
+def test_an_agent_that_is_neither_human_nor_robot_is_refused() -> None:
+    with pytest.raises(SolveError, match=r"other 1|neither"):
+        solve(TableWorld(game(roles=("human", "other"))))
+
+
+def test_a_human_without_goals_is_refused() -> None:
+    table = game(roles=("human", "human"), goals=((0, 1.0, frozenset(range(5))),))
+    with pytest.raises(SolveError, match=r"human 1.*goal"):
+        solve(TableWorld(table))
+
+
+def test_a_human_that_can_reach_no_goal_is_named_with_state_and_remedy() -> None:
+    with pytest.raises(SolveError, match=r"(?s)human 0.*goal"):
+        solve(TableWorld(game(goals=((0, 1.0, frozenset()),))))
+
+
+def test_a_human_whose_reachable_goals_weigh_nothing_is_refused() -> None:
+    goals = ((0, 0.0, frozenset(range(5))), (0, 1.0, frozenset()))
+    with pytest.raises(SolveError, match="human 0"):
+        solve(TableWorld(game(goals=goals)))
+
+
+def test_a_problem_that_cannot_fit_is_refused_with_numbers() -> None:
+    with pytest.raises(SolveError, match=r"(?s)\d.*memory_limit_gb"):
+        solve(TableWorld(game(horizon=200_000_000)), ExactParams(memory_limit_gb=0.001))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"beta_h": -1.0},
+        {"beta_h": "infinite"},
+        {"beta_r": float("inf")},
+        {"beta_r": -1.0},
+        {"gamma_h": 0.0},
+        {"gamma_r": 1.5},
+        {"zeta": 0.0},
+        {"xi": -1.0},
+        {"terminal_value": 0.0},
+        {"nu": 1.5},
+        {"x_agg": "mean"},
+        {"keep": "some"},
+        {"preset": "papers"},
+        {"betar": 1.0},
+    ],
+)
+def test_parameters_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ExactParams(**wrong)
+
+
+def test_beliefs_that_do_not_sum_to_1_are_refused() -> None:
+    table = {0: {(0,): 0.25, (1,): 0.25}, 1: {(0,): 1.0}}
+    goals = ((0, 1.0, frozenset(range(5))), (1, 1.0, frozenset(range(5))))
+    world = TableWorld(game(roles=("human", "human"), goals=goals))
+    with pytest.raises(SolveError, match=r"0\.5"):
+        solve(world, believed_others=table)
