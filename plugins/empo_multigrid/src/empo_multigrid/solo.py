@@ -16,7 +16,6 @@ import numpy as np
 from empo_multigrid.chance import (
     MAX_OUTCOMES,
     Luck,
-    act_normally,
     enter,
     list_outcomes,
     sort_items,
@@ -38,6 +37,7 @@ from empo_multigrid.effects import (
     Tables,
     compiled,
     is_pushable,
+    perform,
 )
 from empo_multigrid.layout import (
     AGENT_WORDS,
@@ -46,7 +46,9 @@ from empo_multigrid.layout import (
     DIRECTION,
     DROP,
     FORWARD,
+    LEFT,
     PICKUP,
+    RIGHT,
     TOGGLE,
     Bools,
     Floats,
@@ -54,11 +56,9 @@ from empo_multigrid.layout import (
     Longs,
 )
 from empo_multigrid.plans import (
-    BUSH_ENTERER,
     IDLE,
     NORMAL,
     STUMBLER,
-    WALL_ENTERER,
     Plans,
     advance,
     executed,
@@ -215,6 +215,23 @@ def keep_delta(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: in
 
 
 @compiled
+def turns(t: Tables, p: Plans, solo: Solos, agent: int, action: int) -> bool:
+    """Keep the outcome of doing nothing or turning, if that is what the action is."""
+    code = t.action[action]
+    if p.category[agent, action] != IDLE and code != LEFT and code != RIGHT:
+        return False
+    solo.outcomes[agent, action] = 1
+    solo.chance[agent, action, 0] = 1.0
+    solo.length[agent, action, 0] = 0
+    if p.category[agent, action] != IDLE:
+        word = AGENT_WORDS * agent + DIRECTION
+        solo.length[agent, action, 0] = 1
+        solo.word[agent, action, 0, 0] = word
+        solo.value[agent, action, 0, 0] = (p.start[word] + (3 if code == LEFT else 1)) % 4
+    return True
+
+
+@compiled
 def play_alone(
     t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: int, action: int
 ) -> None:
@@ -225,28 +242,28 @@ def play_alone(
         solo.touches[agent, action] > MAX_TOUCHED
         or p.uses[agent, action] >= 0
         or is_recorded(t, s, agent)
+        or turns(t, p, solo, agent, action)
     ):
         return
-    category = p.category[agent, action]
     for other in range(t.size[AGENTS]):
         luck.category[other] = IDLE
-    luck.category[agent] = category
+    luck.category[agent] = p.category[agent, action]
     luck.action[agent] = action
-    luck.block[agent] = agent
-    for source in range(2 * t.size[AGENTS]):
-        luck.digit[source] = 0
+    luck.digit[agent] = 0
     luck.size[agent] = 1
-    if category > NORMAL:
+    if luck.category[agent] > NORMAL:
         list_outcomes(t, s, luck, agent)
     ways = luck.size[agent]
     unload(t, s)
     for way in range(ways):
         luck.digit[agent] = way
         load(t, s, p.start)
-        act_normally(t, s, luck)
-        stumble(t, s, luck)
-        enter(t, s, luck, WALL_ENTERER)
-        enter(t, s, luck, BUSH_ENTERER)
+        if luck.category[agent] == NORMAL:
+            perform(t, s, agent, action)
+        elif luck.category[agent] == STUMBLER:
+            stumble(t, s, luck)
+        else:
+            enter(t, s, luck, luck.category[agent])
         kept = keep_delta(t, s, p, solo, luck, agent)
         unload(t, s)
         if not kept:
