@@ -29,7 +29,8 @@ def sample_successors(
     start, end = successors.offsets[:-1].long(), successors.offsets[1:].long()
     total = torch.cat([torch.zeros(1, dtype=torch.float64), successors.prob.double().cumsum(0)])
     # The target lies in the pair's own stretch of the running total; rounding may push it out.
-    item = torch.searchsorted(total, total[start] + uniform * (total[end] - total[start]), right=True) - 1
+    target = total[start] + uniform * (total[end] - total[start])
+    item = torch.searchsorted(total, target, right=True) - 1
     item = torch.minimum(torch.maximum(item, start), end - 1)
     chosen = states.clone()
     ends = end > start
@@ -37,9 +38,7 @@ def sample_successors(
     return chosen
 
 
-def is_terminal(
-    world: WorldModel, states: Int[Tensor, "state word"]
-) -> Bool[Tensor, " state"]:
+def is_terminal(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, " state"]:
     """Whether each state is terminal: no agent has an available action there."""
     return ~world.available(states).flatten(1).any(1)
 

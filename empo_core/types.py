@@ -166,9 +166,10 @@ class Segments:
             low, high = (int(bound) for bound in torch.aminmax(index))
             if low < 0 or high >= num_segments:
                 wrong = low if low < 0 else high
+                advice = "" if low < 0 else f"pass num_segments={high + 1} or "
                 raise IndexError(
                     f"segment index {wrong} is outside [0, {num_segments}): "
-                    f"pass num_segments={high + 1} or correct the index"
+                    f"{advice}correct the index"
                 )
         return cls(index, num_segments)
 

@@ -177,8 +177,9 @@ def build_graph(
     start_method: StartMethod = "forkserver",
     max_states: int = 50_000_000,
     progress: Progress | None = None,
+    start: NDArray[Any] | None = None,
 ) -> StateGraph:
-    """Explore everything reachable from the initial state by breadth-first search.
+    """Explore everything reachable from the initial state, or others, by breadth-first search.
 
     Successors are expanded in blocks, in parallel, and numbered in block order, so the
     result does not depend on the number of workers.
@@ -190,16 +191,17 @@ def build_graph(
         start_method: How worker processes start.
         max_states: Give up beyond this many states.
         progress: Told after every block.
+        start: Distinct state rows to start from; None means the initial state.
 
     Raises:
         SolveError: There are too many states, or probabilities do not sum to 1.
         WorkerError: A worker process failed.
     """
     joint = world.spec.num_joint_actions
-    initial = world.initial_state().numpy()[None]
+    initial = world.initial_state().numpy()[None] if start is None else start
     table, codes = RowTable(world.spec.state_words, initial.dtype), CodeTable()
     table.number(initial)
-    layers, expanded = [1], 0
+    layers, expanded = [len(initial)], 0
     counts: list[NDArray[np.int64]] = []
     successor: list[NDArray[np.int32]] = []
     code: list[NDArray[Any]] = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.config import HumanPriorRef
-from empo_core.errors import SolveError, WorldError
+from empo_core.errors import SolveError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.acyclic import levels_of
@@ -34,7 +35,8 @@ def build_prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrio
 class ExactPrior:
     """Boundedly rational humans, by backward induction over the whole state graph.
 
-    The graph and the humans' values are worked out when the prior is first asked.
+    The graph and the humans' values are worked out when the prior is first asked; asking about
+    states that no episode is in with so many steps left costs a look ahead from there.
     """
 
     def __init__(
@@ -57,22 +59,19 @@ class ExactPrior:
         """Action probabilities of each goal's human; see ``empo_core.protocols.HumanPrior``.
 
         Raises:
-            SolveError: ``steps_left`` is not between 1 and the horizon.
-            WorldError: A state cannot be reached in the steps that have passed.
+            SolveError: ``steps_left`` is less than 1 or more than the horizon.
         """
-        solved = self._solved
-        problem, horizon = solved.problem, solved.problem.horizon
-        time = 0 if horizon is None else horizon - steps_left
+        horizon = self._world.spec.horizon
         if horizon is not None and not 1 <= steps_left <= horizon:
             raise SolveError(f"steps_left is {steps_left}; the horizon is {horizon}")
-        order = solved.table.find(states.cpu().numpy())
-        known = problem.graph.num_states if horizon is None else problem.graph.within(time)
-        wrong = np.flatnonzero((order < 0) | (order >= known))
-        if len(wrong):
-            raise WorldError(
-                f"{problem.graph.spec.name!r} cannot be in state {states[wrong[0]].tolist()} with "
-                f"{steps_left} steps left"
-            )
+        rows = states.cpu().numpy()
+        solved, time = self._solved, 0 if horizon is None else horizon - steps_left
+        order = solved.table.find(rows)
+        if ((order < 0) | (order >= solved.known(time))).any():
+            # Asked about a state that no episode is in then: look ahead from there instead.
+            solved = self._solve(np.unique(rows, axis=0), None if horizon is None else steps_left)
+            order, time = solved.table.find(rows), 0
+        problem = solved.problem
         goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
         policy = np.zeros((len(order), actions, goals))
         v_m = np.zeros((problem.graph.num_states, goals))
@@ -81,26 +80,32 @@ class ExactPrior:
 
     @cached_property
     def _solved(self) -> _Solved:
+        start = self._world.initial_state().numpy()[None]
+        return self._solve(start, self._world.spec.horizon)
+
+    def _solve(self, start: NDArray[Any], steps: int | None) -> _Solved:
+        """Phase 1 over everything within so many steps of some states."""
         world = self._world
         check_roles(world.spec)
-        graph = build_graph(world, world.spec.horizon)
+        graph = build_graph(world, steps, start=start)
         given = {name: getattr(self._params, name) for name in type(self._params).model_fields}
         problem = pose(world, graph, ExactParams(**given), self._assumed, None)
+        problem = replace(problem, horizon=steps)
         goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
         policy = np.zeros((graph.num_states, actions, goals))
         values: dict[int, Floats] = {}
-        if problem.horizon is None:
+        if steps is None:
             values[0] = v_m = np.zeros((graph.num_states, goals))
             for level in levels_of(graph, world):
                 _sweep(problem, level, problem.worth(v_m), v_m, policy, 1)
         else:
             order = np.arange(graph.num_states, dtype=np.int32)
-            values[problem.horizon] = np.zeros((graph.num_states, goals))
-            for time in range(problem.horizon - 1, 0, -1):
+            values[steps] = np.zeros((graph.num_states, goals))
+            for time in range(steps - 1, 0, -1):
                 count = min(graph.within(time), graph.num_expanded)
                 values[time] = np.zeros((count, goals))
                 worth = problem.worth(values[time + 1])
-                _sweep(problem, order[:count], worth, values[time], policy, problem.horizon - time)
+                _sweep(problem, order[:count], worth, values[time], policy, steps - time)
         return _Solved(problem, RowTable.of(graph.states), values)
 
 
@@ -127,6 +132,11 @@ class _Solved:
     problem: Problem
     table: RowTable
     values: dict[int, Floats]
+
+    def known(self, time: int) -> int:
+        """How many states, from the first on, have their values one step after ``time``."""
+        graph = self.problem.graph
+        return graph.num_states if self.problem.horizon is None else graph.within(time)
 
     def worth(self, time: int) -> Floats:
         """What reaching each state is worth one step after ``time``."""

@@ -86,6 +86,7 @@ class ExactResult:
         self.params = params
         self.seconds = seconds
         self.store = store
+        self._peak_memory = memory.peak()
         self._worth_at = lru_cache(maxsize=2)(self._compute_worth)
 
     @property
@@ -269,7 +270,7 @@ class ExactResult:
             },
             "graph": graph,
             "seconds": vars(self.seconds),
-            "peak_memory_bytes": memory.peak(),
+            "peak_memory_bytes": self._peak_memory,
         }
 
     def report(self) -> RenderableType:
