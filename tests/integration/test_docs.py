@@ -2,14 +2,15 @@
 
 A comment right before a block says how it is meant, where that is not plain:
 
-* ``<!-- file: name -->`` saves the block under that name before it is checked;
+* ``<!-- file: name -->`` saves the block under that name before it is checked, and
+  ``<!-- wrong file: name -->`` saves one that is not right;
 * ``<!-- part of: algorithm.params -->`` puts a piece of YAML into a minimal config
   (``config`` is its top level);
 * ``<!-- not run: reason -->`` leaves a block alone;
 * ``<!-- exit: 2 -->`` says how the last command of a console block ends.
 
-The blocks of a page run in their order, in one empty folder that has links to ``examples``
-and ``plugins``. ``...`` in an output stands for anything.
+The blocks of a page run in their order, in one folder that has a copy of ``examples``.
+``...`` in an output stands for anything. A config may leave out its algorithm.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,10 +36,10 @@ from typer.testing import CliRunner
 from empo_core.cli import app
 from empo_core.cli.check import build_named
 from empo_core.config import installed
-from empo_core.configfile import load_config, parse_yaml
+from empo_core.configfile import load_config
 from empo_core.errors import EmpoError
 from empo_core.hookspecs import KINDS
-from empo_core.yamldoc import dump_yaml
+from empo_core.yamldoc import dump_yaml, parse_yaml
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -46,6 +48,7 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plu
 LINKED = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("examples/plugins/*/README.md"))]
 SLOW = {"docs/tutorials/first_plugin.md"}
 LANGUAGES = {"yaml", "python", "console", "text", "json", "toml", ""}
+NOTES = {"", "file", "wrong file", "part of", "not run", "exit", "printed"}
 CONFIG_KEYS = {"world_model", "world", "algorithm", "trackers"}
 
 BLOCK = re.compile(
@@ -72,6 +75,7 @@ class Reader:
     """Somebody who follows a page from top to bottom."""
 
     folder: Path
+    python: Path = Path(sys.executable)
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__docs__"})
     said: str = ""
 
@@ -79,11 +83,11 @@ class Reader:
         """Do what a block says."""
         if block.note == "not run":
             return
-        if block.note == "file":
+        if block.note in {"file", "wrong file"}:
             path = self.folder / block.rest
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
-        if block.language == "yaml":
+        if block.language == "yaml" and block.note != "wrong file":
             self.check_yaml(block)
         elif block.language == "python" and block.note != "file":
             self.run_python(block)
@@ -94,7 +98,7 @@ class Reader:
 
     def check_yaml(self, block: Block) -> None:
         """Validate a block as a config or a world."""
-        data = parse_yaml(block.text, "block").data
+        data = parse_yaml(block.text, name="block").data
         path = self.folder / (block.rest if block.note == "file" else "block.yaml")
         if block.note == "part of":
             whole: dict[str, Any] = {"world_model": "multigrid/trivial", "algorithm": "exact"}
@@ -106,10 +110,12 @@ class Reader:
             path.write_text(dump_yaml(whole))
             load_config(path)
             return
-        path.write_text(block.text)
         if CONFIG_KEYS & set(data):
+            path.write_text(dump_yaml({"algorithm": "exact"} | data))
             load_config(path)
+            path.write_text(block.text)
             return
+        path.write_text(block.text)
         problems = []
         for name in installed().names("world_model"):
             try:
@@ -144,14 +150,17 @@ class Reader:
         """Exit code, output and errors of a command line."""
         words = shlex.split(command, comments=True)
         # Every process would import torch again, so plain commands run in this one.
-        if words[0] == "empo" and not set(words) & {"|", ">", "&&"}:
+        ours = self.python == Path(sys.executable)
+        if ours and words[0] == "empo" and not set(command) & set("|&;<>$*`"):
             done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "100"})
             return done.exit_code, done.stdout, done.stderr
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = os.pathsep.join([str(self.python.parent), os.environ["PATH"]])
+        # pip must do without the internet; what plugins need is installed.
+        pip = {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
         ended = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=self.folder,
-            env=os.environ | {"PATH": path, "COLUMNS": "100"},
+            env=os.environ | pip | {"PATH": path, "COLUMNS": "100"},
             capture_output=True,
             text=True,
             timeout=240,
@@ -183,26 +192,42 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-def cases() -> Iterator[Any]:
-    for page in PAGES:
-        marks = [pytest.mark.slow] if name_of(page) in SLOW else []
-        yield pytest.param(page, id=name_of(page), marks=marks)
+def case(page: Path) -> Any:
+    marks = [pytest.mark.slow] if name_of(page) in SLOW else []
+    return pytest.param(page, id=name_of(page), marks=marks)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, empty but for the links; logging is left as it was."""
-    for name in ("examples", "plugins"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    """The current folder, with only the examples in it; logging is left as it was."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     before = list(logging.getLogger().handlers)
     yield tmp_path
     logging.getLogger().handlers[:] = before
 
 
-@pytest.mark.parametrize("page", cases())
-def test_the_blocks_of_a_page_work(page: Path, folder: Path) -> None:
+@pytest.fixture
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has ours and may get more."""
+    home = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    (site,) = home.glob("lib/python*/site-packages")
+    ours = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "ours.pth").write_text(f"import site; [site.addsitedir(path) for path in {ours}]\n")
+    empo = home / "bin/empo"
+    empo.write_text(f'#!/bin/sh\nexec {home}/bin/python -m empo_core "$@"\n')
+    empo.chmod(0o755)
+    return home / "bin/python"
+
+
+@pytest.mark.parametrize("page", [case(page) for page in PAGES])
+def test_the_blocks_of_a_page_work(
+    page: Path, folder: Path, request: pytest.FixtureRequest
+) -> None:
     reader = Reader(folder)
+    if "pip install" in "".join(b.text for b in blocks_of(page) if b.note != "not run"):
+        reader = Reader(folder, request.getfixturevalue("environment"))
     for block in blocks_of(page):
         try:
             reader.follow(block)
@@ -218,7 +243,7 @@ def test_every_block_is_of_a_kind_that_is_tested(page: Path) -> None:
     for block in blocks_of(page):
         where = f"{name_of(page)}:{block.line}"
         assert block.language in LANGUAGES, f"{where}: {block.language} blocks are not tested"
-        assert block.note in {"", "file", "part of", "not run", "exit", "printed"}, where
+        assert block.note in NOTES, where
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
@@ -299,7 +324,7 @@ def test_every_axis_name_is_explained() -> None:
     sources = [*ROOT.glob("empo_core/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
     shape = re.compile(r"(?:Float|Int|Bool|UInt8)\[\s*(?:Tensor|np\.ndarray),\s*\"([^\"]*)\"")
     used = {
-        word.lstrip("*")
+        word.lstrip("*_")
         for path in sources
         for text in shape.findall(path.read_text(encoding="utf-8"))
         for word in text.split()

@@ -27,7 +27,7 @@ MARK = "# yaml-language-server: $schema="
 EXPECTED: dict[str, tuple[list[str], str]] = {
     "compare_beta_r.py": (["plot.png"], "Wrote plot.png"),
     "python_world.py": ([], "X_h = "),
-    "solve_in_python.py": (["runs=runs"], "sooner or later"),
+    "solve_in_python.py": (["runs=RUNS"], "sooner or later"),
 }
 
 
@@ -83,8 +83,9 @@ def test_the_schema_is_that_of_the_installed_plugins() -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=name_of)
 def test_a_script_runs(script: Path, tmp_path: Path) -> None:
     arguments, expected = EXPECTED[script.name]
+    given = [argument.replace("RUNS", str(tmp_path / "runs")) for argument in arguments]
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script), *arguments],
+        [sys.executable, "-W", "error", str(script), *given],
         cwd=tmp_path,
         env=os.environ | {"COLUMNS": "100"},
         capture_output=True,
