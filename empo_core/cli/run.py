@@ -67,12 +67,15 @@ def resume(
 
 
 def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
-    """A progress display, unless it is unwanted or the config has one."""
+    """The ``progress`` tracker, unless it is unwanted, not installed, or the config has one."""
     if quiet or (config and any(tracker.name == "progress" for tracker in config.trackers)):
         return []
-    from empo_core.cli.progress import ProgressBars
+    from empo_core.config import TrackerRef, installed
+    from empo_core.experiment import build
 
-    return [ProgressBars()]
+    if "progress" not in installed().names("tracker"):
+        return []
+    return [build(TrackerRef.model_validate("progress"))]
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import resource
 import signal
@@ -431,32 +430,3 @@ def test_no_color_and_pipes_get_plain_text(site: Path, tmp_path: Path) -> None:
         )
         assert "\x1b" not in done.stdout
         assert "empo-fake" in done.stdout
-
-
-@pytest.mark.parametrize("colour", [True, False])
-def test_a_terminal_gets_moving_bars_with_the_time_left(tmp_path: Path, colour: bool) -> None:
-    code = textwrap.dedent("""
-        from pathlib import Path
-        from empo_core.cli.progress import ProgressBars
-        bars = ProgressBars()
-        bars.start(Path(), {})
-        for done in range(5):
-            bars.progress("solving", done, 4)
-        bars.finish("finished")
-    """)
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
-    environment.pop("NO_COLOR", None)
-    parent, child = pty.openpty()
-    subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment | ({} if colour else {"NO_COLOR": "1"}),
-        stderr=child,
-        check=True,
-    )
-    os.close(child)
-    shown = os.read(parent, 100_000).decode()
-    os.close(parent)
-    assert "solving" in shown
-    assert "100%" in shown
-    assert "left" in shown
-    assert ("\x1b[38;5" in shown) is colour
