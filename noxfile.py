@@ -61,7 +61,8 @@ def together(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Every page: its links, its code blocks, and a page for every protocol and component."""
     session.install(*DEV)
-    session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
+    pages = ("tests/integration/test_docs.py", "tests/integration/test_examples.py")
+    session.run("python", "-m", "pytest", *pages, *session.posargs)
 
 
 @nox.session
