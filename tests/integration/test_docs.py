@@ -16,6 +16,7 @@ The blocks of a page run in their order, in one folder that has a copy of ``exam
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -171,7 +172,7 @@ class Reader:
 def compare(expected: str, found: str) -> None:
     """Fail unless the two agree, apart from trailing blanks and what ``...`` stands for."""
     left, right = (
-        "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
+        "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
         for text in (expected, found)
     )
     pattern = re.escape(left).replace(r"\.\.\.", ".*?")
@@ -332,6 +333,32 @@ def test_every_axis_name_is_explained() -> None:
     }
     assert len(used) > 10
     assert used - table == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_dotted_name_exists(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for name in re.findall(r"`((?:empo_\w+)(?:\.\w+)+)(?:\([^`]*)?`", prose):
+        if name.endswith((".py", ".yaml", ".json")):
+            continue
+        parts = name.split(".")
+        found: Any = importlib.import_module(parts[0])
+        for index, part in enumerate(parts[1:], start=2):
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(".".join(parts[:index]))
+            assert hasattr(found, part), f"{name_of(page)} names {name}"
+            found = getattr(found, part)
+
+
+def test_the_readme_lists_every_component() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    for offer in installed().offers:
+        if (ROOT / "plugins" / folder_of(offer)).is_dir():
+            kind, name = offer.component.kind, f"`{offer.component.name}`"
+            found = [row for row in rows if row.startswith(f"| {kind} ") and name in row]
+            assert len(found) == 1, (kind, name)
+            assert f"plugins/{folder_of(offer)}/README.md" in found[0]
 
 
 def test_the_readme_has_the_two_commands() -> None:
