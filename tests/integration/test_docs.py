@@ -172,11 +172,15 @@ class Reader:
 def compare(expected: str, found: str) -> None:
     """Fail unless the two agree, apart from trailing blanks and what ``...`` stands for."""
     left, right = (
-        "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
-        for text in (expected, found)
+        [line.rstrip() for line in text.strip().splitlines()] for text in (expected, found)
     )
-    pattern = re.escape(left).replace(r"\.\.\.", ".*?")
-    assert re.fullmatch(pattern, right, re.DOTALL), f"the page says\n{left}\nbut this is\n{right}"
+    # Alone in its line it stands for any lines, otherwise for any part of one.
+    pattern = "".join(
+        r"(?:[^\n]*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*?") + "\n"
+        for line in left
+    )
+    says, is_ = "\n".join(left) + "\n", "\n".join(right) + "\n"
+    assert re.fullmatch(pattern, is_), f"the page says\n{says}\nbut this is\n{is_}"
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -215,7 +219,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (site,) = home.glob("lib/python*/site-packages")
     ours = [path for path in sys.path if path.endswith("site-packages")]
-    (site / "ours.pth").write_text(f"import site; [site.addsitedir(path) for path in {ours}]\n")
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in ours]
+    (site / "ours.pth").write_text("".join(lines))
     empo = home / "bin/empo"
     empo.write_text(f'#!/bin/sh\nexec {home}/bin/python -m empo_core "$@"\n')
     empo.chmod(0o755)
