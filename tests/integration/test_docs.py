@@ -80,6 +80,11 @@ class Reader:
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__docs__"})
     said: str = ""
 
+    @property
+    def here(self) -> bool:
+        """Whether commands mean the environment of this process."""
+        return self.python == Path(sys.executable)
+
     def follow(self, block: Block) -> None:
         """Do what a block says."""
         if block.note == "not run":
@@ -99,6 +104,10 @@ class Reader:
 
     def check_yaml(self, block: Block) -> None:
         """Validate a block as a config or a world."""
+        if not self.here:  # What that environment has, this process does not know.
+            code, out, err = self.run_command(f"empo check {block.rest}")
+            assert code == 0, out + err
+            return
         data = parse_yaml(block.text, name="block").data
         path = self.folder / (block.rest if block.note == "file" else "block.yaml")
         if block.note == "part of":
@@ -151,8 +160,7 @@ class Reader:
         """Exit code, output and errors of a command line."""
         words = shlex.split(command, comments=True)
         # Every process would import torch again, so plain commands run in this one.
-        ours = self.python == Path(sys.executable)
-        if ours and words[0] == "empo" and not set(command) & set("|&;<>$*`"):
+        if self.here and words[0] == "empo" and not set(command) & set("|&;<>$*`"):
             done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "100"})
             return done.exit_code, done.stdout, done.stderr
         path = os.pathsep.join([str(self.python.parent), os.environ["PATH"]])
