@@ -20,6 +20,7 @@ from empo_multigrid import kernel
 from empo_multigrid.compiler import compile_world
 from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
+from empo_multigrid.rows import RowCheck
 from empo_multigrid.text import describe
 from empo_multigrid.worldfile import WorldFile, read_world_file
 
@@ -37,6 +38,7 @@ class MultigridWorld:
         self.layout = layout
         self._initial = initial
         self._tables = kernel.pack(layout)
+        self._checked = RowCheck(layout, spec.name)
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
@@ -48,7 +50,7 @@ class MultigridWorld:
         actions: Int[Tensor, "state agent"] | None = None,
     ) -> Successors:
         """All successors with their probabilities; see ``empo_core.protocols.WorldModel``."""
-        rows = self._rows(states)
+        rows = self._checked(states)
         chosen = None if actions is None else self._actions(actions, len(rows))
         offsets, successors, prob = kernel.transitions(self._tables, rows, chosen)
         return Successors(
@@ -57,12 +59,12 @@ class MultigridWorld:
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has; set by the world file's ``action_rules``."""
-        cells = self._cells(self._rows(states))
+        cells = self._cells(self._checked(states))
         return torch.from_numpy(self.layout.action_mask[np.arange(cells.shape[1]), cells])
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """Whether each goal's human stands in one of the goal's cells."""
-        cells = self._cells(self._rows(states))[:, self.layout.goal_human]
+        cells = self._cells(self._checked(states))[:, self.layout.goal_human]
         return torch.from_numpy(self.layout.goal_cells[np.arange(cells.shape[1]), cells])
 
     def step(
@@ -72,14 +74,14 @@ class MultigridWorld:
         generator: torch.Generator,
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state; draws one uniform number per state."""
-        rows = self._rows(states)
+        rows = self._checked(states)
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         chosen = self._actions(actions, len(rows))
         return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The grid as text, and a line per agent."""
-        return describe(self.layout, self.spec, self._rows(state[None])[0])
+        return describe(self.layout, self.spec, self._checked(state[None])[0])
 
     def render(
         self,
@@ -92,37 +94,22 @@ class MultigridWorld:
         # Imported here because most uses of a world draw nothing.
         from empo_multigrid.render import render
 
-        return render(self.layout, self.spec, self._rows(state[None])[0], overlay, tile_size)
+        return render(self.layout, self.spec, self._checked(state[None])[0], overlay, tile_size)
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent."""
-        cells = torch.from_numpy(self._cells(self._rows(states)).astype(np.int64))
+        cells = torch.from_numpy(self._cells(self._checked(states)).astype(np.int64))
         return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
 
     def _cells(self, rows: Ints) -> Ints:
         return rows[:, CELL : AGENT_WORDS * self.layout.num_agents : AGENT_WORDS]
 
-    def _rows(self, states: Tensor) -> Ints:
-        if states.ndim != 2 or states.shape[1] != self.spec.state_words:
-            raise WorldError(
-                f"state rows of {self.spec.name!r} have shape [state, {self.spec.state_words}], "
-                f"not {list(states.shape)}"
-            )
-        rows: Ints = states.cpu().numpy().astype(np.int16, copy=False)
-        cells = self._cells(rows)
-        if cells.size and (cells.min() < 0 or cells.max() >= self.layout.num_cells):
-            raise WorldError(
-                f"a state row of {self.spec.name!r} puts an agent outside its "
-                f"{self.layout.width} x {self.layout.height} grid"
-            )
-        return np.ascontiguousarray(rows)
-
     def _actions(self, actions: Tensor, num_states: int) -> np.ndarray:
         num_agents, num_actions = self.layout.num_agents, len(self.layout.actions)
-        if actions.shape != (num_states, num_agents):
+        if actions.shape != (num_states, num_agents) or actions.dtype.is_floating_point:
             raise WorldError(
-                f"joint actions of {self.spec.name!r} have shape [{num_states}, {num_agents}], "
-                f"not {list(actions.shape)}"
+                f"joint actions of {self.spec.name!r} are integers of shape "
+                f"[{num_states}, {num_agents}], not {actions.dtype} of shape {list(actions.shape)}"
             )
         chosen = np.ascontiguousarray(actions.cpu().numpy().astype(np.int64, copy=False))
         if chosen.size and (chosen.min() < 0 or chosen.max() >= num_actions):

@@ -1,0 +1,100 @@
+"""Checking that tensors are state rows before compiled code, which checks nothing, gets them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_multigrid.effects import PROGRAMMED_MASK, PROGRAMMED_SHIFT, RECORDED_SHIFT
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    BUSH,
+    CELL,
+    CONTROL_BUTTON,
+    DIRECTION,
+    DOOR,
+    DOOR_LOCKED,
+    FLAGS,
+    FORCED,
+    GONE,
+    KILL_BUTTON,
+    MAGIC_WALL,
+    NORTH,
+    NOTHING,
+    PAUSE_SWITCH,
+    PAUSED,
+    TERMINATED,
+    Ints,
+    Layout,
+    Longs,
+)
+
+LARGEST: Final = {DOOR: DOOR_LOCKED, MAGIC_WALL: 1, BUSH: 1, KILL_BUTTON: 1, PAUSE_SWITCH: 3}
+"""The greatest word of each kind of fixed object; that of a control button depends on the world."""
+
+
+class RowCheck:
+    """Turns tensors into the state rows of one world, and refuses all others."""
+
+    def __init__(self, layout: Layout, name: str) -> None:
+        self._name = name
+        self._agents, self._words = layout.num_agents, layout.state_words
+        self._low, self._high = word_bounds(layout)
+        controls = layout.fixed_kind == CONTROL_BUTTON
+        self._controls = layout.fixed_word[controls]
+
+    def __call__(self, states: Tensor) -> Ints:
+        """The rows, contiguous.
+
+        Raises:
+            WorldError: They are not integers, of another length, or mean nothing.
+        """
+        if states.ndim != 2 or states.shape[1] != self._words or states.dtype.is_floating_point:
+            raise WorldError(
+                f"state rows of {self._name!r} are integers of shape [state, {self._words}], not "
+                f"{states.dtype} of shape {list(states.shape)}"
+            )
+        found = states.cpu().numpy()
+        if len(found):
+            wrong = (found.min(0) < self._low) | (found.max(0) > self._high)
+            programmed = found[:, self._controls] & PROGRAMMED_MASK
+            wrong[self._controls] |= (programmed > self._agents << PROGRAMMED_SHIFT).any(0)
+            if wrong.any():
+                raise self._error(found, int(np.flatnonzero(wrong)[0]))
+        return np.ascontiguousarray(found, np.int16)
+
+    def _error(self, found: np.ndarray, word: int) -> WorldError:
+        if word < AGENT_WORDS * self._agents and word % AGENT_WORDS == CELL:
+            what = f"puts agent {word // AGENT_WORDS} outside the grid"
+        else:
+            what = "means nothing"
+        worst = found[:, word].max() if found[:, word].max() > self._high[word] else None
+        value = found[:, word].min() if worst is None else worst
+        return WorldError(
+            f"a state row of {self._name!r} has {value} as word {word}, which {what}; words "
+            f"there range from {self._low[word]} to {self._high[word]}"
+        )
+
+
+def word_bounds(layout: Layout) -> tuple[Longs, Longs]:
+    """The least and the greatest value of each word of a state row [word], [word]."""
+    low = np.zeros(layout.state_words, np.int64)
+    high = np.zeros(layout.state_words, np.int64)
+    agents = np.arange(layout.num_agents) * AGENT_WORDS
+    high[agents + CELL] = layout.num_cells - 1
+    high[agents + DIRECTION] = NORTH
+    high[agents + FLAGS] = TERMINATED | PAUSED
+    high[agents + FORCED] = len(layout.actions)
+    items = slice(layout.first_item_word, layout.first_item_word + layout.num_items)
+    low[items] = GONE
+    high[items] = layout.opened * np.where(layout.item_content_kind == NOTHING, 1, 2) - 1
+    for kind, word in zip(layout.fixed_kind.tolist(), layout.fixed_word.tolist(), strict=True):
+        if kind == CONTROL_BUTTON:
+            recorded = len(layout.actions) << RECORDED_SHIFT
+            high[word] = recorded | layout.num_agents << PROGRAMMED_SHIFT | 3
+        elif word != NOTHING:
+            high[word] = LARGEST[kind]
+    return low, high
