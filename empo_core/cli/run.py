@@ -92,6 +92,8 @@ def _only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
 
 def _concerns_people(record: logging.LogRecord) -> bool:
     """Warnings do, and what an algorithm has to say; other libraries' chatter does not."""
+    if record.name == "empo_core" and record.exc_info:
+        return False  # Why a run failed is said at its end; the traceback is in its log.
     ours = record.name.startswith("empo_") and record.name != "empo_core"
     return ours or record.levelno >= logging.WARNING
 
