@@ -42,6 +42,5 @@ def main() -> None:
     print(f"A human with no goal in particular is in the yard sooner or later: {visits[0]:.1%}")
 
 
-# Worker processes import this file, so what it does is kept behind the usual guard.
 if __name__ == "__main__":
     main()
