@@ -18,10 +18,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from empo_core import sampling
 from empo_core.errors import WorldError
 from empo_core.expansion import SUM_TOLERANCE, Expander, Expansion, Predicate
 from empo_core.parallel import StartMethod, WorkerPool
-from empo_core.sampling import sample_successors
 from empo_core.types import AgentSpec, Goal, Segments, Successors, WorldSpec
 
 _CHUNK = 64
@@ -151,7 +151,13 @@ class EnumeratedWorld:
         generator: torch.Generator,
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state; a terminal state is returned as it is."""
-        return sample_successors(self.transitions(states, actions), states, generator)
+        return sampling.sample_successors(self.transitions(states, actions), states, generator)
+
+    def transition_probabilities(
+        self, state: Iterable[int], actions: Sequence[int]
+    ) -> list[tuple[float, tuple[int, ...]]] | None:
+        """As EMPO users know it; see ``empo_core.sampling.transition_probabilities``."""
+        return sampling.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The state as the model's author wrote it."""

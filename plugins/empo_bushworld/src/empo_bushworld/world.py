@@ -5,6 +5,8 @@ A row holds the cell of each robot, the cell of each human, and the density of e
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -14,8 +16,8 @@ from empo_bushworld.drawing import draw
 from empo_bushworld.layout import Layout, read_layout
 from empo_bushworld.plugin import BushworldParams
 from empo_bushworld.reference import MOVES
+from empo_core import sampling
 from empo_core.errors import WorldError
-from empo_core.sampling import sample_successors
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 
 ACTIONS = ("N", "W", "S", "E", "pass")
@@ -136,13 +138,19 @@ class BushWorld:
         generator: torch.Generator,
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state."""
-        return sample_successors(self.transitions(states, actions), states, generator)
+        return sampling.sample_successors(self.transitions(states, actions), states, generator)
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent in each state."""
         self._check(states)
         cells = states[:, : self._agents].long()
         return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
+
+    def transition_probabilities(
+        self, state: Iterable[int], actions: Sequence[int]
+    ) -> list[tuple[float, tuple[int, ...]]] | None:
+        """As EMPO users know it; see ``empo_core.sampling.transition_probabilities``."""
+        return sampling.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The map in the form of a world file, with agents' numbers, and what they stand on."""

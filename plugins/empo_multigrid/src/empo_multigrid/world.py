@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 import empo_multigrid.registration  # noqa: F401  So that gym.make knows the environment.
+from empo_core import sampling
 from empo_core.configfile import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
 from empo_core.types import Overlay, Successors, WorldSpec
@@ -78,6 +79,12 @@ class MultigridWorld:
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         chosen = self._actions(actions, len(rows))
         return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
+
+    def transition_probabilities(
+        self, state: Iterable[int], actions: Sequence[int]
+    ) -> list[tuple[float, tuple[int, ...]]] | None:
+        """As EMPO users know it; see ``empo_core.sampling.transition_probabilities``."""
+        return sampling.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The grid as text, and a line per agent."""
