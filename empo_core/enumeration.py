@@ -154,7 +154,7 @@ class EnumeratedWorld:
         return sampling.sample_successors(self.transitions(states, actions), states, generator)
 
     def transition_probabilities(
-        self, state: Iterable[int], actions: Sequence[int]
+        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
         """As EMPO users know it; see ``empo_core.sampling.transition_probabilities``."""
         return sampling.transition_probabilities(self, state, actions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,7 +44,7 @@ def is_terminal(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Te
 
 
 def transition_probabilities(
-    world: WorldModel, state: Iterable[int], actions: Sequence[int]
+    world: WorldModel, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
 ) -> list[tuple[float, tuple[int, ...]]] | None:
     """The successors of one state under one joint action, as EMPO users know it.
 

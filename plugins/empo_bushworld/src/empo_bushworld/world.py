@@ -5,7 +5,7 @@ A row holds the cell of each robot, the cell of each human, and the density of e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -147,7 +147,7 @@ class BushWorld:
         return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
 
     def transition_probabilities(
-        self, state: Iterable[int], actions: Sequence[int]
+        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
         """As EMPO users know it; see ``empo_core.sampling.transition_probabilities``."""
         return sampling.transition_probabilities(self, state, actions)

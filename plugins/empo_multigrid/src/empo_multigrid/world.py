@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class MultigridWorld:
         return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
 
     def transition_probabilities(
-        self, state: Iterable[int], actions: Sequence[int]
+        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
         """As EMPO users know it; see ``empo_core.sampling.transition_probabilities``."""
         return sampling.transition_probabilities(self, state, actions)
