@@ -45,7 +45,12 @@ from empo_core.yamldoc import dump_yaml, parse_yaml
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "examples/README.md",
+    *sorted(DOCS.rglob("*.md")),
+    *sorted(ROOT.glob("plugins/*/README.md")),
+]
 LINKED = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("examples/plugins/*/README.md"))]
 SLOW = {"docs/tutorials/first_plugin.md"}
 LANGUAGES = {"yaml", "python", "console", "text", "json", "toml", ""}
@@ -206,8 +211,8 @@ def name_of(page: Path) -> str:
 
 
 def case(page: Path) -> Any:
-    marks = [pytest.mark.slow] if name_of(page) in SLOW else []
-    return pytest.param(page, id=name_of(page), marks=marks)
+    slow = name_of(page) in SLOW
+    return pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] * slow)
 
 
 @pytest.fixture
@@ -353,8 +358,6 @@ def test_every_axis_name_is_explained() -> None:
 def test_every_dotted_name_exists(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for name in re.findall(r"`((?:empo_\w+)(?:\.\w+)+)(?:\([^`]*)?`", prose):
-        if name.endswith((".py", ".yaml", ".json")):
-            continue
         parts = name.split(".")
         found: Any = importlib.import_module(parts[0])
         for index, part in enumerate(parts[1:], start=2):

@@ -43,6 +43,10 @@ def schema() -> dict[str, Any]:
 def test_there_are_examples() -> None:
     assert EXAMPLES / "free_the_human.yaml" in CONFIGS
     assert {script.name for script in SCRIPTS} == set(EXPECTED)
+    page = (EXAMPLES / "README.md").read_text()
+    plugins = sorted((EXAMPLES / "plugins").glob("*/pyproject.toml"))
+    for name in [*CONFIGS, *SCRIPTS, *(path.parent for path in plugins)]:
+        assert f"{name.relative_to(EXAMPLES)}](" in page
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=name_of)
