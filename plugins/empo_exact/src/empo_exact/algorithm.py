@@ -10,7 +10,6 @@ from empo_core.protocols import RunContext, WorldModel
 from empo_exact import memory
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.prior import build_prior
 from empo_exact.problem import check_roles
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
@@ -27,15 +26,13 @@ class Exact:
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
-        world = _world(context.world)
         return solve(
-            world,
+            _world(context.world),
             self._params,
-            human_prior=build_prior(self._params.human_prior, world),
-            habit_prior=build_prior(self._params.habit, world),
             directory=context.directory / "values",
             tracker=context.tracker,
             resume=context.resume,
+            seed=context.seed,
         )
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:

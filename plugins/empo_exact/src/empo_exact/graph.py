@@ -232,7 +232,7 @@ def build_graph(
                     raise SolveError(
                         f"{world.spec.name!r} has more than {max_states} reachable states "
                         f"({table.count} after {len(layers) - 1} complete steps). Use a smaller "
-                        "max_steps, raise max_states, or learn the values instead."
+                        "max_steps or raise max_states."
                     )
                 if progress is not None:
                     progress(expanded, table.count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -15,10 +16,23 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 # These kernels allocate nothing, so they can do without numba's reference counting.
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False, "error_model": "numpy"}
+
+
 def compiled(function: Function) -> Function:
     """The function compiled on first use, and kept on disk for later processes."""
-    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False, "error_model": "numpy"}
-    return cast("Function", njit(**options)(function))
+    return cast("Function", njit(**OPTIONS)(function))  # type: ignore[call-overload]
+
+
+def inlined(function: Function) -> Function:
+    """Compiled into every caller: arrays are passed as seven numbers each, which costs time."""
+    return cast("Function", njit(**OPTIONS, forceinline=True)(function))  # type: ignore[call-overload]
+
+
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Whether a compiled function's machine code is on disk already."""
+    folder = Path(cast("Any", function).stats.cache_path)
+    return any(folder.glob(f"{function.__module__.rpartition('.')[2]}.{function.__name__}-*.nbi"))
 
 
 @compiled

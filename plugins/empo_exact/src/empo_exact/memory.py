@@ -36,9 +36,9 @@ def refuse_beyond(limit_bytes: int, states: int) -> None:
     used = psutil.Process().memory_info().rss
     if used > limit_bytes:
         raise SolveError(
-            f"exploring the world takes {used / GIB:.2f} GiB with {states} states so far, more "
-            f"than the limit of {limit_bytes / GIB:.2f} GiB. Use a smaller max_steps, raise "
-            "memory_limit_gb, or learn the values instead."
+            f"this process holds {used / GIB:.2f} GiB with {states} states found so far; the limit "
+            f"is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
+            "memory_limit_gb."
         )
 
 
@@ -78,7 +78,7 @@ def check(graph: StateGraph, game: Game, params: ExactParams) -> None:
     if used + more > allowed:
         raise SolveError(
             f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
-            f"transitions, {len(game.weight)} goals) needs {more / GIB:.2f} GiB for values on top "
-            f"of {used / GIB:.2f} GiB in use; the limit is {allowed / GIB:.2f} GiB. Set keep: disk "
-            "or keep: root, use a smaller max_steps, or raise memory_limit_gb."
+            f"transitions, {len(graph.spec.goals)} goals) needs {more / GIB:.2f} GiB for values on "
+            f"top of {used / GIB:.2f} GiB in use; the limit is {allowed / GIB:.2f} GiB. Set keep: "
+            "disk or keep: root, use a smaller max_steps, or raise memory_limit_gb."
         )

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 FRAMES_PER_SECOND = 2
 
 
-def draw(result: ExactResult, directory: Path, seed: int = 0) -> list[Path]:
+def draw(result: ExactResult, directory: Path) -> list[Path]:
     """Write ``start.png`` and ``rollout_<i>.gif`` where the world can draw itself.
 
     Args:
         result: What to draw.
         directory: Where to write.
-        seed: Seeds the rollouts.
     """
     world = result.problem.world
     if not isinstance(world, Drawable):
@@ -34,8 +33,8 @@ def draw(result: ExactResult, directory: Path, seed: int = 0) -> list[Path]:
         file = directory / ("start.png" if only else f"start_human_{human}.png")
         write_png(world.render(world.initial_state(), overlay(result, 0, 0, human)), file)
         files.append(file)
-    generator = torch.Generator().manual_seed(seed)
-    for number in range(result.params.rollouts if _plays_on(result) else 0):
+    generator = torch.Generator().manual_seed(result.seed)
+    for number in range(result.params.num_rollouts if _plays_on(result) else 0):
         frames = []
         for time, (state, _) in enumerate(result.rollout(generator)):
             row = torch.from_numpy(result.graph.states[state].copy())

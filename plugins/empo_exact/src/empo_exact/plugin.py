@@ -119,12 +119,31 @@ class ExactParams(PriorParams):
         50_000_000, ge=1, description="Refuse worlds with more states than this."
     )
     memory_limit_gb: float | None = Field(
-        None, gt=0, description="Refuse what needs more memory; None means 90 % of what is free."
+        None,
+        gt=0,
+        description="Refuse what makes this process larger; null means 90 % of what is free.",
     )
     count_unrolled: bool = Field(
         False, description="Count (time, state) pairs and edges even where that is costly."
     )
-    rollouts: int = Field(1, ge=0, description="Rollouts to play and draw after solving.")
+    rollouts: int | None = Field(
+        None,
+        ge=0,
+        description="Rollouts to play and draw after solving; null means 1, or 0 with keep: root.",
+    )
+
+    @property
+    def num_rollouts(self) -> int:
+        """How many rollouts to play."""
+        return self.rollouts if self.rollouts is not None else int(self.keep != "root")
+
+    @model_validator(mode="after")
+    def _can_play(self) -> ExactParams:
+        if self.keep == "root" and self.rollouts:
+            raise ValueError(
+                "rollouts need the values of all times: set keep to all or disk, or rollouts to 0"
+            )
+        return self
 
 
 class UniformParams(Config):

@@ -77,14 +77,21 @@ class ExactResult:
         problem: What was solved.
         params: The parameters it was solved with.
         seconds: Where the time went.
+        seed: Seeds the rollouts that ``save`` draws.
     """
 
     def __init__(
-        self, problem: Problem, store: ValueStore, params: ExactParams, seconds: Seconds
+        self,
+        problem: Problem,
+        store: ValueStore,
+        params: ExactParams,
+        seconds: Seconds,
+        seed: int = 0,
     ) -> None:
         self.problem = problem
         self.params = params
         self.seconds = seconds
+        self.seed = seed
         self.store = store
         self._peak_memory = memory.peak()
         self._worth_at = lru_cache(maxsize=2)(self._compute_worth)
@@ -125,7 +132,17 @@ class ExactResult:
             WorldError: The state cannot be reached.
         """
         if isinstance(state, int):
+            if not 0 <= state < self.graph.num_states:
+                raise WorldError(
+                    f"there is no state number {state}; {self.spec.name!r} has "
+                    f"{self.graph.num_states} states, numbered from 0"
+                )
             return state
+        if len(state) != self.spec.state_words:
+            raise WorldError(
+                f"state rows of {self.spec.name!r} have {self.spec.state_words} words, "
+                f"not {len(state)}"
+            )
         row = np.array([[int(word) for word in state]], self.graph.states.dtype)
         number = int(self._table.find(row)[0])
         if number < 0:
@@ -136,7 +153,7 @@ class ExactResult:
         """Numbers of all states in which the given agents stand in the given (x, y) cells.
 
         Raises:
-            WorldError: The world does not say where its agents are.
+            WorldError: The world does not say where its agents are, or has no such agent.
         """
         world = self.problem.world
         if not isinstance(world, Located):
@@ -144,6 +161,11 @@ class ExactResult:
         where = world.positions(torch.from_numpy(self.graph.states)).numpy()
         match = np.ones(self.graph.num_states, np.bool_)
         for agent, cell in positions.items():
+            if not 0 <= agent < len(self.spec.agents):
+                raise WorldError(
+                    f"{self.spec.name!r} has no agent {agent}; its {len(self.spec.agents)} agents "
+                    "are numbered from 0"
+                )
             match &= (where[:, agent] == np.array(cell)).all(-1)
         return np.flatnonzero(match)
 
@@ -161,6 +183,7 @@ class ExactResult:
             SolveError: The values of that time, or of the next, were not kept.
         """
         number = self.index(state)
+        self._check_time(time)
         order = np.array([number], np.int32)
         spec = self.spec
         terminal = not self.alive(np.array([number]), time)[0]
@@ -190,6 +213,11 @@ class ExactResult:
             return np.zeros(len(states), np.bool_)
         return self.graph.alive[states]
 
+    def _check_time(self, time: int) -> None:
+        if time < 0 or (self.horizon is not None and time > self.horizon):
+            last = "on" if self.horizon is None else f"to {self.horizon}"
+            raise WorldError(f"there is no time {time}; times go from 0 {last}")
+
     def policies(self, time: int, states: NDArray[np.int64] | None = None) -> Policies:
         """Policies in many states at one time, goals human by human [state ...].
 
@@ -197,6 +225,7 @@ class ExactResult:
             time: The time.
             states: State numbers; None means all states reachable within ``time`` steps.
         """
+        self._check_time(time)
         if states is None:
             last = self.graph.num_states if self.horizon is None else self.graph.within(time)
             states = np.arange(min(last, self.graph.num_expanded))

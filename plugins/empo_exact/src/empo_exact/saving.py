@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage import load_arrays, save_arrays
+from empo_core.types import WorldSpec
 from empo_exact.game import Humans
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Assumptions
+from empo_exact.problem import Assumptions, build_prior
 from empo_exact.solver import pose
 from empo_exact.values import Values, ValueStore
 
@@ -36,22 +39,31 @@ def save(result: ExactResult, directory: Path) -> None:
         for name, array in result.store.at(time)._asdict().items():
             arrays[f"time_{time}_{name}"] = array
     metadata = {
-        "world": result.spec.name,
+        "world": _identity(result.spec),
+        "human_prior": result.problem.prior is not None,
+        "habit_prior": result.problem.habit is not None,
         "params": result.params.model_dump(mode="json"),
         "num_expanded": result.graph.num_expanded,
         "times": result.times,
         "seconds": vars(result.seconds),
+        "seed": result.seed,
     }
     save_arrays(directory / "tables", arrays, metadata)
 
 
-def load(directory: Path, world: WorldModel, human_prior: HumanPrior | None = None) -> ExactResult:
+def load(
+    directory: Path,
+    world: WorldModel,
+    human_prior: HumanPrior | None = None,
+    habit_prior: HumanPrior | None = None,
+) -> ExactResult:
     """A result that ``save`` wrote.
 
     Args:
         directory: The folder that was given to ``save``.
         world: The world that was solved.
-        human_prior: The prior that it was solved with, if one was given.
+        human_prior: The prior that it was solved with, if ``solve`` was given one.
+        habit_prior: The habitual policy that it was solved with, if ``solve`` was given one.
 
     Raises:
         StorageError: The files are missing or damaged, or belong to another world.
@@ -60,7 +72,7 @@ def load(directory: Path, world: WorldModel, human_prior: HumanPrior | None = No
 
     arrays, metadata = load_arrays(directory / "tables")
     try:
-        return ExactResult(*_restore(arrays, metadata, world, human_prior))
+        return ExactResult(*_restore(arrays, metadata, world, human_prior, habit_prior))
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{directory / 'tables'} is not a saved result of this solver ({error}); save it again"
@@ -72,23 +84,68 @@ def _restore(
     metadata: dict[str, Any],
     world: WorldModel,
     human_prior: HumanPrior | None,
+    habit_prior: HumanPrior | None,
 ) -> tuple[Any, ...]:
-    if metadata["world"] != world.spec.name or not np.array_equal(
-        arrays["graph_states"][0], world.initial_state().numpy()
-    ):
-        raise StorageError(
-            f"these tables belong to {metadata['world']!r}, not to this {world.spec.name!r}"
-        )
+    _check_world(arrays, metadata["world"], world)
     params = ExactParams.model_validate(metadata["params"])
+    human_prior = _prior(human_prior, params.human_prior, world, metadata, "human_prior")
+    habit_prior = _prior(habit_prior, params.habit, world, metadata, "habit_prior")
     graph = StateGraph(
         spec=world.spec,
         num_expanded=metadata["num_expanded"],
         **{name: arrays[f"graph_{name}"] for name in GRAPH},
     )
-    problem = pose(world, graph, params, Assumptions(), human_prior)
+    problem = pose(world, graph, params, Assumptions(habit_prior=habit_prior), human_prior)
     humans = Humans(**{name: arrays[f"humans_{name}"] for name in Humans._fields})
     store = ValueStore("all", None, "")
     for time in metadata["times"]:
         fields = (arrays[f"time_{time}_{name}"] for name in Values._fields)
         store.put(time, Values(*fields))
-    return replace(problem, humans=humans), store, params, Seconds(**metadata["seconds"])
+    return (
+        replace(problem, humans=humans),
+        store,
+        params,
+        Seconds(**metadata["seconds"]),
+        metadata["seed"],
+    )
+
+
+def _identity(spec: WorldSpec) -> dict[str, Any]:
+    """What tells a world from others, as JSON data; the order of keys says what to name first."""
+    return {
+        "name": spec.name,
+        "horizon": spec.horizon,
+        "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
+        "goals": [[goal.human, goal.name, goal.weight] for goal in spec.goals],
+    }
+
+
+def _check_world(arrays: dict[str, np.ndarray], saved: dict[str, Any], world: WorldModel) -> None:
+    here = _identity(world.spec)
+    for key in here:
+        if saved[key] != here[key]:
+            raise StorageError(
+                f"these tables belong to another world than this {world.spec.name!r}: its {key} "
+                f"was {reprlib.repr(saved[key])}, not {reprlib.repr(here[key])}"
+            )
+    if not np.array_equal(arrays["graph_states"][0], world.initial_state().numpy()):
+        raise StorageError(
+            f"these tables belong to another world than this {world.spec.name!r}: it starts in "
+            "another state"
+        )
+
+
+def _prior(
+    given: HumanPrior | None,
+    named: HumanPriorRef | None,
+    world: WorldModel,
+    metadata: dict[str, Any],
+    key: str,
+) -> HumanPrior | None:
+    """The prior a result was solved with: the caller's, or the one its params name."""
+    if not metadata[key]:
+        return None
+    prior = given or build_prior(named, world)
+    if prior is None:
+        raise StorageError(f"this was solved with a {key} of the caller's; pass it as {key} again")
+    return prior

@@ -16,14 +16,17 @@ from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, Tracker, WorldModel
 from empo_exact import memory
 from empo_exact.acyclic import levels_of
+from empo_exact.beliefs import Believed
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.induction import Problem, Seconds, Solver, room, terminal_values
+from empo_exact.interning import is_compiled
+from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import (
     Assumptions,
-    Believed,
     OfActions,
     OfGoals,
+    build_prior,
     check_roles,
     goal_places,
     make_game,
@@ -50,6 +53,7 @@ def solve(
     directory: Path | None = None,
     tracker: Tracker | None = None,
     resume: bool = False,
+    seed: int = 0,
 ) -> ExactResult:
     """Solve a world exactly: Phase 1 and Phase 2 by backward induction in float64.
 
@@ -58,13 +62,14 @@ def solve(
         params: Theory and solver parameters.
         beta_h: Rationality per goal and state, instead of the parameter.
         nu: Weight of the habitual policy per goal and state, instead of the parameter.
-        habit: The habitual policy, instead of the uniform one.
+        habit: The habitual policy, instead of the parameter.
         believed_others: What each human believes about the other humans.
-        human_prior: How humans act, instead of solving Phase 1.
-        habit_prior: The habitual policy as a human prior.
+        human_prior: How humans act, instead of the parameter; then Phase 1 is not solved.
+        habit_prior: The habitual policy as a human prior, instead of the parameter.
         directory: Where ``keep: disk`` keeps its files.
         tracker: Told about progress and values.
         resume: Continue from the files that an interrupted run left in ``directory``.
+        seed: Seeds the rollouts that ``ExactResult.save`` draws.
 
     Returns:
         Values and policies at every reachable state and time.
@@ -76,10 +81,15 @@ def solve(
     params = params or ExactParams()
     start, seconds = clock.perf_counter(), Seconds()
     check_roles(world.spec)
+    if not is_compiled(phase1):
+        log.info("compiling; only the first use on a machine takes this half a minute")
     horizon = world.spec.horizon
     graph = _explore(world, horizon, params, tracker)
     seconds.graph = clock.perf_counter() - start
+    if habit is None:
+        habit_prior = habit_prior or build_prior(params.habit, world)
     assumed = Assumptions(beta_h, nu, habit, believed_others, habit_prior)
+    human_prior = human_prior or build_prior(params.human_prior, world)
     problem = pose(world, graph, params, assumed, human_prior)
     digest = _digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
@@ -87,7 +97,7 @@ def solve(
     with ThreadPoolExecutor(params.workers) as threads:
         induce(Solver(problem, seconds), store, threads, tracker, resume)
     seconds.total = clock.perf_counter() - start
-    return ExactResult(problem, store, params, seconds)
+    return ExactResult(problem, store, params, seconds, seed)
 
 
 def pose(
