@@ -12,10 +12,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError
-from empo_core.experiment import build
-from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.protocols import WorldModel
 from empo_exact.acyclic import levels_of
 from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import build_graph
@@ -23,13 +21,8 @@ from empo_exact.induction import Problem
 from empo_exact.interning import RowTable
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
-from empo_exact.problem import Assumptions, check_roles, uniform_policy
+from empo_exact.problem import Assumptions, build_prior, check_roles, uniform_policy
 from empo_exact.solver import pose
-
-
-def build_prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrior | None:
-    """The human prior that a config names, if it names one."""
-    return None if reference is None else build(reference, world)
 
 
 class ExactPrior:

@@ -13,32 +13,19 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from empo_core.config import HumanPriorRef
 from empo_core.equations import reward_weight
 from empo_core.errors import SolveError
-from empo_core.parallel import WorkerPool
+from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
+from empo_exact.beliefs import Believed, belief_table, believe
 from empo_exact.game import LANES, UNAVAILABLE, Floats, Game, Humans, Indices, Theory
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams, PriorParams
 
 OfGoals = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal"]]
 OfActions = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal action"]]
-Profiles = Sequence[tuple[float, Sequence[int]]]
-Believed = (
-    Callable[[tuple[int, ...], int, int], Profiles] | Mapping[int, Mapping[tuple[int, ...], float]]
-)
-"""What a human believes about the other humans' joint action.
-
-Either a callable of (state row as a tuple, human, own action) that returns (probability,
-profile) pairs, where a profile lists one action per agent and -1 at the human's own place and
-at robots'; or, per human, a table from the other humans' actions in index order to
-probabilities.
-"""
-
-
-FEW_STATES = 2000
-"""Below this many states a belief is asked for in this process: workers cost more to start."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +46,6 @@ class Assumptions:
     habit: OfActions | None = None
     believed_others: Believed | None = None
     habit_prior: HumanPrior | None = None
-
-
-def belief_table(params: PriorParams) -> Believed | None:
-    """The params' table of beliefs, as a caller would give it."""
-    if params.believed_others is None:
-        return None
-    table: dict[int, dict[tuple[int, ...], float]] = {}
-    for line in params.believed_others:
-        table.setdefault(line.human, {})[tuple(line.others)] = line.prob
-    return table
 
 
 def check_roles(spec: WorldSpec) -> None:
@@ -238,6 +215,9 @@ def make_humans(
     if nu.any() and assumed.habit_prior is None:
         asked = assumed.habit or (lambda states: uniform_policy(world, states))
         habit = _ask(graph, asked, (goals, actions), "habit")
+        _check_policy(habit[graph.alive[: len(habit)]], "habit")
+    elif assumed.habit is not None and not nu.any():
+        raise SolveError("habit has no effect while nu is 0; set nu > 0 or leave habit out")
     belief = np.zeros((1, 1, 1, 0))
     believed = assumed.believed_others or belief_table(params)
     if believed is not None:
@@ -272,7 +252,9 @@ def ask_prior(
         rows = torch.from_numpy(graph.states[states[alive]])
         found = prior.policy(rows, steps_left)
         shape = (len(alive), len(graph.spec.goals), found.shape[-1])
-        numbers = _checked(found, shape, "the human prior").transpose(0, 2, 1)[:, :actions]
+        numbers = _checked(found, shape, "the human prior")
+        _check_policy(numbers, "the human prior")
+        numbers = numbers.transpose(0, 2, 1)[:, :actions]
         policy[alive[:, None], np.arange(numbers.shape[1])] = padded(numbers, graph.spec)
     return policy
 
@@ -288,10 +270,30 @@ def _ask(
     return answers
 
 
-def _checked(found: Tensor, shape: tuple[int, ...], name: str) -> Floats:
+SINGLE = 1e-5
+"""How far from 1 probabilities may sum: a policy may have been worked out in single precision."""
+
+
+def _check_policy(policy: Floats, name: str) -> None:
+    """Refuse what are no probabilities over actions, the last axis."""
+    if not ((policy >= 0).all() and (np.abs(policy.sum(-1) - 1) <= SINGLE).all()):
+        raise SolveError(
+            f"{name} must return probabilities that are at least 0 and sum to 1 over actions"
+        )
+
+
+def _checked(found: Any, shape: tuple[int, ...], name: str) -> Floats:
+    if not isinstance(found, Tensor):
+        raise SolveError(f"{name} must return a tensor, not {type(found).__name__}")
     if tuple(found.shape) != shape:
         raise SolveError(f"{name} must return shape {list(shape)}, not {list(found.shape)}")
-    return found.double().numpy()
+    numbers: Floats = found.detach().cpu().double().numpy()
+    return numbers
+
+
+def build_prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrior | None:
+    """The human prior that a config names, if it names one."""
+    return None if reference is None else build(reference, world)
 
 
 def uniform_policy(
@@ -303,89 +305,3 @@ def uniform_policy(
     available = world.available(states)[..., :actions].double()
     of_goal = available[:, [goal.human for goal in spec.goals]]
     return of_goal / of_goal.sum(-1, keepdim=True).clamp(min=1)
-
-
-def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> Floats:
-    """The belief about others as weights [1 or state, human, action, others].
-
-    Raises:
-        SolveError: A profile is impossible, or probabilities do not sum to 1.
-    """
-    spec = graph.spec
-    shape = (len(spec.humans), int(game.num_actions.max()), int(game.others.max()) + 1)
-    if isinstance(believed, Mapping):
-        table = believed
-
-        def from_table(_state: tuple[int, ...], human: int, _action: int) -> Profiles:
-            return [(p, _spread(spec, human, others)) for others, p in table[human].items()]
-
-        for human, lines in table.items():
-            for others in lines:
-                if human not in spec.humans or len(others) != len(spec.humans) - 1:
-                    raise SolveError(
-                        f"believed_others gives agent {human} the others' actions {list(others)}; "
-                        f"humans are {list(spec.humans)}, so a human's line lists "
-                        f"{len(spec.humans) - 1} actions"
-                    )
-        missing = [human for human in spec.humans if human not in table]
-        if missing:
-            raise SolveError(f"believed_others says nothing about humans {missing}")
-        return _believe_in_state(spec, shape, from_table, ())[None]
-
-    def in_state(row: tuple[int, ...]) -> Floats:
-        return _believe_in_state(spec, shape, believed, row)
-
-    alive = np.flatnonzero(graph.alive)
-    rows = [tuple(row) for row in graph.states[alive].tolist()]
-    weights = np.zeros((graph.num_expanded, *shape))
-    if workers == 1 or len(rows) < FEW_STATES:
-        weights[alive] = np.stack([in_state(row) for row in rows])
-        return weights
-    blocks = [rows[i : i + FEW_STATES] for i in range(0, len(rows), FEW_STATES)]
-
-    def in_block(block: list[tuple[int, ...]]) -> Floats:
-        return np.stack([in_state(row) for row in block])
-
-    with WorkerPool(in_block, workers) as pool:
-        weights[alive] = np.concatenate(list(pool.map(blocks)))
-    return weights
-
-
-def _spread(spec: WorldSpec, human: int, others: Sequence[int]) -> list[int]:
-    profile, rest = [-1] * len(spec.agents), list(others)
-    for other in spec.humans:
-        if other != human and rest:
-            profile[other] = rest.pop(0)
-    return profile
-
-
-def _believe_in_state(
-    spec: WorldSpec,
-    shape: tuple[int, int, int],
-    believed: Callable[[tuple[int, ...], int, int], Profiles],
-    row: tuple[int, ...],
-) -> Floats:
-    weights = np.zeros(shape)
-    for h, human in enumerate(spec.humans):
-        for action in range(spec.num_actions[human]):
-            for prob, profile in believed(row, human, action):
-                index, stride = 0, 1
-                for other in spec.humans:
-                    if other == human:
-                        continue
-                    chosen = int(profile[other])
-                    if not 0 <= chosen < spec.num_actions[other]:
-                        raise SolveError(
-                            f"believed_others gives action {chosen} for {spec.agents[other].name}; "
-                            f"it has actions 0 to {spec.num_actions[other] - 1}"
-                        )
-                    index += chosen * stride
-                    stride *= spec.num_actions[other]
-                weights[h, action, index] += prob
-            total = weights[h, action].sum()
-            if abs(total - 1) > 1e-9:
-                raise SolveError(
-                    f"believed_others gives probabilities that sum to {total}, not 1, for "
-                    f"{spec.agents[human].name} choosing {spec.agents[human].actions[action]!r}"
-                )
-    return weights

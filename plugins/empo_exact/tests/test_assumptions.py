@@ -1,0 +1,155 @@
+"""Assumptions that make no sense are refused, and results remember the ones that do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from random_games import Shape, TableWorld, random_table
+from torch import Tensor
+
+from empo_core.errors import SolveError, StorageError, WorldError
+from empo_exact.plugin import ExactParams, UniformParams
+from empo_exact.prior import UniformPrior
+from empo_exact.result import ExactResult
+from empo_exact.saving import load
+from empo_exact.solver import solve
+
+SHAPE = Shape(6, ("human", "robot", "human"), (3, 2, 3), 3, timed=False, masked=False)
+ACTIONS = 3
+
+
+def world_with(horizon: int = 3) -> TableWorld:
+    return TableWorld(replace(random_table(SHAPE, 0), horizon=horizon))
+
+
+GOALS = len(world_with().spec.goals)
+
+
+def params(**changes: Any) -> ExactParams:
+    return ExactParams.model_validate({"workers": 1, "rollouts": 0, **changes})
+
+
+def saying(answer: Any) -> Callable[[Tensor], Any]:
+    """A callable that says the same about every state."""
+    return lambda states: torch.tensor(answer).expand(len(states), GOALS, ACTIONS)
+
+
+@pytest.mark.parametrize("answer", [[0.5, 0.25, 0.0], [1.5, -0.5, 0.0], [float("nan"), 1.0, 0.0]])
+def test_a_habit_must_be_a_distribution(answer: list[float]) -> None:
+    with pytest.raises(SolveError, match="habit must return probabilities"):
+        solve(world_with(), params(nu=0.5), habit=saying(answer))
+
+
+def test_a_human_prior_must_give_distributions() -> None:
+    class Doubtful:
+        def policy(self, states: Tensor, steps_left: int) -> Tensor:
+            return torch.full((len(states), GOALS, ACTIONS), 0.5)
+
+    with pytest.raises(SolveError, match="the human prior must return probabilities"):
+        solve(world_with(), params(), human_prior=Doubtful())
+
+
+def test_a_policy_in_single_precision_is_good_enough() -> None:
+    answer = torch.softmax(torch.tensor([0.1, 0.7, -0.4], dtype=torch.float32), 0).tolist()
+    assert solve(world_with(), params(nu=0.5), habit=saying(answer)).at(0).V_r < 0
+
+
+def test_a_habit_without_weight_is_not_silently_ignored() -> None:
+    with pytest.raises(SolveError, match="habit has no effect while nu is 0"):
+        solve(world_with(), params(), habit=saying([1.0, 0.0, 0.0]))
+
+
+def test_an_assumption_that_is_no_tensor_is_named() -> None:
+    with pytest.raises(SolveError, match="beta_h must return a tensor, not list"):
+        solve(world_with(), params(), beta_h=lambda states: [1.0])  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(
+    ("believed", "message"),
+    [
+        (lambda state, human, action: [(1.0, [0])], "lists one action for each of 3 agents"),
+        (
+            lambda state, human, action: [(1.5, [0, -1, 0]), (-0.5, [1, -1, 1])],
+            "a negative probability",
+        ),
+        (lambda state, human, action: [(0.5, [0, -1, 0])], "sum to 0.5"),
+        (lambda state, human, action: [(float("nan"), [0, -1, 0])], "sum to nan"),
+        (lambda state, human, action: [(1.0, [0, -1, 9])], "gives action 9"),
+    ],
+)
+def test_a_belief_must_be_a_distribution_over_profiles(believed: Any, message: str) -> None:
+    with pytest.raises(SolveError, match=message):
+        solve(world_with(), params(), believed_others=believed)
+
+
+def test_priors_named_in_the_params_count_without_a_run_too() -> None:
+    world = world_with()
+    given = solve(world, params(), human_prior=UniformPrior(UniformParams(), world)).at(0)
+    named = solve(world, params(human_prior="uniform")).at(0)
+    assert named.V_r == given.V_r != solve(world, params()).at(0).V_r
+    # A habit that follows its goals, of weight 1, is how the humans act.
+    eager = solve(world, params(nu=1.0, habit={"name": "exact", "params": {"beta_h": 10.0}}))
+    assert eager.at(0).pi_h == pytest.approx(solve(world, params()).at(0).pi_h, abs=1e-12)
+
+
+def same(one: ExactResult, other: ExactResult) -> bool:
+    return all(
+        np.array_equal(one.at(0, t).pi_h, other.at(0, t).pi_h)
+        and one.at(0, t).V_r == other.at(0, t).V_r
+        for t in (0, 1, 2)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"human_prior": "uniform"},
+        {"nu": 0.5, "habit": {"name": "exact", "params": {"beta_h": 1.0}}},
+    ],
+)
+def test_a_saved_result_brings_back_the_priors_its_params_name(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    result = solve(world_with(), params(**changes))
+    result.save(tmp_path)
+    assert same(load(tmp_path, world_with()), result)
+
+
+@pytest.mark.parametrize("given", ["human_prior", "habit_prior"])
+def test_a_saved_result_asks_for_the_priors_that_solve_was_given(
+    given: str, tmp_path: Path
+) -> None:
+    world = world_with()
+    prior: dict[str, Any] = {given: UniformPrior(UniformParams(), world)}
+    result = solve(world, params(nu=0.5), **prior)
+    result.save(tmp_path)
+    with pytest.raises(StorageError, match=f"pass it as {given} again"):
+        load(tmp_path, world)
+    assert same(load(tmp_path, world, **prior), result)
+
+
+def test_a_saved_result_belongs_to_one_horizon(tmp_path: Path) -> None:
+    solve(world_with(3), params()).save(tmp_path)
+    with pytest.raises(StorageError, match="its horizon was 3, not 4"):
+        load(tmp_path, world_with(4))
+
+
+@pytest.mark.parametrize(
+    ("state", "time", "message"),
+    [
+        (-1, 0, "no state number -1"),
+        (10**9, 0, "no state number 1000000000"),
+        ((0, 0, 0), 0, "words, not 3"),
+        (0, -1, "no time -1; times go from 0 to 3"),
+        (0, 4, "no time 4"),
+    ],
+)
+def test_there_are_no_values_at_what_does_not_exist(state: Any, time: int, message: str) -> None:
+    with pytest.raises(WorldError, match=message):
+        solve(world_with(), params()).at(state, time)
