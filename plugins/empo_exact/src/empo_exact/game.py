@@ -3,22 +3,19 @@
 Goals are ordered by human here, and each human's goals are padded to a multiple of ``LANES``
 with goals that nothing achieves and that weigh 0. The goals of the ``h``-th human are the
 range ``first_goal[h] : last_goal[h]``; padding goes on up to ``first_goal[h + 1]``. Sums over
-goals can so be written for ``LANES`` neighbours at a time, which compilers turn into one
-vector instruction.
+goals can so be done for ``LANES`` neighbours at a time, see ``lanes``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 LANES: Final = 4
-# Unsigned, so that no index has to be checked for being negative.
-LANES_U, ONE, TWO, THREE = np.uint32(4), np.uint32(1), np.uint32(2), np.uint32(3)
-UNAVAILABLE: Final = 0xFFFFFFFF
-"""Instead of a row number: the joint action does not exist in the state."""
+CACHE_LINE: Final = 64
 
 Floats = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -40,8 +37,10 @@ class Game(NamedTuple):
         profile: The humans' part of each joint action, human 0 fastest [joint].
         robot: The robots' part of each joint action, robot 0 fastest [joint].
         action: Each human's action in each of the humans' profiles [human profile].
-        having: The profiles in which a human takes an action [human action which].
+        having: The profiles in which each human takes its first action, then those in which it
+            takes its second, ..., each in the order of the others' part [human profile], flat.
         others: The other humans' part of each profile [human profile].
+        joint: The joint action made of a profile and a robots' part [profile robot], flat.
         num_actions: [human].
         first_goal: Where each human's goals begin, and the end [human + 1].
         last_goal: Where each human's goals end, padding left out [human].
@@ -60,8 +59,9 @@ class Game(NamedTuple):
     profile: Indices
     robot: Indices
     action: Indices
-    having: Indices
+    having: NDArray[np.int32]
     others: Indices
+    joint: Indices
     num_actions: Longs
     first_goal: Longs
     last_goal: Longs
@@ -105,35 +105,35 @@ class Scratch(NamedTuple):
     """Working memory of one thread.
 
     Attributes:
-        at: The row of goal values that each joint action leads to [profile robot].
-        worst: The robot's worst (or best) reply to each profile [profile goal].
+        at: The row of goal values that each joint action leads to [profile robot], flat.
         seen: Whether a profile is available [profile].
-        q: Values of own actions, Q_h^m [action goal].
-        count: How many available profiles contain an own action [action].
-        best: Largest Q_h^m of each goal [goal].
-        x: What to exponentiate, one human's [action goal], flat.
-        bits: The same memory as ``power``, as integers.
-        power: Powers of two, flat like ``x``.
+        free: Whether a joint robot action is available [robot].
+        reply: What each profile is worth, given the robot's reply [profile goal].
+        rows: The profiles that one human may face with one own action [which].
+        share: How likely it takes each of them to be [which].
+        q: Values of own actions [action goal].
+        times: How many available profiles contain an own action [action].
+        weight: How likely own actions are, not yet normalised [action goal].
         marginal: Each human's action probabilities over all its goals [human action].
-        mass: Probability of each profile without one human [human profile].
-        coefficient: Probability of each joint action given one human's own [profile robot].
+        mass: Probability of what the others do, for each human [human others], flat.
+        chance: Probability of each profile [profile].
         q_r: [robot].
         pi_r: [robot].
         accrual: Expected weight of U_r [robot].
     """
 
-    at: Indices
-    worst: Floats
+    at: NDArray[np.int32]
     seen: NDArray[np.uint8]
+    free: NDArray[np.uint8]
+    reply: Floats
+    rows: NDArray[np.int32]
+    share: Floats
     q: Floats
-    count: Floats
-    best: Floats
-    x: Floats
-    bits: Longs
-    power: Floats
+    times: Floats
+    weight: Floats
     marginal: Floats
     mass: Floats
-    coefficient: Floats
+    chance: Floats
     q_r: Floats
     pi_r: Floats
     accrual: Floats
@@ -143,21 +143,28 @@ def make_scratch(game: Game) -> Scratch:
     """Working memory for one thread."""
     goals, humans = len(game.weight), len(game.num_actions)
     actions, (_, profiles, robots) = int(game.num_actions.max()), map(int, game.shape)
-    power = np.zeros(actions * goals)
     return Scratch(
-        at=np.zeros(profiles * robots, np.uint32),
-        worst=np.zeros((profiles, goals)),
+        at=np.zeros(profiles * robots, np.int32),
         seen=np.zeros(profiles, np.uint8),
-        q=np.zeros((actions, goals)),
-        count=np.zeros(actions),
-        best=np.zeros(goals),
-        x=np.zeros(actions * goals),
-        bits=power.view(np.int64),
-        power=power,
+        free=np.zeros(robots, np.uint8),
+        reply=aligned((profiles, goals)),
+        rows=np.zeros(profiles, np.int32),
+        share=np.zeros(profiles),
+        q=aligned((actions, goals)),
+        times=np.zeros(actions),
+        weight=aligned((actions, goals)),
         marginal=np.zeros((humans, actions)),
-        mass=np.zeros((humans, profiles)),
-        coefficient=np.zeros(profiles * robots),
+        mass=np.zeros(humans * profiles),
+        chance=np.zeros(profiles),
         q_r=np.zeros(robots),
         pi_r=np.zeros(robots),
         accrual=np.zeros(robots),
     )
+
+
+def aligned(shape: tuple[int, ...]) -> Floats:
+    """Uninitialised memory that begins with a cache line, so that rows straddle fewer."""
+    size = math.prod(shape)
+    memory = np.empty(size + CACHE_LINE // 8)
+    begin = -memory.ctypes.data % CACHE_LINE // 8
+    return memory[begin : begin + size].reshape(shape)

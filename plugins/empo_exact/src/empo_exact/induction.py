@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_exact.game import Floats, Game, Humans, Scratch, Theory, make_scratch
+from empo_exact.game import Floats, Game, Humans, Scratch, Theory, aligned, make_scratch
 from empo_exact.graph import StateGraph
 from empo_exact.phase1 import phase1
 from empo_exact.phase2 import phase2
@@ -85,7 +85,7 @@ class Problem:
         Rows beyond the states' are scratch: one per thread and joint action.
         """
         number = len(values)
-        room = np.empty((number + self.workers * int(self.game.shape[0]), values.shape[1]))
+        room = aligned((number + self.workers * int(self.game.shape[0]), values.shape[1]))
         self.renew_worth(values, room[:number], slice(0, number))
         return room
 

@@ -16,17 +16,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 # These kernels allocate nothing, so they can do without numba's reference counting.
-OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
 
 
 def compiled(function: Function) -> Function:
     """The function compiled on first use, and kept on disk for later processes."""
-    return cast("Function", njit(**OPTIONS)(function))  # type: ignore[call-overload]
+    return cast("Function", njit(**OPTIONS, cache=True)(function))
 
 
 def inlined(function: Function) -> Function:
-    """Compiled into every caller: arrays are passed as seven numbers each, which costs time."""
-    return cast("Function", njit(**OPTIONS, forceinline=True)(function))  # type: ignore[call-overload]
+    """Compiled into every caller, because passing arrays costs time: seven numbers for each."""
+    return cast("Function", njit(**OPTIONS, forceinline=True)(function))
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:

@@ -11,23 +11,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_exact.game import (
-    LANES,
-    LANES_U,
-    ONE,
-    THREE,
-    TWO,
-    UNAVAILABLE,
-    Floats,
-    Game,
-    Scratch,
-    Theory,
-)
-from empo_exact.interning import compiled
-from empo_exact.phase1 import find_rows
+from empo_exact.game import Floats, Game, Scratch, Theory
+from empo_exact.interning import compiled, inlined
+from empo_exact.lanes import Lanes, eight, entry, four, lane_sum, load, store
+from empo_exact.rows import PLAIN, TERMINAL, blend, find_rows
 
 
-@compiled
+@inlined
 def power(base: float, exponent: float) -> float:
     """``base ** exponent``, quickly where the exponent is one of the usual ones."""
     if exponent == 1.0:
@@ -39,67 +29,69 @@ def power(base: float, exponent: float) -> float:
     return base**exponent
 
 
-@compiled
+@inlined
 def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
-    """Marginal policies over goals, and how likely the others make each profile."""
-    humans = game.num_actions.shape[0]
+    """Marginal policies over goals, and how likely profiles and parts of them are."""
+    humans, profiles = game.num_actions.shape[0], game.shape[1]
     for human in range(humans):
-        begin, end = max(0, game.first_goal[human]), game.first_goal[human + 1]
         total = 0.0
         for action in range(game.num_actions[human]):
-            a = b = c = d = 0.0
-            for block in range(begin // LANES, end // LANES):
-                g = np.uint32(block) * LANES_U
-                a += game.weight[g] * policy[index, action, g]
-                b += game.weight[g + ONE] * policy[index, action, g + ONE]
-                c += game.weight[g + TWO] * policy[index, action, g + TWO]
-                d += game.weight[g + THREE] * policy[index, action, g + THREE]
-            s.marginal[human, action] = (a + b) + (c + d)
+            mass = four(0.0)
+            for goal in range(game.first_goal[human], game.first_goal[human + 1], 4):
+                mass += load(game.weight, (goal,), mass) * load(policy, (index, action, goal), mass)
+            s.marginal[human, action] = lane_sum(mass)
             total += s.marginal[human, action]
         for action in range(game.num_actions[human]):
             s.marginal[human, action] /= total
     for human in range(humans):
-        for profile in range(game.shape[1]):
-            mass = 1.0
+        others = profiles // game.num_actions[human]
+        for k in range(others):
+            # What the others do is the same whatever the human does, so take its first action.
+            profile, chance = entry(game.having, (human * profiles + k,)), 1.0
             for other in range(humans):
                 if other != human:
-                    mass *= s.marginal[other, game.action[other, profile]]
-            s.mass[human, profile] = mass
+                    chance *= s.marginal[other, game.action[other, profile]]
+            s.mass[human * profiles + k] = chance
+    others = profiles // game.num_actions[0]
+    for k in range(profiles):
+        profile = entry(game.having, (k,))
+        s.chance[profile] = s.marginal[0, k // others] * s.mass[k % others]
 
 
-@compiled
-def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
-    """Q_r of each joint robot action, equation (4), positive where unavailable."""
+@inlined
+def value_robot_actions(game: Game, state: int, v_r: Floats, plain: bool, s: Scratch) -> None:
+    """Q_r of each joint robot action, equation (4), and how much of U_r comes before."""
     joint, robots = game.shape[0], game.shape[2]
+    base = np.int64(state) * joint
+    code = np.int64(game.code[np.int64(game.offsets[base])])
+    # Where every joint action has one successor, those are certain and all codes alike.
+    discounted, accrued = game.discounted_r[code], game.accrued[code]
     for robot in range(robots):
-        s.q_r[robot] = 1.0
+        s.q_r[robot] = 0.0
         s.accrual[robot] = 0.0
-    for j in range(joint):
-        pair = state * joint + j
-        first, last = np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])
-        if first == last:
+    for profile in range(game.shape[1]):
+        chance = s.chance[profile]
+        if chance == 0:
             continue
-        profile, robot = game.profile[j], game.robot[j]
-        if s.q_r[robot] > 0:
-            s.q_r[robot] = 0.0
-        mass = s.mass[0, profile] * s.marginal[0, game.action[0, profile]]
-        if mass == 0:
-            continue
-        total, accrued = 0.0, 0.0
-        for item in range(first, last):
-            code = np.int64(game.code[item])
-            total += game.discounted_r[code] * v_r[np.uint32(game.successor[item])]
-            accrued += game.accrued[code]
-        s.q_r[robot] += mass * total
-        s.accrual[robot] += mass * accrued
+        for robot in range(robots):
+            slot = profile * robots + robot
+            if plain:
+                s.q_r[robot] += chance * discounted * entry(v_r, (entry(s.at, (slot,)),))
+                s.accrual[robot] += chance * accrued
+                continue
+            pair = base + game.joint[slot]
+            for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
+                code = np.int64(game.code[item])
+                s.q_r[robot] += chance * game.discounted_r[code] * v_r[game.successor[item]]
+                s.accrual[robot] += chance * game.accrued[code]
 
 
-@compiled
+@inlined
 def choose_robot_action(theory: Theory, s: Scratch) -> None:
     """Fill in the robot's policy, equation (5), in log space."""
     best = -math.inf
     for robot in range(s.q_r.shape[0]):
-        if s.q_r[robot] > 0:
+        if not s.free[robot]:
             s.pi_r[robot] = -math.inf
             continue
         s.pi_r[robot] = -theory.number[0] * math.log(-s.q_r[robot])
@@ -113,67 +105,65 @@ def choose_robot_action(theory: Theory, s: Scratch) -> None:
         s.pi_r[robot] /= total
 
 
-@compiled
+@inlined
+def attain(
+    game: Game, human: int, policy: Floats, index: int, s: Scratch, goal: int, zero: Lanes
+) -> Lanes:
+    """V_h^e of a few goals of one human, from what its own actions are worth."""
+    value = zero
+    for action in range(game.num_actions[human]):
+        value += load(policy, (index, action, goal), zero) * load(s.q, (action, goal), zero)
+    return value
+
+
+@inlined
 def value_goals(
-    game: Game,
-    state: int,
-    human: int,
-    policy: Floats,
-    index: int,
-    value: Floats,
-    s: Scratch,
-    v_e: Floats,
+    game: Game, state: int, human: int, policy: Floats, index: int, s: Scratch, v_e: Floats
 ) -> None:
-    """V_h^e of one human's goals under the robot's policy, equation (6)."""
-    profiles, robots = game.shape[1], game.shape[2]
-    for profile in range(profiles):
-        for robot in range(robots):
-            slot = profile * robots + robot
-            s.coefficient[slot] = 0.0
-            if s.at[slot] != UNAVAILABLE:
-                s.coefficient[slot] = s.pi_r[robot] * s.mass[human, profile]
-    for block in range(game.first_goal[human] // LANES, game.first_goal[human + 1] // LANES):
-        g = np.uint32(block) * LANES_U
-        va = vb = vc = vd = 0.0
-        for action in range(game.num_actions[human]):
-            a = b = c = d = 0.0
-            for k in range(game.having.shape[2]):
-                profile = game.having[human, action, k]
-                if profile == UNAVAILABLE:
-                    continue
-                for robot in range(robots):
-                    slot = profile * robots + robot
-                    row, weight = s.at[slot], s.coefficient[slot]
-                    if row == UNAVAILABLE:
-                        continue
-                    a += weight * value[row, g]
-                    b += weight * value[row, g + ONE]
-                    c += weight * value[row, g + TWO]
-                    d += weight * value[row, g + THREE]
-            va += policy[index, action, g] * a
-            vb += policy[index, action, g + ONE] * b
-            vc += policy[index, action, g + TWO] * c
-            vd += policy[index, action, g + THREE] * d
-        v_e[state, g], v_e[state, g + ONE] = va, vb
-        v_e[state, g + TWO], v_e[state, g + THREE] = vc, vd
+    """V_h^e of one human's goals, equation (6), where ``s.reply`` has the robot's policy."""
+    profiles, goal, end = game.shape[1], game.first_goal[human], game.first_goal[human + 1]
+    others, first = profiles // game.num_actions[human], human * profiles
+    for action in range(game.num_actions[human]):
+        row = first + action * others
+        blend(s.reply, game.having, row, s.mass, first, others, s.q, action, goal, end)
+    while goal + 8 <= end:
+        store(v_e, (state, goal), attain(game, human, policy, index, s, goal, eight(0.0)))
+        goal += 8
+    while goal < end:
+        store(v_e, (state, goal), attain(game, human, policy, index, s, goal, four(0.0)))
+        goal += 4
 
 
-@compiled
+@inlined
+def aggregate(game: Game, theory: Theory, state: int, human: int, v_e: Floats) -> float:
+    """X_h of one human, equation (7); quickly where zeta is one of the usual numbers."""
+    zeta = theory.number[1]
+    begin, end = game.first_goal[human], game.first_goal[human + 1]
+    if zeta == 1.0 or zeta == 2.0:
+        total = four(0.0)
+        for goal in range(begin, end, 4):
+            value = load(v_e, (state, goal), total)
+            gain = value * value if zeta == 2.0 else value
+            total += gain * load(game.weight, (goal,), total) if theory.flag[0] else gain
+        return lane_sum(total)
+    x = 0.0
+    for goal in range(begin, end):
+        weight = game.weight[goal] if theory.flag[0] else 1.0
+        x += weight * v_e[state, goal] ** zeta
+    return x
+
+
+@inlined
 def reward(game: Game, theory: Theory, state: int, v_e: Floats, x_h: Floats, index: int) -> float:
     """X_h of every human, equation (7), and U_r, equation (8)."""
-    humans = game.num_actions.shape[0]
-    zeta, xi, eta = theory.number[1], theory.number[2], theory.number[3]
-    lack = 0.0
+    humans, lack = game.num_actions.shape[0], 0.0
     for human in range(humans):
-        total = 0.0
-        for goal in range(game.first_goal[human], game.last_goal[human]):
-            weight = game.weight[goal] if theory.flag[0] else 1.0
-            total += weight * power(v_e[state, goal], zeta)
-        x_h[index, human] = total
-        lack += power(total, -xi) if total > 0 else math.inf
+        x = aggregate(game, theory, state, human, v_e)
+        x_h[index, human] = x
+        lack += power(x, -theory.number[2]) if x > 0 else math.inf
     if theory.flag[1]:
         lack /= humans
-    return -power(lack, eta)
+    return -power(lack, theory.number[3])
 
 
 @compiled
@@ -220,28 +210,33 @@ def phase2(
     Returns:
         How many states have no finite U_r; their V_r is NaN.
     """
-    bad = 0
+    bad, profiles, robots = 0, game.shape[1], game.shape[2]
     for position in range(first, last):
         state, index = order[position], position - first
-        if not find_rows(game, state, value, spare, longer, s):
+        kind = find_rows(game, state, value, spare, longer, 0.0, s)
+        if kind == TERMINAL:
             for goal in range(value.shape[1]):
                 v_e[state, goal] = 0.0
             v_r[state] = theory.number[4]
             u_r[index] = 0.0
             continue
         weigh_profiles(game, policy, index, s)
-        value_robot_actions(game, state, next_v_r, s)
+        value_robot_actions(game, state, next_v_r, kind == PLAIN, s)
         choose_robot_action(theory, s)
+        for profile in range(profiles):
+            blend(
+                value, s.at, profile * robots, s.pi_r, 0, robots,
+                s.reply, profile, 0, value.shape[1],
+            )  # fmt: skip
         for human in range(game.num_actions.shape[0]):
-            value_goals(game, state, human, policy, index, value, s, v_e)
+            value_goals(game, state, human, policy, index, s, v_e)
         u = reward(game, theory, state, v_e, x_h, index)
         u_r[index] = u
         total, accrual = 0.0, 0.0
-        for robot in range(s.q_r.shape[0]):
-            available = s.q_r[robot] <= 0
+        for robot in range(robots):
             pi_r[index, robot] = s.pi_r[robot]
-            q_r[index, robot] = s.q_r[robot] if available else math.nan
-            if available:
+            q_r[index, robot] = s.q_r[robot] if s.free[robot] else math.nan
+            if s.free[robot]:
                 total += s.pi_r[robot] * s.q_r[robot]
                 accrual += s.pi_r[robot] * s.accrual[robot]
         v_r[state] = accrual * u + total

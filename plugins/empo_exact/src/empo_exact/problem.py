@@ -20,7 +20,7 @@ from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
 from empo_exact.beliefs import Believed, belief_table, believe
-from empo_exact.game import LANES, UNAVAILABLE, Floats, Game, Humans, Indices, Theory
+from empo_exact.game import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams, PriorParams
 
@@ -147,8 +147,9 @@ def make_game(
         profile=profile,
         robot=robot,
         action=action,
-        having=_having(action, [spec.num_actions[human] for human in spec.humans]),
+        having=np.argsort(action, axis=1, kind="stable").astype(np.int32).ravel(),
         others=others,
+        joint=np.argsort(profile.astype(np.int64) * robots + robot).astype(np.uint32),
         num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
         first_goal=begins,
         last_goal=begins[:-1] + np.array(lengths),
@@ -166,17 +167,6 @@ def _mixed(
         index += actions[agent] * stride
         stride *= spec.num_actions[agent]
     return index.astype(np.uint32), stride
-
-
-def _having(action: Indices, num_actions: Sequence[int]) -> Indices:
-    """The profiles in which each human takes each action [human action which]."""
-    most = max(action.shape[1] // number for number in num_actions)
-    having = np.full((len(action), max(num_actions), most), UNAVAILABLE, np.uint32)
-    for human, number in enumerate(num_actions):
-        for chosen in range(number):
-            profiles = np.flatnonzero(action[human] == chosen)
-            having[human, chosen, : len(profiles)] = profiles
-    return having
 
 
 def make_theory(params: ExactParams) -> Theory:
