@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from empo_core.config import Config, ConfigPath
+from empo_core.config import Config, ConfigFile, ConfigPath
 from empo_core.hookspecs import Component, hookimpl
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from empo_core.protocols import Result
     from empo_core.registry import Registry
 
-__all__ = ["Component", "Config", "ConfigPath", "hookimpl", "load_config", "run"]
+__all__ = ["Component", "Config", "ConfigFile", "ConfigPath", "hookimpl", "load_config", "run"]
 __version__ = "0.1.0"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
@@ -46,6 +47,17 @@ def _resolve(value: Any, info: ValidationInfo) -> Any:
 
 ConfigPath = Annotated[Path, BeforeValidator(_resolve, json_schema_input_type=str)]
 """A path in a config: relative to the config file's folder, absolute once validated."""
+
+
+def _exists(path: Path) -> Path:
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise ValueError(f"{str(path)!r} {what}; a relative path starts from the config's folder")
+    return path
+
+
+ConfigFile = Annotated[ConfigPath, AfterValidator(_exists)]
+"""As ``ConfigPath``, and a file is there; so that a wrong path is an error where it is written."""
 
 
 class ComponentRef(Config):

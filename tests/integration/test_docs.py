@@ -107,6 +107,14 @@ class Reader:
         elif block.language == "text" and block.note == "printed":
             compare(block.text, self.said)
 
+    def pretend_world(self, config: dict[str, Any]) -> None:
+        """Make sure that the world file which a config names exists, be it empty."""
+        world = config.get("world_model")
+        if isinstance(world, dict) and "file" in world.get("params", {}):
+            file = self.folder / world["params"]["file"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+
     def check_yaml(self, block: Block) -> None:
         """Validate a block as a config or a world."""
         if not self.here:  # What that environment has, this process does not know.
@@ -126,6 +134,7 @@ class Reader:
             load_config(path)
             return
         if CONFIG_KEYS & set(data):
+            self.pretend_world(data)
             path.write_text(dump_yaml({"algorithm": "exact"} | data))
             load_config(path)
             path.write_text(block.text)

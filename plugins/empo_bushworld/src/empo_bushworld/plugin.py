@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from empo_core import Component, Config, ConfigPath, hookimpl
+from empo_core import Component, Config, ConfigFile, hookimpl
 
 
 class BushworldParams(Config):
     """Which world to load."""
 
-    file: ConfigPath = Field(description="YAML or JSON file of the world.")
+    file: ConfigFile = Field(description="YAML or JSON file of the world.")
     max_steps: int | None = Field(
         None, ge=1, description="Steps after which an episode ends; null keeps the file's."
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from empo_core import Component, Config, ConfigPath, hookimpl
+from empo_core import Component, Config, ConfigFile, hookimpl
 
 Simultaneity = Literal["exact", "reference"]
 
@@ -16,7 +16,7 @@ Simultaneity = Literal["exact", "reference"]
 class MultigridParams(Config):
     """Which world file to load, and how its simultaneous moves are resolved."""
 
-    file: ConfigPath = Field(description="World file, YAML or JSON, relative to the config.")
+    file: ConfigFile = Field(description="World file, YAML or JSON, relative to the config.")
     max_steps: int | None = Field(
         None, ge=1, description="Horizon; None takes the world file's max_steps."
     )

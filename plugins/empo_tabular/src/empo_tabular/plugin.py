@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from empo_core import Component, Config, ConfigPath, hookimpl
+from empo_core import Component, Config, ConfigFile, hookimpl
 
 
 class TableParams(Config):
     """Which game to load."""
 
-    file: ConfigPath = Field(description="YAML or JSON file of the game.")
+    file: ConfigFile = Field(description="YAML or JSON file of the game.")
     max_steps: int | None = Field(
         None, ge=1, description="Steps after which an episode ends; null keeps the file's horizon."
     )
