@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,7 @@ from empo_core.errors import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-USAGE, FAULT, INTERRUPTED = 2, 3, 130
+USAGE, FAULT, INTERRUPTED, UNREAD = 2, 3, 130, 1
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
@@ -31,7 +32,8 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """``command`` with errors as messages on standard error, and the exit codes we promise.
 
-    0 ok, 2 usage or config, 3 a fault in the run, 130 interrupted.
+    0 ok, 1 the output was not read to its end, 2 usage or config, 3 a fault in the run,
+    130 interrupted.
     """
 
     @functools.wraps(command)
@@ -41,6 +43,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as error:
             say(str(error) or "interrupted")
             raise typer.Exit(INTERRUPTED) from error
+        except BrokenPipeError as error:
+            # Whoever read the output has seen enough, e.g. ``head``; the exit would flush again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(UNREAD) from error
         except EmpoError as error:
             if kwargs.get("debug"):
                 raise
