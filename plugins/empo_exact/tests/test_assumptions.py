@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from random_games import Shape, TableWorld, random_table
 from torch import Tensor
 
@@ -153,3 +154,26 @@ def test_a_saved_result_belongs_to_one_horizon(tmp_path: Path) -> None:
 def test_there_are_no_values_at_what_does_not_exist(state: Any, time: int, message: str) -> None:
     with pytest.raises(WorldError, match=message):
         solve(world_with(), params()).at(state, time)
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        {"beta_h": 3.0},
+        {"beta_h": 3.0, "preset": "paper"},
+        {"nu": 0.5},
+        {"robot_model": "optimistic"},
+        {"believed_others": []},
+    ],
+)
+def test_keys_of_phase_1_are_refused_beside_a_prior_that_replaces_it(
+    ignored: dict[str, Any],
+) -> None:
+    with pytest.raises(ValidationError, match="has no effect beside human_prior"):
+        params(human_prior="uniform", **ignored)
+
+
+@pytest.mark.parametrize("preset", [None, "paper", "reference", "neutral"])
+def test_resolved_params_with_a_prior_are_params_again(preset: str | None) -> None:
+    once = params(human_prior="uniform", preset=preset)
+    assert ExactParams.model_validate(once.model_dump(mode="json")) == once

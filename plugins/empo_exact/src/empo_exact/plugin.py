@@ -138,6 +138,20 @@ class ExactParams(PriorParams):
         return self.rollouts if self.rollouts is not None else int(self.keep != "root")
 
     @model_validator(mode="after")
+    def _uses_every_key(self) -> ExactParams:
+        if self.human_prior is None:
+            return self
+        beta_h = PRESETS[self.preset or "neutral"]["beta_h"]
+        usual = {"beta_h": beta_h, "nu": 0.0, "robot_model": "pessimistic"}
+        for key in ("beta_h", "nu", "habit", "believed_others", "robot_model"):
+            if getattr(self, key) != usual.get(key):
+                raise ValueError(
+                    f"{key} has no effect beside human_prior, which says how humans act; leave "
+                    f"{key} out, or set it in the params of a prior that has it"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _can_play(self) -> ExactParams:
         if self.keep == "root" and self.rollouts:
             raise ValueError(
