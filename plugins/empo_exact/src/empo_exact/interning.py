@@ -37,10 +37,10 @@ def is_compiled(function: Callable[..., Any]) -> bool:
 
 @compiled
 def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
-    """A 64-bit hash of one row, the same on every machine (multiply-xorshift per word)."""
+    """A 64-bit hash of one row (multiply-xorshift per word)."""
     value = np.uint64(0x9E3779B97F4A7C15)
     for word in range(words):
-        value ^= np.uint64(rows[index, word] & 0xFFFFFFFF)
+        value ^= np.uint64(rows[index, word])
         value *= np.uint64(0xBF58476D1CE4E5B9)
         value ^= value >> np.uint64(29)
     value *= np.uint64(0x94D049BB133111EB)
@@ -131,7 +131,11 @@ class RowTable:
 
     def __init__(self, words: int, dtype: np.dtype[Any]) -> None:
         self.count = 0
-        self._states = np.empty((1024, words), dtype)
+        self._dtype = dtype
+        # Rows are hashed and compared by the largest pieces that they consist of.
+        size = words * dtype.itemsize
+        self._piece = next(np.dtype(f"u{n}") for n in (8, 4, 2, 1) if size % n == 0)
+        self._states = np.empty((1024, size // self._piece.itemsize), self._piece)
         self._slots = np.full(4096, -1, np.int32)
 
     @classmethod
@@ -144,11 +148,11 @@ class RowTable:
     @property
     def rows(self) -> Rows:
         """All rows so far, in order [state word]."""
-        return self._states[: self.count]
+        return self._states[: self.count].view(self._dtype)
 
     def number(self, rows: Rows) -> NDArray[np.int32]:
         """The number of each row; new rows get the next ones."""
-        rows = np.ascontiguousarray(rows)
+        rows = self._pieces(rows)
         index = np.empty(len(rows), np.int32)
         done = 0
         while True:
@@ -160,13 +164,16 @@ class RowTable:
     def find(self, rows: Rows) -> NDArray[np.int32]:
         """The number of each row; -1 where it is not known."""
         index = np.empty(len(rows), np.int32)
-        look_up(np.ascontiguousarray(rows, self._states.dtype), self._states, self._slots, index)
+        look_up(self._pieces(rows), self._states, self._slots, index)
         return index
+
+    def _pieces(self, rows: Rows) -> Rows:
+        return np.ascontiguousarray(rows, self._dtype).view(self._piece)
 
     def _grow(self) -> None:
         if self.count == len(self._states):
             states = np.empty((2 * len(self._states), self._states.shape[1]), self._states.dtype)
-            states[: self.count] = self.rows
+            states[: self.count] = self._states[: self.count]
             self._states = states
         if self.count >= len(self._slots) // 2:
             self._slots = np.full(2 * len(self._slots), -1, np.int32)

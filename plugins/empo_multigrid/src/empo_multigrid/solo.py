@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from empo_multigrid.chance import (
     MAX_OUTCOMES,
@@ -67,6 +68,8 @@ from empo_multigrid.plans import (
     unload,
 )
 
+Indices = NDArray[np.uint16]
+
 MAX_DELTA = 8
 MAX_TOUCHED = 8
 
@@ -92,14 +95,14 @@ class Solos(NamedTuple):
     outcomes: Ints
     chance: Floats
     length: Ints
-    word: Ints
+    word: Indices
     value: Ints
     moves_item: Bools
     touched: Ints
     touches: Ints
     clash: Bools
-    action: Ints
-    way: Ints
+    action: Indices
+    way: Indices
 
 
 def empty_solos(agents: int, actions: int) -> Solos:
@@ -107,14 +110,14 @@ def empty_solos(agents: int, actions: int) -> Solos:
     shape = (agents, actions)
     ways = (*shape, MAX_OUTCOMES)
     outcomes, touches = np.zeros((2, *shape), np.int16)
-    word, value = np.zeros((2, *ways, MAX_DELTA), np.int16)
-    action, way = np.zeros((2, agents), np.int16)
+    # Unsigned, so that compiled code need not ask whether an index counts from the end.
+    action, way = np.zeros((2, agents), np.uint16)
     return Solos(
         outcomes=outcomes,
         chance=np.zeros(ways),
         length=np.zeros(ways, np.int16),
-        word=word,
-        value=value,
+        word=np.zeros((*ways, MAX_DELTA), np.uint16),
+        value=np.zeros((*ways, MAX_DELTA), np.int16),
         moves_item=np.zeros(shape, np.bool_),
         touched=np.zeros((*shape, MAX_TOUCHED), np.int16),
         touches=touches,
@@ -332,7 +335,7 @@ def expand_independent(
     while pair < joint:
         ways = 1
         for agent in range(number):
-            action = executed(s, agent, chosen[agent])
+            action = np.uint16(executed(s, agent, chosen[agent]))
             solo.action[agent] = action
             solo.way[agent] = 0
             ways *= solo.outcomes[agent, action]
@@ -344,21 +347,23 @@ def expand_independent(
         if t.size[MASKED] and not is_available(t, s, chosen):
             ways = 0
         for _ in range(ways):
+            at = np.uint64(count)
             for word in range(words):
-                rows[count, word] = p.start[word]
+                rows[at, word] = p.start[word]
             prob = 1.0
             unsorted = False
             for agent in range(number):
                 action, way = solo.action[agent], solo.way[agent]
                 prob *= solo.chance[agent, action, way]
                 for i in range(solo.length[agent, action, way]):
-                    word = solo.word[agent, action, way, i]
-                    rows[count, word] = solo.value[agent, action, way, i]
+                    rows[at, solo.word[agent, action, way, i]] = solo.value[agent, action, way, i]
                 unsorted |= solo.moves_item[agent, action]
             if unsorted:
                 sort_items(t, rows, count)
-            probs[count] = prob
+            probs[at] = prob
             count += 1
+            if ways == 1:
+                break
             for agent in range(number):
                 solo.way[agent] += 1
                 if solo.way[agent] < solo.outcomes[agent, solo.action[agent]]:
