@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 LANES: Final = 4
 CACHE_LINE: Final = 64
+WIDEST: Final = 16
+"""How many neighbours are treated alike at most."""
 
 Floats = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -42,6 +44,7 @@ class Game(NamedTuple):
         others: The other humans' part of each profile [human profile].
         joint: The joint action made of a profile and a robots' part [profile robot], flat.
         num_actions: [human].
+        together: How many profiles contain any one action of a human [human].
         first_goal: Where each human's goals begin, and the end [human + 1].
         last_goal: Where each human's goals end, padding left out [human].
         weight: [goal].
@@ -63,6 +66,7 @@ class Game(NamedTuple):
     others: Indices
     joint: Indices
     num_actions: Longs
+    together: Longs
     first_goal: Longs
     last_goal: Longs
     weight: Floats
@@ -109,11 +113,12 @@ class Scratch(NamedTuple):
         seen: Whether a profile is available [profile].
         free: Whether a joint robot action is available [robot].
         reply: What each profile is worth, given the robot's reply [profile goal].
-        rows: The profiles that one human may face with one own action [which].
-        share: How likely it takes each of them to be [which].
+        rows: The available profiles with each action of one human [action which], flat.
+        share: How likely the human takes them to be if it chooses that action, likewise.
         q: Values of own actions [action goal].
-        times: How many available profiles contain an own action [action].
-        weight: How likely own actions are, not yet normalised [action goal].
+        times: How many available profiles contain an own action [human action].
+        weight: How likely own actions are, not yet normalised [human action goal], flat; kept
+            together so that all can be exponentiated at once.
         marginal: Each human's action probabilities over all its goals [human action].
         mass: Probability of what the others do, for each human [human others], flat.
         chance: Probability of each profile [profile].
@@ -129,7 +134,7 @@ class Scratch(NamedTuple):
     rows: NDArray[np.int32]
     share: Floats
     q: Floats
-    times: Floats
+    times: Longs
     weight: Floats
     marginal: Floats
     mass: Floats
@@ -151,8 +156,8 @@ def make_scratch(game: Game) -> Scratch:
         rows=np.zeros(profiles, np.int32),
         share=np.zeros(profiles),
         q=aligned((actions, goals)),
-        times=np.zeros(actions),
-        weight=aligned((actions, goals)),
+        times=np.zeros((humans, actions), np.int64),
+        weight=aligned((actions * goals + -(actions * goals) % WIDEST,)),
         marginal=np.zeros((humans, actions)),
         mass=np.zeros(humans * profiles),
         chance=np.zeros(profiles),

@@ -18,8 +18,11 @@ from empo_exact.phase2 import phase2
 from empo_exact.problem import ask_prior
 from empo_exact.values import Values
 
-POLICY_ENTRIES = 1 << 20
-"""Human action probabilities held at a time per thread: bounds the memory of a block."""
+POLICY_ENTRIES = 1 << 16
+"""Human action probabilities that pass from one phase to the other at a time, per thread.
+
+So many still fit into a core's second-level cache, half a megabyte.
+"""
 
 
 @dataclass
@@ -182,6 +185,7 @@ def sweep_block(
         policies.pi_h[: last - first] = ask_prior(
             problem.graph, problem.prior, order[first:last], steps_left, policies.pi_h.shape[1]
         )
+        out.v_m[order[first:last]] = np.nan  # Nobody knows what these humans hope for.
     middle = clock.perf_counter()
     bad = phase2(
         problem.game, problem.theory, order, first, last, policies.pi_h, worth.v_e,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.equations import TIE_TOLERANCE
-from empo_exact.game import Floats, Game, Humans, Scratch
+from empo_exact.game import WIDEST, Floats, Game, Humans, Scratch
 from empo_exact.interning import compiled, inlined
 from empo_exact.lanes import (
     Lanes,
@@ -21,11 +21,12 @@ from empo_exact.lanes import (
     four,
     larger,
     load,
+    sixteen,
     store,
     times_power_of_two,
     where_less,
 )
-from empo_exact.rows import TERMINAL, blend, extreme, find_rows
+from empo_exact.rows import PLAIN, TERMINAL, blend_some, extreme, find_rows
 
 NEGLIGIBLE = -708.0
 """Exponentials of less than this are taken to be 0; they are below 1e-307."""
@@ -37,36 +38,68 @@ ROUND = 6755399441055744.0
 
 
 @inlined
-def list_profiles(
-    game: Game, humans: Humans, state: int, human: int, action: int, s: Scratch
-) -> int:
-    """Fill in the available profiles with one own action, and how likely they seem."""
+def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch) -> None:
+    """Fill in the available profiles with each own action, and how likely they seem."""
     here = state if humans.belief.shape[0] > 1 else 0
     believes = humans.belief.shape[3] > 0
-    profiles = game.shape[1]
-    others = profiles // game.num_actions[human]
-    count = 0
-    for k in range(others):
-        profile = entry(game.having, (human * profiles + action * others + k,))
-        if entry(s.seen, (profile,)):
-            s.rows[count] = profile
-            s.share[count] = humans.belief[here, human, action, k] if believes else 1.0
-            count += 1
-    if not believes:
-        for k in range(count):
-            s.share[k] = 1.0 / count
-    return count
+    together = game.together[human]
+    for action in range(game.num_actions[human]):
+        first, count = action * together, 0
+        for k in range(together):
+            profile = entry(game.having, (human * game.shape[1] + first + k,))
+            if entry(s.seen, (profile,)):
+                s.rows[first + count] = profile
+                s.share[first + count] = humans.belief[here, human, action, k] if believes else 1.0
+                count += 1
+        s.times[human, action] = count
+        if not believes:
+            for k in range(first, first + count):
+                s.share[k] = 1.0 / count
 
 
 @inlined
-def value_own_actions(game: Game, humans: Humans, state: int, human: int, s: Scratch) -> None:
-    """Fill in Q_h^m of one human's own actions, equation (1), and how often each occurs."""
-    begin, end = game.first_goal[human], game.first_goal[human + 1]
+def list_plainly(game: Game, human: int, s: Scratch) -> None:
+    """The same where all profiles are available and no beliefs are given."""
+    together, profiles = game.together[human], game.shape[1]
+    share = 1.0 / together
+    for k in range(profiles):
+        s.rows[k] = entry(game.having, (human * profiles + k,))
+        s.share[k] = share
     for action in range(game.num_actions[human]):
-        count = list_profiles(game, humans, state, human, action, s)
-        s.times[action] = count
+        s.times[human, action] = together
+
+
+@inlined
+def place(game: Game, human: int, action: int, goal: int, s: Scratch) -> int:
+    """Where ``s.weight`` has an action and goal of a human."""
+    begin, end = game.first_goal[human], game.first_goal[human + 1]
+    return begin * s.q.shape[0] + action * (end - begin) + goal - begin
+
+
+@inlined
+def find_gaps(
+    game: Game, humans: Humans, state: int, human: int, s: Scratch, goal: int, zero: Lanes
+) -> None:
+    """Fill in Q_h^m, equation (1), and beta_h times how far each action falls short of the best."""
+    here = state if humans.beta.shape[0] > 1 else 0
+    beta, best = load(humans.beta, (here, goal), zero), zero - math.inf
+    actions, together = game.num_actions[human], game.together[human]
+    for action in range(actions):
+        first, count = action * together, s.times[human, action]
         if count > 0:
-            blend(s.reply, s.rows, 0, s.share, 0, count, s.q, action, begin, end)
+            q = blend_some(s.reply, s.rows, first, s.share, first, count, goal, zero)
+            store(s.q, (action, goal), q)
+            best = larger(best, q)
+    for action in range(actions):
+        gap = zero - math.inf
+        if s.times[human, action] > 0:
+            q = load(s.q, (action, goal), zero)
+            gap = beta * (q - best)
+            if humans.flag[2]:
+                slack = TIE_TOLERANCE * larger(larger(best, 0.0 - best), 1.0)
+                tied = where_less(q, best - slack, -math.inf, 0.0)
+                gap = where_less(beta, math.inf, gap, tied)
+        store(s.weight, (place(game, human, action, goal, s),), gap)
 
 
 @inlined
@@ -75,49 +108,20 @@ def exponential(x: Lanes) -> Lanes:
 
     Calls of ``math.exp`` would cost more than all the rest: so x = n ln 2 + r with
     |r| <= ln 2 / 2, a Taylor polynomial of degree 13 for exp(r), and 2^n put together from bits.
+    The polynomial is summed in pairs and pairs of pairs, which do not wait for each other.
     """
     bounded = larger(x, NEGLIGIBLE)
     shifted = bounded * LOG2_E + ROUND  # its low bits are n
     n = shifted - ROUND
     r = (bounded - n * LN2_HIGH) - n * LN2_LOW
-    y = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0
-    y = y * r + 1.0 / 39916800.0
-    y = y * r + 1.0 / 3628800.0
-    y = y * r + 1.0 / 362880.0
-    y = y * r + 1.0 / 40320.0
-    y = y * r + 1.0 / 5040.0
-    y = y * r + 1.0 / 720.0
-    y = y * r + 1.0 / 120.0
-    y = y * r + 1.0 / 24.0
-    y = y * r + 1.0 / 6.0
-    y = y * r + 0.5
-    y = y * r + 1.0
-    y = y * r + 1.0
+    r2 = r * r
+    r4 = r2 * r2
+    first = (1.0 / 6.0 * r + 1.0 / 2.0) * r2 + (r + 1.0)
+    second = (1.0 / 5040.0 * r + 1.0 / 720.0) * r2 + (1.0 / 120.0 * r + 1.0 / 24.0)
+    third = (1.0 / 39916800.0 * r + 1.0 / 3628800.0) * r2 + (1.0 / 362880.0 * r + 1.0 / 40320.0)
+    fourth = 1.0 / 6227020800.0 * r + 1.0 / 479001600.0
+    y = (fourth * r4 + third) * (r4 * r4) + (second * r4 + first)
     return where_less(NEGLIGIBLE, x, times_power_of_two(y, shifted), 0.0)
-
-
-@inlined
-def weigh_actions(
-    humans: Humans, state: int, actions: int, s: Scratch, goal: int, zero: Lanes
-) -> Lanes:
-    """Fill in how much own actions weigh for a few goals, and give their total weight."""
-    here = state if humans.beta.shape[0] > 1 else 0
-    beta = load(humans.beta, (here, goal), zero)
-    best, whole = zero - math.inf, zero
-    for action in range(actions):
-        if s.times[action] > 0:
-            best = larger(best, load(s.q, (action, goal), zero))
-    for action in range(actions):
-        weight = zero
-        if s.times[action] > 0:
-            q = load(s.q, (action, goal), zero)
-            weight = exponential(beta * (q - best))
-            if humans.flag[2]:
-                slack = TIE_TOLERANCE * larger(larger(best, 0.0 - best), 1.0)
-                weight = where_less(beta, math.inf, weight, where_less(q, best - slack, 0.0, 1.0))
-        store(s.weight, (action, goal), weight)
-        whole += weight
-    return whole
 
 
 @inlined
@@ -149,18 +153,19 @@ def decide(
 
     Where a goal is achieved already, it was paid for on arrival: the human idles.
     """
-    actions = game.num_actions[human]
-    share = 1.0 / weigh_actions(humans, state, actions, s, goal, zero)
-    done = load(game.achieved, (state, goal), zero)
+    actions, whole = game.num_actions[human], zero
+    for action in range(actions):
+        whole += load(s.weight, (place(game, human, action, goal, s),), zero)
+    share, done = 1.0 / whole, load(game.achieved, (state, goal), zero)
     value, idle = zero, True
     for action in range(actions):
-        chosen = load(s.weight, (action, goal), zero) * share
+        chosen = load(s.weight, (place(game, human, action, goal, s),), zero) * share
         if humans.flag[1]:
             chosen = mix_habit(humans, state, action, chosen, goal, zero)
-        if s.times[action] > 0:
+        if s.times[human, action] > 0:
             value += chosen * load(s.q, (action, goal), zero)
         chosen *= 1.0 - done
-        if idle and s.times[action] > 0:
+        if idle and s.times[human, action] > 0:
             chosen += done
             idle = False
         store(policy, (index, action, goal), chosen)
@@ -204,7 +209,8 @@ def phase1(
     never = -math.inf if helps else math.inf
     for position in range(first, last):
         state, index = order[position], position - first
-        if find_rows(game, state, value, spare, longer, never, s) == TERMINAL:
+        kind = find_rows(game, state, value, spare, longer, never, s)
+        if kind == TERMINAL:
             for goal in range(value.shape[1]):
                 v_m[state, goal] = 0.0
                 for action in range(policy.shape[1]):
@@ -215,7 +221,20 @@ def phase1(
                 value, s.at, profile * robots, profile * robots + robots, helps, s.reply, profile
             )
         for human in range(game.num_actions.shape[0]):
-            value_own_actions(game, humans, state, human, s)
+            if kind == PLAIN and humans.belief.shape[3] == 0:
+                list_plainly(game, human, s)
+            else:
+                list_profiles(game, humans, state, human, s)
+            goal, end = game.first_goal[human], game.first_goal[human + 1]
+            while goal + 8 <= end:
+                find_gaps(game, humans, state, human, s, goal, eight(0.0))
+                goal += 8
+            while goal < end:
+                find_gaps(game, humans, state, human, s, goal, four(0.0))
+                goal += 4
+        for k in range(0, s.weight.shape[0], WIDEST):
+            store(s.weight, (k,), exponential(load(s.weight, (k,), sixteen(0.0))))
+        for human in range(game.num_actions.shape[0]):
             goal, end = game.first_goal[human], game.first_goal[human + 1]
             while goal + 8 <= end:
                 decide(game, humans, state, human, s, v_m, policy, index, goal, eight(0.0))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from empo_exact.game import Floats, Game, Scratch, Theory
 from empo_exact.interning import compiled, inlined
 from empo_exact.lanes import Lanes, eight, entry, four, lane_sum, load, store
-from empo_exact.rows import PLAIN, TERMINAL, blend, find_rows
+from empo_exact.rows import PLAIN, TERMINAL, blend, blend_some, find_rows
 
 
 @inlined
@@ -44,46 +44,53 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
         for action in range(game.num_actions[human]):
             s.marginal[human, action] /= total
     for human in range(humans):
-        others = profiles // game.num_actions[human]
-        for k in range(others):
+        for k in range(game.together[human]):
             # What the others do is the same whatever the human does, so take its first action.
             profile, chance = entry(game.having, (human * profiles + k,)), 1.0
             for other in range(humans):
                 if other != human:
                     chance *= s.marginal[other, game.action[other, profile]]
             s.mass[human * profiles + k] = chance
-    others = profiles // game.num_actions[0]
-    for k in range(profiles):
-        profile = entry(game.having, (k,))
-        s.chance[profile] = s.marginal[0, k // others] * s.mass[k % others]
+    for action in range(game.num_actions[0]):
+        for k in range(game.together[0]):
+            profile = entry(game.having, (action * game.together[0] + k,))
+            s.chance[profile] = s.marginal[0, action] * s.mass[k]
 
 
 @inlined
-def value_robot_actions(game: Game, state: int, v_r: Floats, plain: bool, s: Scratch) -> None:
-    """Q_r of each joint robot action, equation (4), and how much of U_r comes before."""
-    joint, robots = game.shape[0], game.shape[2]
-    base = np.int64(state) * joint
-    code = np.int64(game.code[np.int64(game.offsets[base])])
-    # Where every joint action has one successor, those are certain and all codes alike.
-    discounted, accrued = game.discounted_r[code], game.accrued[code]
+def value_plainly(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
+    """Q_r and its share of U_r where every joint action has one successor."""
+    # Those are certain, so the codes of all transitions say the same.
+    pair = np.int64(state) * game.shape[0]
+    code = np.int64(entry(game.code, (np.int64(entry(game.offsets, (pair,))),)))
+    profiles, robots = game.shape[1], game.shape[2]
+    for robot in range(robots):
+        total, certain = 0.0, 0.0
+        for profile in range(profiles):
+            chance = entry(s.chance, (profile,))
+            if chance > 0:
+                total += chance * entry(v_r, (entry(s.at, (profile * robots + robot,)),))
+                certain += chance
+        s.q_r[robot] = game.discounted_r[code] * total
+        s.accrual[robot] = game.accrued[code] * certain
+
+
+@inlined
+def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
+    """Q_r of each joint robot action, equation (4), and how much U_r counts meanwhile."""
+    robots = game.shape[2]
     for robot in range(robots):
         s.q_r[robot] = 0.0
         s.accrual[robot] = 0.0
-    for profile in range(game.shape[1]):
-        chance = s.chance[profile]
+    for slot in range(game.shape[0]):
+        chance, robot = s.chance[slot // robots], slot % robots
+        pair = np.int64(state) * game.shape[0] + game.joint[slot]
         if chance == 0:
             continue
-        for robot in range(robots):
-            slot = profile * robots + robot
-            if plain:
-                s.q_r[robot] += chance * discounted * entry(v_r, (entry(s.at, (slot,)),))
-                s.accrual[robot] += chance * accrued
-                continue
-            pair = base + game.joint[slot]
-            for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
-                code = np.int64(game.code[item])
-                s.q_r[robot] += chance * game.discounted_r[code] * v_r[game.successor[item]]
-                s.accrual[robot] += chance * game.accrued[code]
+        for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
+            code = np.int64(game.code[item])
+            s.q_r[robot] += chance * game.discounted_r[code] * v_r[np.uint32(game.successor[item])]
+            s.accrual[robot] += chance * game.accrued[code]
 
 
 @inlined
@@ -109,10 +116,13 @@ def choose_robot_action(theory: Theory, s: Scratch) -> None:
 def attain(
     game: Game, human: int, policy: Floats, index: int, s: Scratch, goal: int, zero: Lanes
 ) -> Lanes:
-    """V_h^e of a few goals of one human, from what its own actions are worth."""
-    value = zero
+    """V_h^e of a few goals of one human, equation (6), where the robot has replied."""
+    value, together = zero, game.together[human]
+    first = human * game.shape[1]
     for action in range(game.num_actions[human]):
-        value += load(policy, (index, action, goal), zero) * load(s.q, (action, goal), zero)
+        row = first + action * together
+        q = blend_some(s.reply, game.having, row, s.mass, first, together, goal, zero)
+        value += load(policy, (index, action, goal), zero) * q
     return value
 
 
@@ -120,12 +130,8 @@ def attain(
 def value_goals(
     game: Game, state: int, human: int, policy: Floats, index: int, s: Scratch, v_e: Floats
 ) -> None:
-    """V_h^e of one human's goals, equation (6), where ``s.reply`` has the robot's policy."""
-    profiles, goal, end = game.shape[1], game.first_goal[human], game.first_goal[human + 1]
-    others, first = profiles // game.num_actions[human], human * profiles
-    for action in range(game.num_actions[human]):
-        row = first + action * others
-        blend(s.reply, game.having, row, s.mass, first, others, s.q, action, goal, end)
+    """V_h^e of all goals of one human."""
+    goal, end = game.first_goal[human], game.first_goal[human + 1]
     while goal + 8 <= end:
         store(v_e, (state, goal), attain(game, human, policy, index, s, goal, eight(0.0)))
         goal += 8
@@ -221,7 +227,10 @@ def phase2(
             u_r[index] = 0.0
             continue
         weigh_profiles(game, policy, index, s)
-        value_robot_actions(game, state, next_v_r, kind == PLAIN, s)
+        if kind == PLAIN:
+            value_plainly(game, state, next_v_r, s)
+        else:
+            value_robot_actions(game, state, next_v_r, s)
         choose_robot_action(theory, s)
         for profile in range(profiles):
             blend(

@@ -151,6 +151,7 @@ def make_game(
         others=others,
         joint=np.argsort(profile.astype(np.int64) * robots + robot).astype(np.uint32),
         num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
+        together=np.array([profiles // spec.num_actions[human] for human in spec.humans], np.int64),
         first_goal=begins,
         last_goal=begins[:-1] + np.array(lengths),
         weight=padded(weight, spec),
