@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from empo_core.compiling import compiled
+
 Rows = NDArray[Any]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-# These kernels allocate nothing, so they can do without numba's reference counting.
-OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
-
-
-def compiled(function: Function) -> Function:
-    """The function compiled on first use, and kept on disk for later processes."""
-    return cast("Function", njit(**OPTIONS, cache=True)(function))
-
-
-def inlined(function: Function) -> Function:
-    """Compiled into every caller, because passing arrays costs time: seven numbers for each."""
-    return cast("Function", njit(**OPTIONS, forceinline=True)(function))
-
-
-def is_compiled(function: Callable[..., Any]) -> bool:
-    """Whether a compiled function's machine code is on disk already."""
-    folder = Path(cast("Any", function).stats.cache_path)
-    return any(folder.glob(f"{function.__module__.rpartition('.')[2]}.{function.__name__}-*.nbi"))
 
 
 @compiled

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from empo_core.compiling import compiled
 from empo_exact.graph import StateGraph
-from empo_exact.interning import compiled
 
 Mask = NDArray[np.bool_]
 

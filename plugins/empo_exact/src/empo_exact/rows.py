@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from empo_core.compiling import inlined
 from empo_exact.game import Floats, Game, Scratch
-from empo_exact.interning import inlined
 from empo_exact.lanes import Lanes, eight, entry, four, larger, load, sixteen, smaller, store
 
 TERMINAL, SOME, PLAIN = 0, 1, 2

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from empo_core.compiling import is_compiled
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, Tracker, WorldModel
 from empo_exact import memory
@@ -19,7 +20,6 @@ from empo_exact.acyclic import levels_of
 from empo_exact.beliefs import Believed
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.induction import Problem, Seconds, Solver, room, terminal_values
-from empo_exact.interning import is_compiled
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import (

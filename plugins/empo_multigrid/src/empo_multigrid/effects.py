@@ -7,13 +7,12 @@ Python; the two are tested against each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from empo_core.compiling import compiled
 from empo_multigrid.layout import (
     AGENT_WORDS,
     BLOCK,
@@ -64,17 +63,6 @@ RECORDED_SHIFT = 8
 PROGRAMMED_MASK = (1 << RECORDED_SHIFT) - (1 << PROGRAMMED_SHIFT)
 SWITCHED_ON = 1
 SWITCH_ENABLED = 2
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-# The kernels allocate nothing, so they can do without numba's reference counting of arrays,
-# which would otherwise take most of their time.
-def compiled(function: Function) -> Function:
-    """The function compiled on first use, and kept on disk for later processes."""
-    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-    return cast("Function", njit(**options)(function))
 
 
 class Tables(NamedTuple):

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from empo_core.compiling import compiled
 from empo_multigrid.chance import (
     Luck,
     emit,
@@ -27,7 +28,6 @@ from empo_multigrid.effects import (
     REFERENCE,
     Scene,
     Tables,
-    compiled,
     perform,
 )
 from empo_multigrid.layout import (

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from empo_core.compiling import compiled
 from empo_multigrid.effects import (
     AGENTS,
     CELLS,
@@ -24,7 +25,6 @@ from empo_multigrid.effects import (
     WORD,
     Scene,
     Tables,
-    compiled,
     landing_cell,
     passable,
 )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from empo_core.compiling import compiled
 from empo_multigrid.effects import (
     ACTOR_COLOUR,
     AGENTS,
@@ -26,7 +27,6 @@ from empo_multigrid.effects import (
     WORD,
     Scene,
     Tables,
-    compiled,
     contested_cell,
     front_cell,
     is_acting,

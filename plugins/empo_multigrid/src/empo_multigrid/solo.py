@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from empo_core.compiling import compiled
 from empo_multigrid.chance import (
     MAX_OUTCOMES,
     Luck,
@@ -36,7 +37,6 @@ from empo_multigrid.effects import (
     WORD,
     Scene,
     Tables,
-    compiled,
     is_pushable,
     perform,
 )

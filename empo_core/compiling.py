@@ -1,0 +1,54 @@
+"""Compiling kernels with numba, for the plugins that use it; the core itself does not.
+
+Kernels written for these decorators allocate nothing and take no slices of arrays. They can so
+do without numba's counting of references to arrays, which would otherwise cost more than most
+of what they compute, and they leave Python's global lock to other threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
+
+
+def compiled(function: Function) -> Function:
+    """The function compiled on first use, and kept on disk for later processes."""
+    from numba import njit
+
+    forget_stale_code(Path(function.__code__.co_filename).parent)
+    return cast("Function", njit(**OPTIONS, cache=True)(function))
+
+
+def inlined(function: Function) -> Function:
+    """Compiled into every caller, because passing arrays costs time: seven numbers for each."""
+    from numba import njit
+
+    return cast("Function", njit(**OPTIONS, forceinline=True)(function))
+
+
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Whether a compiled function's machine code is on disk already."""
+    folder = Path(cast("Any", function).stats.cache_path)
+    return any(folder.glob(f"{function.__module__.rpartition('.')[2]}.{function.__name__}-*.nbi"))
+
+
+@cache
+def forget_stale_code(package: Path) -> None:
+    """Delete machine code that is older than any source file of its package.
+
+    Numba only looks at the file that a function stands in, but machine code also contains what
+    the function calls in other files: an update that touches one of those would go unnoticed.
+    """
+    newest = max((file.stat().st_mtime for file in package.glob("*.py")), default=0.0)
+    for file in (package / "__pycache__").glob("*.nb[ic]"):
+        try:
+            if file.stat().st_mtime < newest:
+                file.unlink()
+        except OSError:
+            continue  # Another process was quicker, or the installation is read-only.
