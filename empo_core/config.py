@@ -172,13 +172,22 @@ class RunConfig(Config):
     )
     algorithm: AlgorithmRef = Field(description="What the run does.")
     trackers: list[TrackerRef] = Field(
-        default_factory=list, description="Who watches the run, e.g. [jsonl, tensorboard]."
+        default_factory=list,
+        description="Who watches the run, e.g. [jsonl, tensorboard]; left out: jsonl.",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
     runs: ConfigPath = Field(
         default_factory=lambda: Path("runs").resolve(),
         description="Folder that receives the run's own directory.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _metrics_are_kept(cls, data: Any, info: ValidationInfo) -> Any:
+        silent = isinstance(data, dict) and "trackers" not in data
+        if silent and "jsonl" in registry_of(info).names("tracker"):
+            return {**data, "trackers": ["jsonl"]}
+        return data
 
     @model_validator(mode="before")
     @classmethod

@@ -20,7 +20,17 @@ from empo_core.configfile import load_config
 from empo_core.errors import ConfigError
 from empo_core.protocols import Algorithm, Result, RunStatus, Tracker, WorldModel
 from empo_core.registry import Registry
-from empo_core.rundir import CONFIG, LOG, RESULTS, RunDirectory, labels, resolved
+from empo_core.rundir import (
+    CONFIG,
+    LOG,
+    RESULTS,
+    SUMMARY,
+    RunDirectory,
+    labels,
+    resolved,
+    strict_json,
+)
+from empo_core.storage import write_file
 from empo_core.types import Histogram
 
 log = logging.getLogger("empo_core")
@@ -243,6 +253,7 @@ def _supervised(
             result = algorithm.run(context)
             (directory.path / RESULTS).mkdir(exist_ok=True)
             result.save(directory.path / RESULTS)
+            write_file(directory.path / RESULTS / SUMMARY, strict_json(result.summary()) + "\n")
             status = "finished"
         except KeyboardInterrupt as error:
             status = "interrupted"

@@ -10,13 +10,14 @@ import contextlib
 import datetime
 import json
 import logging
+import math
 import os
 import platform
 import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -34,6 +35,7 @@ except ImportError:  # Not on Windows; there only the recorded process id protec
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
 RESULTS = "results"
+SUMMARY = "summary.json"
 Status = Literal["running", "finished", "failed", "interrupted"]
 
 log = logging.getLogger("empo_core")
@@ -240,3 +242,21 @@ def _unmakeable(path: Path, error: OSError) -> StorageError:
     return StorageError(
         f"{path}: cannot be made: {error.strerror}; choose another place with runs=FOLDER"
     )
+
+
+def strict_json(data: Mapping[str, Any]) -> str:
+    """Strict JSON text; infinities and NaN, which it lacks, become strings."""
+    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    # Scalars and arrays of numpy and torch.
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -76,20 +74,9 @@ def say(text: str) -> None:
 
 def print_json(data: Mapping[str, Any]) -> None:
     """Print strict JSON; infinities and NaN, which it lacks, become strings."""
-    print(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False), flush=True)
+    from empo_core.rundir import strict_json
 
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(below) for key, below in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value is None or isinstance(value, str | int | float):
-        return value
-    # Scalars and arrays of numpy and torch.
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+    print(strict_json(data), flush=True)
 
 
 def stdout() -> Console:

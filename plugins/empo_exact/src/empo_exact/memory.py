@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+from pathlib import Path
 
 import psutil
 
@@ -12,6 +14,7 @@ from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams
 
 GIB = 1 << 30
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def limit(params: ExactParams) -> int:
@@ -19,7 +22,11 @@ def limit(params: ExactParams) -> int:
     if params.memory_limit_gb is not None:
         return int(params.memory_limit_gb * GIB)
     free: int = psutil.virtual_memory().available
-    return psutil.Process().memory_info().rss + free * 9 // 10
+    here: int = psutil.Process().memory_info().rss
+    # A container may allow less than the machine has.
+    with contextlib.suppress(OSError, ValueError):
+        free = min(free, int(CGROUP_LIMIT.read_text()) - here)
+    return here + max(0, free) * 9 // 10
 
 
 def peak() -> int:

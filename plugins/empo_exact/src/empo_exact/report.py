@@ -83,7 +83,7 @@ def _goals(result: ExactResult, root: StateValues) -> Table:
             result.spec.agents[goal.human].name,
             goal.name,
             f"{goal.weight:.4g}",
-            f"{root.V_m[index]:.6f}",
+            "–" if np.isnan(root.V_m[index]) else f"{root.V_m[index]:.6f}",
             f"{attainable:.6f}",
             _bar(attainable, "green"),
         )

@@ -54,7 +54,7 @@ class StateValues:
         Q_r: Value of each joint robot action, robot 0 fastest; NaN where unavailable [robot].
         pi_r: The robot's policy [robot].
         X_h: Power of each human, by agent index.
-        V_m: What each human hopes for, V_h^m [goal].
+        V_m: What each human hopes for, V_h^m; NaN where a human prior was given [goal].
         V_e: What each human can attain, V_h^e [goal].
         pi_h: Policy of each goal's human [goal action].
     """
@@ -291,7 +291,7 @@ class ExactResult:
                         "human": goal.human,
                         "goal": goal.name,
                         "weight": goal.weight,
-                        "V_m": float(root.V_m[i]),
+                        "V_m": None if np.isnan(root.V_m[i]) else float(root.V_m[i]),
                         "V_e": float(root.V_e[i]),
                     }
                     for i, goal in enumerate(self.spec.goals)

@@ -31,11 +31,13 @@ GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
 def save(result: ExactResult, directory: Path) -> None:
     """Write graph, values and parameters into ``directory / "tables"``.
 
-    Goals are stored human by human; times one after another, ``time_<t>_v_r`` and so on.
+    Goals are stored human by human; times one after another, ``time_<t>_v_r`` and so on. Values
+    that were kept on disk stay where they are, and the tables say where that is.
     """
     arrays: dict[str, np.ndarray] = {f"graph_{name}": getattr(result.graph, name) for name in GRAPH}
     arrays |= {f"humans_{name}": array for name, array in result.problem.humans._asdict().items()}
-    for time in result.times:
+    place = result.store.place(directory)
+    for time in result.times if place is None else ():
         for name, array in result.store.at(time)._asdict().items():
             arrays[f"time_{time}_{name}"] = array
     metadata = {
@@ -45,6 +47,7 @@ def save(result: ExactResult, directory: Path) -> None:
         "params": result.params.model_dump(mode="json"),
         "num_expanded": result.graph.num_expanded,
         "times": result.times,
+        "values": place,
         "seconds": vars(result.seconds),
         "seed": result.seed,
     }
@@ -72,7 +75,7 @@ def load(
 
     arrays, metadata = load_arrays(directory / "tables")
     try:
-        return ExactResult(*_restore(arrays, metadata, world, human_prior, habit_prior))
+        return ExactResult(*_restore(directory, arrays, metadata, world, human_prior, habit_prior))
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{directory / 'tables'} is not a saved result of this solver ({error}); save it again"
@@ -80,6 +83,7 @@ def load(
 
 
 def _restore(
+    directory: Path,
     arrays: dict[str, np.ndarray],
     metadata: dict[str, Any],
     world: WorldModel,
@@ -97,10 +101,17 @@ def _restore(
     )
     problem = pose(world, graph, params, Assumptions(habit_prior=habit_prior), human_prior)
     humans = Humans(**{name: arrays[f"humans_{name}"] for name in Humans._fields})
-    store = ValueStore("all", None, "")
-    for time in metadata["times"]:
-        fields = (arrays[f"time_{time}_{name}"] for name in Values._fields)
-        store.put(time, Values(*fields))
+    if metadata["values"] is not None:
+        folder, digest = metadata["values"]
+        store = ValueStore("disk", directory / folder, digest)
+        last = max(metadata["times"])
+        if store.recover(last) != min(metadata["times"]):
+            raise StorageError(f"the values of {last + 1} times are not in {directory / folder}")
+    else:
+        store = ValueStore("all", None, "")
+        for time in metadata["times"]:
+            fields = (arrays[f"time_{time}_{name}"] for name in Values._fields)
+            store.put(time, Values(*fields))
     return (
         replace(problem, humans=humans),
         store,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -40,6 +41,12 @@ class ValueStore:
         self._directory = directory
         self._digest = digest
         self._values: dict[int, Values] = {}
+
+    def place(self, directory: Path) -> tuple[str, str] | None:
+        """Where the values lie, as seen from a folder, and of which problem; None: in memory."""
+        if self.keep != "disk" or self._directory is None:
+            return None
+        return os.path.relpath(self._directory, directory), self._digest
 
     @property
     def times(self) -> list[int]:
