@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,14 +114,16 @@ def _check_config(path: Path, overrides: list[str]) -> dict[str, Any]:
 def _check_world(path: Path, name: str | None) -> dict[str, Any]:
     registry = installed()
     names = [name] if name is not None else registry.names("world_model")
-    failures: list[tuple[int, str, EmpoError]] = []
+    failures: list[tuple[tuple[int, int], str, EmpoError]] = []
     for candidate in names:
         if "file" not in registry.get("world_model", candidate).params.model_fields:
             continue
         try:
             world = build_named(candidate, path)
         except EmpoError as error:
-            failures.append((len(str(error).splitlines()), candidate, error))
+            lines = str(error).splitlines()
+            foreign = sum(bool(re.search(r": [^.\s]+: unknown key", line)) for line in lines)
+            failures.append(((foreign, len(lines)), candidate, error))
             continue
         spec = world.spec
         agents = {
@@ -136,8 +139,12 @@ def _check_world(path: Path, name: str | None) -> dict[str, Any]:
         }
     if not failures:
         raise ConfigError(f"{path}: no installed world model reads files; see: empo plugins")
-    # The format it nearly fits is most likely the one that was meant.
-    raise min(failures, key=lambda failure: failure[:2])[2]
+    # The format it nearly fits is most likely the one that was meant: whose keys it has.
+    _, nearest, failure = min(failures, key=lambda failure: failure[:2])
+    if len(failures) > 1:
+        message = f"{failure}\nread as a world of {nearest!r}; '--as NAME' says otherwise"
+        raise ConfigError(message) from failure
+    raise failure
 
 
 def count_states(world: WorldModel) -> dict[str, Any]:
