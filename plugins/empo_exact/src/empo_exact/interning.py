@@ -37,6 +37,25 @@ def rebuild(states: Rows, count: int, slots: NDArray[np.int32]) -> None:
 
 
 @compiled
+def find_slot(rows: Rows, item: int, states: Rows, slots: NDArray[np.int32]) -> np.uint64:
+    """The slot that holds a row's number, or the empty one where it belongs."""
+    mask = np.uint64(len(slots) - 1)
+    words = rows.shape[1]
+    slot = row_hash(rows, item, words) & mask
+    while slots[slot] >= 0:
+        state = slots[slot]
+        same = True
+        for word in range(words):
+            if states[state, word] != rows[item, word]:
+                same = False
+                break
+        if same:
+            break
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@compiled
 def intern(
     rows: Rows,
     first: int,
@@ -50,53 +69,25 @@ def intern(
     Stops where ``states`` is full or half the slots are used. Returns how far it came and
     the new number of states; ``index`` is filled in up to there.
     """
-    mask = np.uint64(len(slots) - 1)
-    words = rows.shape[1]
     limit = min(len(states), len(slots) // 2)
     for item in range(first, len(rows)):
-        slot = row_hash(rows, item, words) & mask
-        while True:
-            state = slots[slot]
-            if state < 0:
-                if count >= limit:
-                    return item, count
-                for word in range(words):
-                    states[count, word] = rows[item, word]
-                slots[slot] = count
-                index[item] = count
-                count += 1
-                break
-            same = True
-            for word in range(words):
-                if states[state, word] != rows[item, word]:
-                    same = False
-                    break
-            if same:
-                index[item] = state
-                break
-            slot = (slot + np.uint64(1)) & mask
+        slot = find_slot(rows, item, states, slots)
+        if slots[slot] < 0:
+            if count >= limit:
+                return item, count
+            for word in range(rows.shape[1]):
+                states[count, word] = rows[item, word]
+            slots[slot] = count
+            count += 1
+        index[item] = slots[slot]
     return len(rows), count
 
 
 @compiled
 def look_up(rows: Rows, states: Rows, slots: NDArray[np.int32], index: NDArray[np.int32]) -> None:
     """The number of each row among the states; -1 where it is not there."""
-    mask = np.uint64(len(slots) - 1)
-    words = rows.shape[1]
     for item in range(len(rows)):
-        slot = row_hash(rows, item, words) & mask
-        index[item] = -1
-        while slots[slot] >= 0:
-            state = slots[slot]
-            same = True
-            for word in range(words):
-                if states[state, word] != rows[item, word]:
-                    same = False
-                    break
-            if same:
-                index[item] = state
-                break
-            slot = (slot + np.uint64(1)) & mask
+        index[item] = slots[find_slot(rows, item, states, slots)]
 
 
 class RowTable:

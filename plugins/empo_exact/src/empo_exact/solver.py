@@ -248,4 +248,9 @@ def _digest(problem: Problem, params: ExactParams) -> str:
         digest.update(np.ascontiguousarray(array).data)
     for part in problem.humans:
         digest.update(np.ascontiguousarray(part).data)
+    for prior in (problem.prior, problem.habit):
+        if prior is not None:
+            # An object has no name; what it says about the start tells it from most others.
+            answer = prior.policy(problem.world.initial_state()[None], problem.horizon or 1)
+            digest.update(answer.double().numpy().tobytes())
     return digest.hexdigest()
