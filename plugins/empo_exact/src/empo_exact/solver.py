@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time as clock
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -220,8 +220,7 @@ def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> Non
         reachable = reachable_masks(problem.graph, time)[time]
         suspects = [state for state in suspects if reachable[state]]
     for state in suspects:
-        describe: Callable[..., str] = problem.world.describe
-        text = describe(torch.from_numpy(problem.graph.states[state].copy()))
+        text = problem.world.describe(torch.from_numpy(problem.graph.states[state].copy()))
         spec = problem.graph.spec
         helpless = []
         for h, human in enumerate(spec.humans):

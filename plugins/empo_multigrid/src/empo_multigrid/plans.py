@@ -18,6 +18,7 @@ from empo_multigrid.effects import (
     FIXED,
     FIXED_KIND,
     ITEMS,
+    KIND,
     REFERENCE,
     SIDE,
     SWITCH_ENABLED,
@@ -152,7 +153,7 @@ def plan_toggle(t: Tables, s: Scene, p: Plans, agent: int, action: int, target: 
     item = s.item_at[target]
     if item >= 0:
         opened = s.row[AGENT_WORDS * t.size[AGENTS] + item] >= t.size[CELLS] + t.size[AGENTS]
-        if not t.size[REFERENCE] and t.item[item, 0] == BOX and not opened:
+        if not t.size[REFERENCE] and t.item[item, KIND] == BOX and not opened:
             p.contest[agent, action] = target
         return
     fixed = t.cell[target, FIXED]
