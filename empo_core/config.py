@@ -156,6 +156,18 @@ class TrackerRef(ComponentRef):
     kind: ClassVar[Kind] = "tracker"
 
 
+class CollectorRef(ComponentRef):
+    """A chosen collector."""
+
+    kind: ClassVar[Kind] = "collector"
+
+
+class ExplorerRef(ComponentRef):
+    """A chosen explorer."""
+
+    kind: ClassVar[Kind] = "explorer"
+
+
 class AlgorithmRef(ComponentRef):
     """A chosen algorithm."""
 

@@ -42,3 +42,11 @@ class StorageError(EmpoError):
 
 class WorkerError(EmpoError):
     """A worker process failed; the message carries its traceback."""
+
+
+class CollectError(WorkerError):
+    """No actor can collect experience any more; the message carries the last traceback."""
+
+
+class NonFiniteError(EmpoError, ArithmeticError):
+    """A loss, gradient, target or weight is infinite or NaN; the message names it."""

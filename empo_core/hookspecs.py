@@ -22,6 +22,8 @@ Kind = Literal[
     "policy_loss",
     "aggregator",
     "tracker",
+    "collector",
+    "explorer",
     "algorithm",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)

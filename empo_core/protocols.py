@@ -11,15 +11,17 @@ value_network  ``factory(params, spec, quantity)``
 policy_loss    ``factory(params)``
 aggregator     ``factory(params)``
 tracker        ``factory(params)``
+collector      ``factory(params)``
+explorer       ``factory(params, spec, agents)``
 algorithm      ``factory(params)``
 =============  ==========================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,12 +31,16 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from empo_core.types import (
+    Experience,
+    Featurizer,
+    Fit,
     Histogram,
     ImaginedBatch,
     LossOutput,
     Overlay,
     Quantity,
     Reduction,
+    Scene,
     Segments,
     Successors,
     ValueQuery,
@@ -122,6 +128,22 @@ class Located(Protocol):
 
 
 @runtime_checkable
+class Compactable(Protocol):
+    """A world whose states can be stored with everything a network needs to know; optional.
+
+    Unlike a row, which means nothing without its world, a compact row describes itself, so it
+    can be read where there is no world, and next to those of other worlds of equal size.
+    """
+
+    @property
+    def compact_features(self) -> Featurizer:
+        """Reads compact rows; gives what ``spec.features`` gives for the rows themselves."""
+
+    def compact(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state compact_word"]:
+        """The compact row (int32) of each state; equal states have equal ones."""
+
+
+@runtime_checkable
 class HumanPrior(Protocol):
     """How the humans act for each of their hypothetical goals."""
 
@@ -164,6 +186,60 @@ class ValueNetwork(Protocol):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
         """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class Regression(Protocol):
+    """Fits one value network to targets, and remembers what it needs for that."""
+
+    def fit(
+        self,
+        query: ValueQuery,
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        *,
+        lr: float,
+    ) -> Fit:
+        """Move the network's answers towards the targets, by one step.
+
+        Args:
+            query: The questions.
+            target: What the answers should be; read nowhere where the weight is 0.
+            weight: How much each answer counts, at least 0.
+            lr: Learning rate.
+
+        Raises:
+            NonFiniteError: The loss or the gradient is not finite; the network is unchanged.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it remembers, e.g. an optimiser's moments; the network is not part of it."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class FitsItself(Protocol):
+    """A value network that brings its own way of fitting it; optional.
+
+    Others are fitted by gradient descent on squared errors (``empo_core.training.regression``).
+    """
+
+    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
+        """What fits this network from now on."""
+
+
+@runtime_checkable
+class SharesEncoders(Protocol):
+    """A value network that can read what another network's encoders make of a state; optional."""
+
+    def share(self, source: ValueNetwork) -> bool:
+        """Use the encoders of ``source`` beside its own, without training them.
+
+        They become part of ``state_dict`` but not of ``parameters``. Returns whether ``source``
+        has encoders that fit; where it has none, nothing changes.
+        """
 
 
 Policy = Callable[[Tensor], Distribution]
@@ -224,6 +300,119 @@ class Aggregator(Protocol):
         """
 
 
+Weights: TypeAlias = Mapping[str, Tensor]
+"""Named tensors that a learner publishes to its actors, on the CPU."""
+
+
+@runtime_checkable
+class Actor(Protocol):
+    """Acts in environments and records what happened; in the learner's process or its own."""
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Act with these weights from now on; every ``Experience`` names their version."""
+
+    def act(self, training_step: int) -> Experience:
+        """Act for a while: every environment takes one step.
+
+        Args:
+            training_step: Training steps so far, on which exploration depends.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so: environments, generators, counts.
+
+        A tree of dictionaries and lists with tensors, numbers, strings, booleans and None.
+        """
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+ActorFactory = Callable[[int], Actor]
+"""Builds the actor with a number, from 0; can be pickled by ``cloudpickle``."""
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """Produces experience by running actors."""
+
+    def start(self, make_actor: ActorFactory, directory: Path) -> None:
+        """Build the actors; files, if there must be any, go into ``directory``.
+
+        Raises:
+            CollectError: An actor cannot be built; its traceback is in the message.
+        """
+
+    def publish(self, weights: Weights, training_step: int) -> None:
+        """Let all actors act with these weights as soon as possible."""
+
+    def collect(self, training_step: int) -> Sequence[Experience]:
+        """The experience that is due before the next training step; may be empty.
+
+        Waits only while there is less than the learner may start with.
+
+        Raises:
+            CollectError: No actor works any more.
+        """
+
+    def counters(self) -> dict[str, float]:
+        """Numbers for people and trackers, ``env_steps`` among them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on; exactly so where the collector is synchronous."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, after ``start``."""
+
+    def stop(self) -> None:
+        """End all actors within seconds; may be called at any time and twice."""
+
+
+@runtime_checkable
+class Explorer(Protocol):
+    """Changes what some agents do while experience is collected: the robots, or one human.
+
+    ``agents`` of the factory call are who chooses, in index order: all robots jointly, or one
+    human alone.
+    """
+
+    def explore(
+        self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
+    ) -> Float[Tensor, "env choice"]:
+        """Action probabilities to act with, given those of the policy.
+
+        Unavailable actions keep probability 0, and rows keep summing to 1.
+        """
+
+    def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
+        """What was chosen in a scene that ``explore`` was asked about."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it remembers, e.g. counts."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class LearnedExplorer(Protocol):
+    """An explorer that learns where experience is learned from; optional.
+
+    The learner has one of its own, trains it, and publishes its weights to those of the actors.
+    """
+
+    def learn(
+        self, states: Int[Tensor, "state word"], choice: Int[Tensor, " state"]
+    ) -> dict[str, float]:
+        """One training step on states and what was chosen there; returns numbers for people."""
+
+    def weights(self) -> dict[str, Tensor]:
+        """What ``explore`` needs of what was learned."""
+
+    def load_weights(self, weights: Weights) -> None:
+        """Use what ``weights`` of another copy returned."""
+
+
 RunStatus = Literal["finished", "failed", "interrupted"]
 
 
@@ -256,6 +445,65 @@ class Result(Protocol):
 
     def save(self, directory: Path) -> None:
         """Write tables and pictures into ``directory``."""
+
+
+@runtime_checkable
+class RobotPolicy(Protocol):
+    """How the robots act in any state: what an evaluation plays."""
+
+    def probabilities(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, "state robot_action"]:
+        """Probability of each joint robot action; unavailable ones have 0.
+
+        Args:
+            states: Non-terminal state rows of the world.
+            steps_left: Remaining steps of each episode, at least 1.
+
+        Raises:
+            SolveError: It knows nothing about some of the states.
+        """
+
+
+@runtime_checkable
+class Solution(Protocol):
+    """A result that knows the right values of every reachable state; optional.
+
+    Learned values are compared with it.
+    """
+
+    def reachable_states(self, steps_left: int) -> Int[Tensor, "state word"]:
+        """Non-terminal states that an episode can be in with so many steps left, sorted."""
+
+    def robot_values(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, " state"]:
+        """V_r of each state."""
+
+    def robot_policies(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state robot_action"]:
+        """The robots' policy in each state."""
+
+    def goal_values(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal"]:
+        """V_h^e of each state and goal."""
+
+
+@runtime_checkable
+class Playable(Protocol):
+    """An algorithm whose finished or interrupted runs can be played; optional.
+
+    ``empo evaluate`` asks for it.
+    """
+
+    def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
+        """The robots' policy of the run in ``context.directory``, and how its humans act.
+
+        Raises:
+            StorageError: The run left nothing that can be loaded.
+        """
 
 
 @runtime_checkable

@@ -5,13 +5,15 @@ Axis names follow ``docs/reference/shapes.md``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Role = Literal["human", "robot", "other"]
@@ -42,11 +44,101 @@ class Goal:
         human: Index of the agent whose goal it is.
         name: Short and unique among this human's goals, e.g. ``"(2,1)"``.
         weight: Its factor in X_h, at least 0. Not a probability; need not sum to 1.
+        features: Numbers that tell a network which goal it is, e.g. the rectangle
+            ``(x_min, y_min, x_max, y_max)``; as many for every goal of a world.
     """
 
     human: int
     name: str
     weight: float
+    features: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureShape:
+    """How many numbers of each sort describe a state; 0 where a world has none.
+
+    Attributes:
+        channels: Channels of the grid picture.
+        height: Its rows.
+        width: Its columns.
+        globals: Numbers about the world as a whole.
+        agents: Agents described, in the order of ``spec.agents``.
+        agent_features: Numbers about each agent.
+        objects: Objects described, e.g. buttons and switches.
+        object_features: Numbers about each object.
+    """
+
+    channels: int = 0
+    height: int = 0
+    width: int = 0
+    globals: int = 0
+    agents: int = 0
+    agent_features: int = 0
+    objects: int = 0
+    object_features: int = 0
+
+    @property
+    def flat(self) -> int:
+        """How many numbers that makes together."""
+        return (
+            self.channels * self.height * self.width
+            + self.globals
+            + self.agents * self.agent_features
+            + self.objects * self.object_features
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """States as numbers that a network reads; parts a world lacks have a 0 in their shape."""
+
+    grid: Float[Tensor, "state channel height width"]
+    globals: Float[Tensor, "state feature"]
+    agents: Float[Tensor, "state agent agent_feature"]
+    objects: Float[Tensor, "state object object_feature"]
+
+    def flat(self) -> Float[Tensor, "state flat"]:
+        """All numbers of each state in one row: grid, globals, agents, objects."""
+        parts = (self.grid, self.globals, self.agents, self.objects)
+        return torch.cat([part.flatten(1) for part in parts], 1)
+
+
+@runtime_checkable
+class Featurizer(Protocol):
+    """Reads state rows as numbers, on any device, without the world.
+
+    It holds all it needs, so it can be pickled into a process that has no world.
+    """
+
+    @property
+    def shape(self) -> FeatureShape:
+        """What its answers look like."""
+
+    def __call__(self, states: Int[Tensor, "state word"]) -> Features:
+        """The features of each state, on the device of ``states``; time is not among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFeatures:
+    """The words of a row as they are: what a world without a featurizer of its own gets."""
+
+    words: int
+
+    @property
+    def shape(self) -> FeatureShape:
+        """One global number per word."""
+        return FeatureShape(globals=self.words)
+
+    def __call__(self, states: Int[Tensor, "state word"]) -> Features:
+        """The words as floating-point numbers."""
+        count = len(states)
+        return Features(
+            states.new_zeros((count, 0, 0, 0), dtype=torch.float32),
+            states.to(torch.float32),
+            states.new_zeros((count, 0, 0), dtype=torch.float32),
+            states.new_zeros((count, 0, 0), dtype=torch.float32),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +154,7 @@ class WorldSpec:
         horizon: Steps after which an episode ends, or None where the world ends by itself.
         releases_gil: Whether ``transitions`` runs outside Python's global lock, so that
             threads speed it up. Otherwise parallel expansion uses worker processes.
+        features: Reads state rows as numbers for networks; None leaves the words as they are.
     """
 
     name: str
@@ -71,6 +164,22 @@ class WorldSpec:
     state_dtype: torch.dtype
     horizon: int | None
     releases_gil: bool = False
+    features: Featurizer | None = None
+
+    @property
+    def featurizer(self) -> Featurizer:
+        """What reads state rows as numbers for networks."""
+        return RowFeatures(self.state_words) if self.features is None else self.features
+
+    @property
+    def num_robot_actions(self) -> int:
+        """How many joint actions the robots have."""
+        return math.prod(self.num_actions[robot] for robot in self.robots)
+
+    @property
+    def num_human_actions(self) -> int:
+        """How many joint actions the humans have."""
+        return math.prod(self.num_actions[human] for human in self.humans)
 
     @property
     def humans(self) -> tuple[int, ...]:
@@ -197,19 +306,89 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class ValueQuery:
-    """What a value network is asked about: one row per question.
+    """What a value network is asked about.
 
     Attributes:
         states: State rows.
-        steps_left: Remaining steps of the episode at each state.
+        steps_left: Remaining steps of the episode at each state; 1 where the world has no
+            horizon.
         human: The human asked about (agent index), where the quantity has one.
         goal: The goal asked about (position on the ``goal`` axis), where it has one.
+        state: Which state each question is about, as a position in ``states``; None means one
+            question per state. Questions about several goals share what is computed per state.
     """
 
-    states: Int[Tensor, "query word"]
-    steps_left: Int[Tensor, " query"]
+    states: Int[Tensor, "state word"]
+    steps_left: Int[Tensor, " state"]
     human: Int[Tensor, " query"] | None = None
     goal: Int[Tensor, " query"] | None = None
+    state: Int[Tensor, " query"] | None = None
+
+    def __len__(self) -> int:
+        """How many questions there are."""
+        return len(self.states if self.state is None else self.state)
+
+    def spread(self) -> ValueQuery:
+        """The same questions with a state row for each, so that ``state`` is None."""
+        if self.state is None:
+            return self
+        states, steps_left = self.states[self.state], self.steps_left[self.state]
+        return ValueQuery(states, steps_left, self.human, self.goal)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How one step of fitting a value network went.
+
+    Attributes:
+        loss: Weighted mean of the squared errors before the step.
+        gradient_norm: Norm of the gradient before it was clipped.
+    """
+
+    loss: Float[Tensor, ""]
+    gradient_norm: Float[Tensor, ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What an actor collected in one go; collectors carry it without reading it.
+
+    Attributes:
+        arrays: Named arrays, as the learner expects them.
+        env_steps: Steps of single environments that it took.
+        actor: Which actor it comes from.
+        version: The version of the weights that the actor acted with; 0 before any arrived.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    env_steps: int
+    actor: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Environments at the moment when some agents choose, as an explorer sees them.
+
+    Attributes:
+        states: State rows.
+        steps_left: Remaining steps of each episode.
+        available: Which joint actions of the choosing agents exist; the first agent counts
+            fastest.
+        started: Whether an episode begins here.
+        successors: All successors of pair ``env * choice + action``, given what everybody else
+            does; None where that is not known yet.
+        training_step: Training steps so far.
+        stage_start: First training step of each warm-up stage by name, e.g. ``"q_r"``.
+    """
+
+    states: Int[Tensor, "env word"]
+    steps_left: Int[Tensor, " env"]
+    available: Bool[Tensor, "env choice"]
+    started: Bool[Tensor, " env"]
+    successors: Successors | None = None
+    training_step: int = 0
+    stage_start: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +455,11 @@ class Overlay:
 
 __all__ = [
     "AgentSpec",
+    "Experience",
+    "FeatureShape",
+    "Features",
+    "Featurizer",
+    "Fit",
     "Goal",
     "Histogram",
     "ImaginedBatch",
@@ -284,6 +468,8 @@ __all__ = [
     "Quantity",
     "Reduction",
     "Role",
+    "RowFeatures",
+    "Scene",
     "Segments",
     "Successors",
     "ValueQuery",

@@ -21,7 +21,7 @@ from empo_core.parallel import StartMethod
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_exact.expansion import expander
-from empo_exact.interning import RowTable
+from empo_core.interning import RowTable
 
 ITEMS_PER_BLOCK = 1 << 18
 """Transitions expanded at a time: bounds the memory in flight."""

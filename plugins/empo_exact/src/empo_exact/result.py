@@ -29,7 +29,7 @@ from empo_exact.induction import (
     sweep_block,
     terminal_values,
 )
-from empo_exact.interning import RowTable
+from empo_core.interning import RowTable
 from empo_exact.plugin import ExactParams
 from empo_exact.reach import Unrolled, reachable_masks, unrolled_sizes
 from empo_exact.values import Values, ValueStore

@@ -1,0 +1,1 @@
+"""Experience from actor processes that may fail, for empo."""

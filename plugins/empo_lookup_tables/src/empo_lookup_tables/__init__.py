@@ -1,0 +1,1 @@
+"""Value functions as growable tables keyed by state rows, for empo."""

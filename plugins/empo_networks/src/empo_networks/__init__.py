@@ -1,0 +1,1 @@
+"""Value functions as neural networks, for empo."""

@@ -1,0 +1,1 @@
+"""Learned human empowerment, for empo."""

@@ -1,0 +1,1 @@
+"""Ways to explore: components of kind ``explorer``."""

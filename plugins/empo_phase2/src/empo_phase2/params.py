@@ -1,0 +1,225 @@
+"""The parameters of algorithm ``phase2``, in groups of what belongs together."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from empo_core import Config
+from empo_core.config import (
+    AggregatorRef,
+    CollectorRef,
+    ExplorerRef,
+    HumanPriorRef,
+    ValueNetworkRef,
+    WorldModelRef,
+)
+
+QUANTITIES = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
+"""In the order in which warm-up starts to train them."""
+
+
+class Theory(Config):
+    """What is to be computed. Symbols as in the paper."""
+
+    gamma_h: float = Field(1.0, gt=0, le=1, description="Humans' discount per step, in V_h^e.")
+    gamma_r: float = Field(1.0, gt=0, le=1, description="Robot's discount per step.")
+    beta_r: float = Field(10.0, ge=0, description="Exponent of the robot's power-law policy.")
+    zeta: float = Field(1.0, gt=0, description="Preference for certainty over a goal's chances.")
+    xi: float = Field(1.0, gt=0, description="Aversion to unequal power between humans.")
+    eta: float = Field(1.0, gt=0, description="Aversion to unequal power over time.")
+    x_agg: Literal["weighted", "sum"] = Field(
+        "weighted", description="X_h sums V^zeta over goals, with or without their weights."
+    )
+    u_agg: Literal["mean", "sum"] = Field(
+        "mean", description="U_r averages or sums X_h^-xi over humans."
+    )
+    terminal_value: float = Field(
+        -1e-10, lt=0, description="V_r of states where the episode is over."
+    )
+    x_h_floor: float = Field(
+        1e-4, gt=0, description="Estimates of X_h are raised to this, so that U_r stays finite."
+    )
+
+
+class Values(Config):
+    """How each quantity is represented; null computes it from the others in closed form."""
+
+    q_r: ValueNetworkRef | None = Field(
+        description="Q_r; null looks one step ahead with V_r, which must then be learned."
+    )
+    v_h_e: ValueNetworkRef = Field(description="V_h^e; has no closed form.")
+    x_h: ValueNetworkRef | None = Field(None, description="X_h; null sums V_h^e over goals.")
+    u_r: ValueNetworkRef | None = Field(None, description="U_r; null combines X_h of all humans.")
+    v_r: ValueNetworkRef | None = Field(None, description="V_r; null is U_r plus the mean Q_r.")
+
+    @model_validator(mode="after")
+    def _can_value_actions(self) -> Values:
+        if self.q_r is None and self.v_r is None:
+            raise ValueError("q_r and v_r cannot both be null: choose a value network for one")
+        return self
+
+
+class WarmUp(Config):
+    """Stages of training, in training steps; quantities in closed form have none."""
+
+    v_h_e: int = Field(1000, ge=0, description="Train V_h^e alone, the robot acting evenly.")
+    x_h: int = Field(1000, ge=0, description="Then X_h too.")
+    u_r: int = Field(500, ge=0, description="Then U_r too.")
+    q_r: int = Field(1000, ge=0, description="Then Q_r too.")
+    v_r: int = Field(500, ge=0, description="Then V_r too.")
+    ramp: int = Field(2000, ge=0, description="Then beta_r rises from 0 along a sigmoid.")
+    gamma_h_start: float | None = Field(
+        None, ge=0, le=1, description="Start gamma_h here; null starts at its full value."
+    )
+    gamma_h_steps: int = Field(500, ge=0, description="Steps in which gamma_h rises.")
+    gamma_r_start: float | None = Field(
+        None, ge=0, le=1, description="Start gamma_r here; null starts at its full value."
+    )
+    gamma_r_steps: int = Field(500, ge=0, description="Steps in which gamma_r rises.")
+
+
+class Optimisation(Config):
+    """How values move towards their targets."""
+
+    batch_size: int = Field(64, ge=1, description="Transitions per training step.")
+    lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], float] | float = Field(
+        1e-3, description="Learning rate, for all quantities or for each."
+    )
+    lr_decay: Literal["constant", "inverse", "inverse_sqrt"] = Field(
+        "inverse", description="How it falls once its constant part is over: not, 1/t, 1/sqrt(t)."
+    )
+    lr_constant_fraction: float = Field(
+        0.7, ge=0, le=1, description="Share of the training steps before it starts to fall."
+    )
+    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights of networks.")
+    max_gradient_norm: float | None = Field(
+        10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
+    )
+    scale_clip_with_lr: bool = Field(
+        False, description="Multiply max_gradient_norm by the rate over its starting value."
+    )
+    target_interval: int = Field(
+        100, ge=1, description="Steps after which targets are computed with the newest values."
+    )
+    on_nan: Literal["stop", "skip"] = Field(
+        "stop", description="What to do where a loss or gradient is not finite."
+    )
+
+
+class Targets(Config):
+    """What values are moved towards."""
+
+    v_h_e: Literal["one_step", "n_step", "episode"] = Field(
+        "one_step", description="Targets of V_h^e: exact expectations, or n observed steps."
+    )
+    q_r: Literal["one_step", "n_step", "episode"] = Field(
+        "one_step", description="Targets of Q_r: exact expectations, or n observed steps."
+    )
+    n: int = Field(5, ge=1, description="Steps of n_step.")
+    model_based: bool = Field(
+        True, description="Average over all successors of all robot actions; else sample them."
+    )
+    max_pairs: int = Field(
+        1024, ge=1,
+        description="Average over the humans' joint actions where there are at most this many "
+        "joint actions of all agents; else sample the humans'.",
+    )  # fmt: skip
+    max_goals: int = Field(
+        64, ge=1, description="Sum X_h over all goals of a human up to this many; else sample one."
+    )
+    q_r_advantage_floor: float | None = Field(
+        None, ge=0, le=1,
+        description="Weigh errors of Q_r by pi (1 - pi) plus this; null weighs all alike.",
+    )  # fmt: skip
+
+
+class ReplayParams(Config):
+    """What is remembered, and how."""
+
+    capacity: int = Field(100_000, ge=1, description="Transitions; the oldest give way.")
+    store: Literal["rows", "compact"] = Field(
+        "rows", description="Keep state rows, or compact rows that need no world to be read."
+    )
+    memory: Literal["ram", "pinned", "mapped"] = Field(
+        "ram", description="Where it lies; 'mapped' is a file, for more than fits into memory."
+    )
+    phase_out_warm_up: bool = Field(
+        True, description="After warm-up stop using what was collected in it, oldest first."
+    )
+    max_age: int | None = Field(
+        None, ge=1, description="Use no transition older than this many training steps."
+    )
+
+
+class Exploration(Config):
+    """How behaviour differs from policy while experience is collected."""
+
+    robot: list[ExplorerRef] = Field(
+        default_factory=list, description="Applied one after the other to the robots' policy."
+    )
+    human: list[ExplorerRef] = Field(
+        default_factory=list, description="Applied one after the other to each human's policy."
+    )
+    goal_resample_prob: float = Field(
+        0.01, ge=0, le=1, description="Chance per step that a human pursues another goal."
+    )
+    environments: int = Field(16, ge=1, description="Environments that each actor steps at once.")
+    steps_per_episode: int | None = Field(
+        None, ge=1, description="Cut episodes here; null lets them end by themselves."
+    )
+
+
+class Ensemble(Config):
+    """Further worlds to learn in, besides the run's own."""
+
+    worlds: list[WorldModelRef] = Field(default_factory=list, description="The further worlds.")
+    episodes_per_world: int = Field(
+        1, ge=1, description="Episodes that an environment plays before it changes world."
+    )
+
+
+class Reporting(Config):
+    """What is shown and kept on the way."""
+
+    log_interval: int = Field(100, ge=1, description="Steps between numbers for the trackers.")
+    compare: str | None = Field(
+        None, description="Algorithm whose solution the values are compared with, e.g. exact."
+    )
+    compare_interval: int = Field(1000, ge=1, description="Steps between comparisons.")
+    checkpoint_interval: int = Field(10_000, ge=1, description="Steps between checkpoints.")
+    keep_checkpoints: int = Field(2, ge=2, description="Newest checkpoints to keep.")
+    profile_batching: bool = Field(False, description="Measure the stages of target computation.")
+    profile_batching_interval: int = Field(
+        100, ge=1, description="Steps between tables of that measurement."
+    )
+
+
+class Phase2Params(Config):
+    """Learn what ``exact`` computes."""
+
+    human_prior: HumanPriorRef = Field(description="How the humans act for each goal.")
+    values: Values = Field(description="How each quantity is represented.")
+    theory: Theory = Field(default_factory=Theory, description="What is to be computed.")
+    steps: int = Field(20_000, ge=1, description="Training steps.")
+    warm_up: WarmUp = Field(default_factory=WarmUp, description="Stages of training.")
+    optimisation: Optimisation = Field(
+        default_factory=Optimisation, description="How values move towards their targets."
+    )
+    targets: Targets = Field(default_factory=Targets, description="What values move towards.")
+    replay: ReplayParams = Field(default_factory=ReplayParams, description="What is remembered.")
+    exploration: Exploration = Field(
+        default_factory=Exploration, description="How behaviour differs from policy."
+    )
+    collector: CollectorRef = Field(
+        default_factory=lambda: CollectorRef.model_validate("sync"),
+        description="Where experience comes from.",
+    )
+    aggregator: AggregatorRef = Field(
+        default_factory=lambda: AggregatorRef.model_validate("scatter-add"),
+        description="What adds up successors.",
+    )
+    ensemble: Ensemble = Field(default_factory=Ensemble, description="Further worlds.")
+    reporting: Reporting = Field(default_factory=Reporting, description="What is shown and kept.")
+    device: str = Field("cpu", description="Where the learner computes, e.g. cpu or cuda.")
