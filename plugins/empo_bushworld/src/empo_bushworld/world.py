@@ -57,7 +57,7 @@ class BushWorld:
                 for i, name in enumerate(names)
             ),
             goals=tuple(
-                Goal(human=human, name=_goal_name(goal), weight=weight)
+                Goal(human=human, name=_goal_name(goal), weight=weight, features=_corners(goal))
                 for human in range(robots, agents)
                 for goal in layout.goals
             ),
@@ -271,6 +271,10 @@ def _joint_actions(agents: int) -> Int[Tensor, "joint agent"]:
     """Every joint action; agent 0 counts fastest."""
     joint = torch.arange(len(ACTIONS) ** agents)[:, None]
     return joint // len(ACTIONS) ** torch.arange(agents) % len(ACTIONS)
+
+
+def _corners(goal: tuple[int, int, int, int]) -> tuple[float, ...]:
+    return tuple(float(bound) for bound in goal)
 
 
 def _goal_name(goal: tuple[int, int, int, int]) -> str:

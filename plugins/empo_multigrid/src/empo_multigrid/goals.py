@@ -68,7 +68,7 @@ def compile_goals(
         for entry, name in zip(entries, _names(entries), strict=True):
             _mark(cells[len(goals)], entry, size[0])
             weight = 1 / len(entries) if entry.weight is None else entry.weight
-            goals.append(Goal(human=human, name=name, weight=weight))
+            goals.append(Goal(human=human, name=name, weight=weight, features=_bounds(entry)))
     if count and file.goal_coverage == "complete":
         _check_coverage(file, codes, size[0], humans, Goals(tuple(goals), cells), problems)
     return Goals(tuple(goals), cells)
@@ -82,6 +82,17 @@ def _mark(cells: NDArray[np.bool_], entry: GoalEntry, width: int) -> None:
     grid = cells.reshape(-1, width)  # A view.
     for area in entry.cells:
         grid[area.top : area.bottom + 1, area.left : area.right + 1] = True
+
+
+def _bounds(entry: GoalEntry) -> tuple[float, float, float, float]:
+    """The first column, first row, last column and last row that a goal has cells in."""
+    areas = entry.cells
+    return (
+        float(min(area.left for area in areas)),
+        float(min(area.top for area in areas)),
+        float(max(area.right for area in areas)),
+        float(max(area.bottom for area in areas)),
+    )
 
 
 def _names(entries: list[GoalEntry]) -> list[str]:
