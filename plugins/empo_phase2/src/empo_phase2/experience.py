@@ -36,6 +36,16 @@ class States:
     achieved: Bool[Tensor, "distinct slot"]
     available: Bool[Tensor, "distinct robot_action"]
 
+    def at(self, index: Int[Tensor, " chosen"]) -> States:
+        """Some of the states, in the given order."""
+        return States(
+            self.rows[index],
+            self.layout[index],
+            self.terminal[index],
+            self.achieved[index],
+            self.available[index],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Transitions:

@@ -1,0 +1,103 @@
+"""Networks of a config, and how the robots act according to the newest values they were sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from empo_core.config import ValueNetworkRef
+from empo_core.experiment import build
+from empo_core.protocols import Aggregator, SharesEncoders, ValueNetwork, Weights
+from empo_core.types import Quantity, WorldSpec
+from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.params import QUANTITIES, Phase2Params, Values
+from empo_phase2.quantities import Quantities, Situations, policy_of
+from empo_phase2.targets import HumanProfiles, collect, scatter
+
+
+def build_networks(values: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwork]:
+    """A fresh network for every learned quantity, encoders shared where they can be.
+
+    Args:
+        values: Which quantities are learned, and as what.
+        spec: What the rows look like.
+    """
+    networks: dict[Quantity, ValueNetwork] = {}
+    for quantity in QUANTITIES:
+        reference: ValueNetworkRef | None = getattr(values, quantity)
+        if reference is not None:
+            networks[quantity] = build(reference, spec, quantity)
+    for quantity, network in networks.items():
+        if quantity != "v_h_e" and isinstance(network, SharesEncoders):
+            network.share(networks["v_h_e"])
+    return networks
+
+
+class RobotBehaviour:
+    """The power-law policy of the weights it was sent; even until some arrive.
+
+    Attributes:
+        quantity: What must be published to it: Q_r, or V_r where Q_r is in closed form.
+    """
+
+    def __init__(self, params: Phase2Params, spec: WorldSpec, slots: GoalSlots) -> None:
+        """Prepare the behaviour.
+
+        Args:
+            params: How values are represented.
+            spec: What the rows of ``States`` look like.
+            slots: The goals.
+        """
+        self.quantity: Quantity = "v_r" if params.values.q_r is None else "q_r"
+        self._spec, self._theory = spec, params.theory
+        self._network = build_networks(params.values, spec)[self.quantity]
+        self._aggregate: Aggregator = build(params.aggregator)
+        self._profiles = HumanProfiles(spec, slots)
+        self._values = Quantities(
+            {self.quantity: self._network}, spec, slots, params.theory, self._aggregate
+        )
+        if isinstance(self._network, torch.nn.Module):
+            self._network.eval()
+
+    def load(self, weights: Weights) -> None:
+        """Act with these weights, named ``<quantity>.<parameter>``; others are not looked at."""
+        prefix = f"{self.quantity}."
+        own: dict[str, Any] = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in weights.items()
+            if name.startswith(prefix)
+        }
+        self._network.load_state_dict(own)
+
+    @torch.no_grad()
+    def policy(
+        self, states: States, transitions: Transitions, beta_r: float
+    ) -> Float[Tensor, "transition robot_action"]:
+        """Probability of each joint robot action where some transitions start.
+
+        Args:
+            states: The states that occur in ``transitions``, by position.
+            transitions: What can follow; only read where Q_r is in closed form.
+            beta_r: Exponent of the policy.
+        """
+        q_r, sources = self.q_r(states, transitions)
+        return policy_of(q_r, sources.states.available, beta_r)
+
+    @torch.no_grad()
+    def q_r(self, states: States, transitions: Transitions) -> tuple[Tensor, Situations]:
+        """Q_r where some transitions start, and these situations."""
+        if self.quantity == "q_r":
+            sources = Situations.of(states.at(transitions.state), transitions.steps_left)
+            return self._values.q_r(sources), sources
+        collected = collect(transitions, self._spec)
+        situations = Situations.of(states.at(collected.state), collected.steps_left)
+        sources = situations.at(collected.source)
+        if transitions.human_policy.shape[1]:
+            chance, _ = self._profiles.chances(transitions.human_policy, sources.states.layout)
+        else:
+            chance = transitions.prob.new_ones(len(transitions), 1)
+        v_r = self._values.v_r(situations)
+        return scatter(v_r, collected, chance, self._theory.gamma_r, self._aggregate), sources

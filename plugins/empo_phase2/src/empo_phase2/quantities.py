@@ -1,0 +1,194 @@
+"""The five quantities in any situation: from networks, or in closed form from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_core.equations import robot_policy
+from empo_core.protocols import Aggregator, ValueNetwork
+from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
+from empo_phase2.experience import GoalSlots, States
+from empo_phase2.params import Theory
+
+LEAST_Q = -1e-10
+"""Estimates of Q_r are lowered to this before their logarithm is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situations:
+    """Distinct pairs of a state and a number of remaining steps.
+
+    Attributes:
+        states: What is known about each state.
+        steps_left: Remaining steps.
+        alive: Whether the episode goes on from there.
+    """
+
+    states: States
+    steps_left: Int[Tensor, " distinct"]
+    alive: Bool[Tensor, " distinct"]
+
+    @classmethod
+    def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> Situations:
+        """Situations; one is over where its state is terminal or no step is left."""
+        return cls(states, steps_left, ~states.terminal & (steps_left > 0))
+
+    def at(self, index: Int[Tensor, " chosen"]) -> Situations:
+        """Some of the situations, in the given order."""
+        return Situations(self.states.at(index), self.steps_left[index], self.alive[index])
+
+    def __len__(self) -> int:
+        """How many situations there are."""
+        return len(self.steps_left)
+
+
+class Quantities:
+    """Values of situations according to one set of networks.
+
+    Attributes:
+        networks: The learned quantities; all others are computed in closed form.
+    """
+
+    def __init__(
+        self,
+        networks: Mapping[Quantity, ValueNetwork],
+        spec: WorldSpec,
+        slots: GoalSlots,
+        theory: Theory,
+        aggregator: Aggregator,
+    ) -> None:
+        """Prepare the quantities.
+
+        Args:
+            networks: One per learned quantity.
+            spec: What the rows of ``States`` look like.
+            slots: The goals.
+            theory: Exponents and conventions.
+            aggregator: Averages over humans.
+        """
+        self.networks = networks
+        self._spec, self._slots, self._theory, self._aggregate = spec, slots, theory, aggregator
+        self._humans = torch.tensor(spec.humans, device=slots.human.device)
+        self._belongs = slots.human[:, None] == torch.arange(
+            len(spec.humans), device=slots.human.device
+        )
+
+    def v_h_e(self, situations: Situations) -> Float[Tensor, "distinct slot"]:
+        """V_h^e of each situation and slot; 0 where the episode is over."""
+        values = self.networks["v_h_e"](self.goal_query(situations)).view(len(situations), -1)
+        return values.masked_fill(~situations.alive[:, None], 0.0)
+
+    def goal_query(self, situations: Situations) -> ValueQuery:
+        """One question per situation and slot."""
+        goal, human = self._slots.goal, self._slots.human
+        return ValueQuery(
+            situations.states.rows,
+            situations.steps_left,
+            self._humans[human].repeat(len(situations)),
+            # A slot without a goal asks about goal 0; its answer has no weight anywhere.
+            goal[situations.states.layout].clamp(min=0).flatten(),
+            _each(situations, len(human)),
+        )
+
+    def human_query(self, situations: Situations) -> ValueQuery:
+        """One question per situation and human."""
+        humans = len(self._humans)
+        return ValueQuery(
+            situations.states.rows,
+            situations.steps_left,
+            self._humans.repeat(len(situations)),
+            None,
+            _each(situations, humans),
+        )
+
+    def x_h(
+        self, situations: Situations, v_h_e: Float[Tensor, "distinct slot"]
+    ) -> Float[Tensor, "distinct human"]:
+        """X_h of each situation and human, at least ``x_h_floor``."""
+        if "x_h" not in self.networks:
+            return self.power(situations, v_h_e)
+        values = self.networks["x_h"](self.human_query(situations))
+        return values.view(len(situations), -1).clamp(min=self._theory.x_h_floor)
+
+    def power(
+        self, situations: Situations, v_h_e: Float[Tensor, "distinct slot"]
+    ) -> Float[Tensor, "distinct human"]:
+        """X_h in closed form, equation (7)."""
+        weight = self._slots.weight
+        if self._theory.x_agg == "sum":
+            weight = (weight > 0).to(weight.dtype)
+        powered = weight[situations.states.layout].to(v_h_e.dtype) * v_h_e**self._theory.zeta
+        return (powered @ self._belongs.to(v_h_e.dtype)).clamp(min=self._theory.x_h_floor)
+
+    def u_r(
+        self, situations: Situations, x_h: Float[Tensor, "distinct human"]
+    ) -> Float[Tensor, " distinct"]:
+        """U_r of each situation."""
+        if "u_r" not in self.networks:
+            return self.reward(x_h)
+        return self.networks["u_r"](state_query(situations))[:, 0]
+
+    def reward(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
+        """U_r in closed form, equation (8)."""
+        theory, (count, humans) = self._theory, x_h.shape
+        offsets = torch.arange(0, count * humans + 1, humans, device=x_h.device)
+        segments = Segments(_repeated(count, humans, x_h.device), count, offsets)
+        lack = self._aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
+        return -(lack**theory.eta)
+
+    def q_r(self, situations: Situations) -> Float[Tensor, "distinct robot_action"]:
+        """Q_r of each situation and joint robot action, where it is learned."""
+        return self.networks["q_r"](state_query(situations))
+
+    def v_r(
+        self,
+        situations: Situations,
+        u_r: Float[Tensor, " distinct"] | None = None,
+        q_r: Float[Tensor, "distinct robot_action"] | None = None,
+        pi_r: Float[Tensor, "distinct robot_action"] | None = None,
+    ) -> Float[Tensor, " distinct"]:
+        """V_r of each situation; what it is made of is needed where it is not learned."""
+        if "v_r" in self.networks:
+            values = self.networks["v_r"](state_query(situations))[:, 0]
+        else:
+            assert u_r is not None and q_r is not None and pi_r is not None
+            values = mean_value(u_r, q_r, pi_r)
+        return values.masked_fill(~situations.alive, self._theory.terminal_value)
+
+
+def state_query(situations: Situations) -> ValueQuery:
+    """One question per situation."""
+    return ValueQuery(situations.states.rows, situations.steps_left)
+
+
+def _each(situations: Situations, times: int) -> Int[Tensor, " query"]:
+    """The position of each situation, so many times in a row."""
+    return _repeated(len(situations), times, situations.steps_left.device)
+
+
+def _repeated(count: int, times: int, device: torch.device) -> Int[Tensor, " item"]:
+    return torch.arange(count, device=device).repeat_interleave(times)
+
+
+def mean_value(
+    u_r: Float[Tensor, " distinct"],
+    q_r: Float[Tensor, "distinct robot_action"],
+    pi_r: Float[Tensor, "distinct robot_action"],
+) -> Float[Tensor, " distinct"]:
+    """V_r in closed form, equation (9); Q_r of actions that are never taken is not read."""
+    return u_r + torch.where(pi_r > 0, pi_r * q_r, 0.0).sum(-1)
+
+
+def policy_of(
+    q_r: Float[Tensor, "distinct robot_action"],
+    available: Bool[Tensor, "distinct robot_action"],
+    beta_r: float,
+) -> Float[Tensor, "distinct robot_action"]:
+    """The robots' power-law policy, equation (5); even where the episode is over."""
+    nothing = ~available.any(-1, keepdim=True)
+    return robot_policy(q_r.clamp(max=LEAST_Q), beta_r, available | nothing)

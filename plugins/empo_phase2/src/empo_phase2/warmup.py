@@ -1,0 +1,90 @@
+"""When each quantity is trained, and what changes on the way: stages and schedules (spec D.5).
+
+The clock is the number of training steps, never that of environment steps.
+"""
+
+from __future__ import annotations
+
+from empo_core.training import schedule
+from empo_phase2.params import QUANTITIES, Phase2Params
+
+STAGES = (*QUANTITIES, "ramp", "full")
+"""Stages in order: each quantity joins those before it, beta_r rises, nothing changes."""
+
+
+class Timetable:
+    """Stages and schedules of one run, all of them functions of the training step.
+
+    Attributes:
+        stage_start: First training step of each stage of ``STAGES``. The stage of a quantity
+            in closed form is empty: it starts where the next one does.
+    """
+
+    def __init__(self, params: Phase2Params) -> None:
+        self._params = params
+        lengths = {
+            name: getattr(params.warm_up, name)
+            for name in QUANTITIES
+            if getattr(params.values, name) is not None
+        } | {"ramp": params.warm_up.ramp}
+        self.stage_start: dict[str, int] = {}
+        start = 0
+        for stage in STAGES:
+            self.stage_start[stage] = start
+            start += lengths.get(stage, 0)
+        self._learned = tuple(q for q in QUANTITIES if q in lengths)
+        constant = int(params.optimisation.lr_constant_fraction * params.steps)
+        self._lr_falls_at = max(self.stage_start["full"], constant)
+        self._warm_up_gone_at = constant
+
+    @property
+    def warm_up_end(self) -> int:
+        """The first step with every quantity in training; from there beta_r rises."""
+        return self.stage_start["ramp"]
+
+    def stage(self, step: int) -> str:
+        """The stage that a step belongs to."""
+        return [name for name, start in self.stage_start.items() if start <= step][-1]
+
+    def active(self, step: int) -> tuple[str, ...]:
+        """The quantities in training, in warm-up order."""
+        return tuple(q for q in self._learned if self.stage_start[q] <= step)
+
+    def beta_r(self, step: int) -> float:
+        """The exponent of the robot's policy: 0 in warm-up, then rising to its full value."""
+        if step < self.warm_up_end:
+            return 0.0
+        risen = schedule.sigmoid_ramp(step - self.warm_up_end, self._params.warm_up.ramp)
+        return self._params.theory.beta_r * risen
+
+    def gamma_h(self, step: int) -> float:
+        """The humans' discount."""
+        warm_up, full = self._params.warm_up, self._params.theory.gamma_h
+        start = full if warm_up.gamma_h_start is None else warm_up.gamma_h_start
+        return schedule.linear(step, start, full, warm_up.gamma_h_steps)
+
+    def gamma_r(self, step: int) -> float:
+        """The robot's discount."""
+        warm_up, full = self._params.warm_up, self._params.theory.gamma_r
+        start = full if warm_up.gamma_r_start is None else warm_up.gamma_r_start
+        return schedule.linear(step - self.stage_start["q_r"], start, full, warm_up.gamma_r_steps)
+
+    def lr(self, quantity: str, step: int) -> float:
+        """The learning rate of a quantity."""
+        optimisation = self._params.optimisation
+        base = optimisation.lr
+        rate = base[quantity] if isinstance(base, dict) else base  # type: ignore[index]
+        return schedule.learning_rate(step, rate, optimisation.lr_decay, self._lr_falls_at)
+
+    def oldest(self, step: int) -> int | None:
+        """The insertion step before which transitions are not used any more; None: use all."""
+        replay = self._params.replay
+        limits = []
+        if replay.max_age is not None:
+            limits.append(step - replay.max_age)
+        if replay.phase_out_warm_up:
+            limits.append(
+                schedule.phased_out_before(step, self.warm_up_end, self._warm_up_gone_at)
+            )
+        oldest = max(limits, default=0)
+        return oldest if oldest > 0 else None
