@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.config import ComponentRef, RunConfig, WorldModelRef, installed
 from empo_core.configfile import load_config
 from empo_core.errors import ConfigError
 from empo_core.protocols import Algorithm, Result, RunStatus, Tracker, WorldModel
@@ -53,6 +53,7 @@ class Context:
     directory: Path
     tracker: Tracker
     resume: bool
+    world_model: WorldModelRef | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,7 @@ def execute(
             directory=directory.path,
             tracker=Trackers([*trackers, *watchers]),
             resume=resume,
+            world_model=config.world_model,
         )
         result = _supervised(algorithm, context, config, directory)
     return Run(

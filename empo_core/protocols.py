@@ -508,13 +508,18 @@ class Playable(Protocol):
 
 @runtime_checkable
 class RunContext(Protocol):
-    """What an algorithm is given besides its params."""
+    """What an algorithm is given besides its params.
+
+    ``world_model`` is the config's reference to the world, from which other processes build it
+    anew; None where the world did not come from a config.
+    """
 
     world: WorldModel | None
     seed: int
     directory: Path
     tracker: Tracker
     resume: bool
+    world_model: Any
 
 
 @runtime_checkable

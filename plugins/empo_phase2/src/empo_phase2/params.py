@@ -97,8 +97,8 @@ class Optimisation(Config):
     max_gradient_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
     )
-    scale_clip_with_lr: bool = Field(
-        False, description="Multiply max_gradient_norm by the rate over its starting value."
+    publish_interval: int = Field(
+        100, ge=1, description="Steps after which actors get the newest values."
     )
     target_interval: int = Field(
         100, ge=1, description="Steps after which targets are computed with the newest values."
@@ -126,13 +126,16 @@ class Targets(Config):
         description="Average over the humans' joint actions where there are at most this many "
         "joint actions of all agents; else sample the humans'.",
     )  # fmt: skip
-    max_goals: int = Field(
-        64, ge=1, description="Sum X_h over all goals of a human up to this many; else sample one."
-    )
     q_r_advantage_floor: float | None = Field(
         None, ge=0, le=1,
         description="Weigh errors of Q_r by pi (1 - pi) plus this; null weighs all alike.",
     )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _follow_one_length(self) -> Targets:
+        if {self.v_h_e, self.q_r} == {"n_step", "episode"}:
+            raise ValueError("v_h_e and q_r cannot follow n steps and whole episodes at once")
+        return self
 
 
 class ReplayParams(Config):

@@ -1,0 +1,47 @@
+"""Ctrl-C and SIGTERM that wait for a good moment."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any, Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """While entered, the first signal only makes ``check`` raise; a second one acts at once.
+
+    A learner checks between its steps, so that what it saves is never half of a step.
+    """
+
+    def __init__(self) -> None:
+        self._requested = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Take over the signals; only the main thread may, elsewhere nothing changes."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the signals back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def check(self) -> None:
+        """Stop here if somebody asked for it.
+
+        Raises:
+            KeyboardInterrupt: A signal has arrived.
+        """
+        if self._requested:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._requested:
+            raise KeyboardInterrupt
+        self._requested = True

@@ -1,0 +1,246 @@
+"""One training step: sample, compute targets, move every active quantity towards its own."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.errors import NonFiniteError
+from empo_core.protocols import Aggregator, Regression, ValueNetwork, Weights
+from empo_core.training.finite import check_finite
+from empo_core.training.profile import StageProfile
+from empo_core.training.regression import regression_of
+from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
+from empo_phase2.behaviour import build_networks
+from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.params import Phase2Params
+from empo_phase2.quantities import Quantities, state_query
+from empo_phase2.targets import BatchTargets, Setting, TargetComputer
+from empo_phase2.trajectories import Paths, paths_from
+from empo_phase2.warmup import Timetable
+
+log = logging.getLogger(__name__)
+
+
+class Memory(Protocol):
+    """What the learner asks of a replay."""
+
+    def sample_indices(
+        self, count: int, generator: torch.Generator, *, oldest: int | None = None
+    ) -> Int[Tensor, " transition"]:
+        """Positions of transitions drawn evenly."""
+
+    def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
+        """The transitions at some positions."""
+
+    def states(self, ids: Int[Tensor, " distinct"]) -> States:
+        """What is known about some states."""
+
+    def follow(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
+        """Positions of the next transitions of the same episodes, or -1."""
+
+
+class Learner:
+    """Networks of the learned quantities, their target copies, and what fits them.
+
+    Attributes:
+        networks: The learned quantities.
+        values: All quantities according to the networks.
+        skipped: How many fits were left out because something was not finite.
+    """
+
+    def __init__(
+        self,
+        params: Phase2Params,
+        spec: WorldSpec,
+        slots: GoalSlots,
+        aggregate: Aggregator,
+        profile: StageProfile,
+        seed: int,
+    ) -> None:
+        """Build networks with weights drawn from torch's global generator.
+
+        Args:
+            params: Everything about the run.
+            spec: What the rows of states look like.
+            slots: The goals.
+            aggregate: Adds up successors.
+            profile: Measures the stages.
+            seed: Seeds the choice of transitions.
+        """
+        self._params, self._timetable, self._spec = params, Timetable(params), spec
+        self.networks = build_networks(params.values, spec)
+        for network in self.networks.values():
+            _move(network, params.device)
+        optimisation = params.optimisation
+        self._regressions: dict[Quantity, Regression] = {
+            quantity: regression_of(
+                network,
+                weight_decay=optimisation.weight_decay,
+                max_gradient_norm=optimisation.max_gradient_norm,
+            )
+            for quantity, network in self.networks.items()
+        }
+        # Copied together, so that encoders that are shared stay shared.
+        self._targets = copy.deepcopy(self.networks)
+        self.values = Quantities(self.networks, spec, slots, params.theory, aggregate)
+        self._target_values = Quantities(self._targets, spec, slots, params.theory, aggregate)
+        self._compute = TargetComputer(
+            spec,
+            slots,
+            aggregate,
+            model_based=params.targets.model_based,
+            profile=profile,
+        )
+        self._generator = torch.Generator().manual_seed(seed)
+        self.skipped = 0
+        self._switch_modes()
+
+    def step(self, step: int, memory: Memory) -> tuple[BatchTargets, dict[Quantity, Fit]]:
+        """Train once.
+
+        Args:
+            step: How many training steps there were before.
+            memory: Where transitions come from.
+
+        Returns:
+            What the targets were, and how fitting each active quantity went.
+
+        Raises:
+            NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
+        """
+        timetable = self._timetable
+        index = memory.sample_indices(
+            self._params.optimisation.batch_size, self._generator, oldest=timetable.oldest(step)
+        )
+        batch = memory.transitions(index)
+        setting = Setting(timetable.gamma_h(step), timetable.gamma_r(step), timetable.beta_r(step))
+        paths = self._paths(index, batch, memory)
+        targets = self._compute(batch, memory.states, self._target_values, setting, paths)
+        fits: dict[Quantity, Fit] = {}
+        for quantity in timetable.active(step):
+            try:
+                fits[quantity] = self._fit(quantity, targets, timetable.lr(quantity, step))
+            except NonFiniteError as error:
+                if self._params.optimisation.on_nan == "stop":
+                    error.add_note(f"This happened in training step {step}.")
+                    raise
+                self.skipped += 1
+                log.warning("step %d: %s; the step was skipped", step, error)
+        if (step + 1) % self._params.optimisation.target_interval == 0:
+            self.refresh_targets()
+        return targets, fits
+
+    def refresh_targets(self) -> None:
+        """Compute targets with the newest values from now on."""
+        for quantity, network in self.networks.items():
+            self._targets[quantity].load_state_dict(network.state_dict())
+
+    def weights(self, quantity: Quantity) -> dict[str, Tensor]:
+        """What an actor needs to know of a quantity, on the CPU.
+
+        Raises:
+            NonFiniteError: A weight is not finite.
+        """
+        state = self.networks[quantity].state_dict()
+        weights = {f"{quantity}.{name}": tensor.cpu() for name, tensor in state.items()}
+        check_finite(weights, "a weight to be published")
+        return weights
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so.
+
+        Raises:
+            NonFiniteError: A weight is not finite.
+        """
+        networks = {name: dict(net.state_dict()) for name, net in self.networks.items()}
+        for name, tensors in networks.items():
+            check_finite({f"{name}.{key}": t for key, t in tensors.items()}, "a weight to be saved")
+        return {
+            "networks": networks,
+            "targets": {name: dict(net.state_dict()) for name, net in self._targets.items()},
+            "regressions": {name: r.state_dict() for name, r in self._regressions.items()},
+            "generator": self._generator.get_state(),
+            "skipped": self.skipped,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        for name in self.networks:
+            self.networks[name].load_state_dict(state_dict["networks"][name])
+            self._targets[name].load_state_dict(state_dict["targets"][name])
+            self._regressions[name].load_state_dict(state_dict["regressions"][name])
+        self._generator.set_state(state_dict["generator"])
+        self.skipped = state_dict["skipped"]
+
+    def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
+        query, target, weight = self._lesson(quantity, targets)
+        check_finite({quantity: torch.where(weight > 0, target, 0.0)}, "the target")
+        return self._regressions[quantity].fit(query, target, weight, lr=lr)
+
+    def _lesson(self, quantity: Quantity, targets: BatchTargets) -> tuple[ValueQuery, Tensor, Tensor]:
+        """The questions of a quantity, what the answers should be, and how much each counts."""
+        sources = targets.sources
+        if quantity == "q_r":
+            weight = targets.q_r_weight
+            floor = self._params.targets.q_r_advantage_floor
+            if floor is not None:
+                weight = weight * decision_weight(targets.pi_r, floor)
+            return state_query(sources), targets.q_r, weight
+        if quantity == "v_h_e":
+            query = self.values.goal_query(sources)
+            return query, targets.v_h_e.reshape(-1, 1), targets.v_h_e_weight.reshape(-1, 1)
+        if quantity == "x_h":
+            target = targets.x_h.reshape(-1, 1)
+            return self.values.human_query(sources), target, torch.ones_like(target)
+        target = (targets.u_r if quantity == "u_r" else targets.v_r)[:, None]
+        return state_query(sources), target, torch.ones_like(target)
+
+    def _paths(self, index: Tensor, batch: Transitions, memory: Memory) -> Paths | None:
+        """What followed each transition, where targets look at that."""
+        wanted = self._params.targets
+        of_q_r, of_v_h_e = wanted.q_r != "one_step", wanted.v_h_e != "one_step"
+        if not of_q_r and not of_v_h_e:
+            return None
+        whole = "episode" in (wanted.q_r, wanted.v_h_e)
+        limit = self._params.exploration.steps_per_episode or self._spec.horizon or 1000
+        return paths_from(
+            index,
+            memory.follow,
+            lambda position: memory.transitions(position).next,
+            batch.steps_left,
+            steps=limit if whole else wanted.n,
+            counts_down=self._spec.horizon is not None,
+            of_q_r=of_q_r,
+            of_v_h_e=of_v_h_e,
+        )
+
+    def _switch_modes(self) -> None:
+        """Networks train; their target copies do not."""
+        for networks, training in ((self.networks, True), (self._targets, False)):
+            for network in networks.values():
+                if isinstance(network, torch.nn.Module):
+                    network.train(training)
+
+
+def decision_weight(
+    pi_r: Float[Tensor, "transition robot_action"], floor: float
+) -> Float[Tensor, "transition robot_action"]:
+    """How much an error in each Q_r would change the policy: pi (1 - pi) + floor, mean 1.
+
+    Where the policy is certain and ``floor`` is 0, nothing would change it; then all count alike.
+    """
+    weight = pi_r * (1 - pi_r) + floor
+    mean = weight.mean(-1, keepdim=True)
+    return torch.where(mean > 0, weight / mean.clamp(min=1e-12), 1.0)
+
+
+def _move(network: ValueNetwork, device: str) -> None:
+    if isinstance(network, torch.nn.Module):
+        network.to(device)
