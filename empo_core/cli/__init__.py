@@ -8,6 +8,7 @@ import typer
 
 from empo_core import __version__
 from empo_core.cli.check import check
+from empo_core.cli.evaluate import evaluate
 from empo_core.cli.listing import describe, plugins, schema, worlds
 from empo_core.cli.new_plugin import new_plugin
 from empo_core.cli.output import guarded
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, check, plugins, worlds, describe, schema, new_plugin):
+for command in (run, resume, evaluate, check, plugins, worlds, describe, schema, new_plugin):
     app.command(command.__name__.replace("_", "-"))(guarded(command))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -100,3 +102,23 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     stdout().print(table)
+
+
+@contextlib.contextmanager
+def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
+    """What components print goes to standard error, and so do warnings."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.ERROR if quiet else logging.INFO)
+    handler.addFilter(_concerns_people)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+        yield
+
+
+def _concerns_people(record: logging.LogRecord) -> bool:
+    """Warnings do, and what an algorithm has to say; other libraries' chatter does not."""
+    if record.name == "empo_core" and record.exc_info:
+        return False  # Why a run failed is said at its end; the traceback is in its log.
+    ours = record.name.startswith("empo_") and record.name != "empo_core"
+    return ours or record.levelno >= logging.WARNING

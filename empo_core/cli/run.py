@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from empo_core.cli.output import Debug, Json, Quiet, print_json, stdout
+from empo_core.cli.output import Debug, Json, Quiet, only_ours_on_stdout, print_json, stdout
 
 if TYPE_CHECKING:
     from empo_core.config import RunConfig
@@ -43,7 +39,7 @@ def run(
     if count_unrolled:
         changes.append("algorithm.params.count_unrolled=true")
     loaded = load_config(config, changes)
-    with _only_ours_on_stdout(json, quiet):
+    with only_ours_on_stdout(json, quiet):
         from empo_core.experiment import execute
 
         done = execute(loaded, watchers=_watchers(loaded, quiet))
@@ -59,7 +55,7 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was interrupted or failed."""
-    with _only_ours_on_stdout(json, quiet):
+    with only_ours_on_stdout(json, quiet):
         from empo_core import experiment
 
         done = experiment.resume(run_dir, watchers=_watchers(None, quiet))
@@ -76,26 +72,6 @@ def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
     if "progress" not in installed().names("tracker"):
         return []
     return [build(TrackerRef.model_validate("progress"))]
-
-
-@contextlib.contextmanager
-def _only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
-    """What components print goes to standard error, and so do warnings."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.ERROR if quiet else logging.INFO)
-    handler.addFilter(_concerns_people)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(handlers=[handler])
-    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        yield
-
-
-def _concerns_people(record: logging.LogRecord) -> bool:
-    """Warnings do, and what an algorithm has to say; other libraries' chatter does not."""
-    if record.name == "empo_core" and record.exc_info:
-        return False  # Why a run failed is said at its end; the traceback is in its log.
-    ours = record.name.startswith("empo_") and record.name != "empo_core"
-    return ours or record.levelno >= logging.WARNING
 
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from empo_core.errors import ConfigError, SolveError
+from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import RunContext, WorldModel
+from empo_core.rundir import RESULTS
 from empo_exact import memory
 from empo_exact.graph import build_graph
+from empo_exact.playing import SolvedHumans, SolvedRobots
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import check_roles
 from empo_exact.result import ExactResult
+from empo_exact.saving import load
 from empo_exact.solver import solve
 
 CHECK_STATES = 200_000
@@ -34,6 +37,26 @@ class Exact:
             resume=context.resume,
             seed=context.seed,
         )
+
+    def restore(self, context: RunContext) -> tuple[SolvedRobots, SolvedHumans]:
+        """The policies of a finished run; see ``empo_core.protocols.Playable``.
+
+        Raises:
+            StorageError: The run has not finished, is damaged, or kept the start only.
+        """
+        results = context.directory / RESULTS
+        if not (results / "tables").is_dir():
+            raise StorageError(
+                f"{context.directory}: has no results; this algorithm saves them at its end. Go "
+                f"on with: empo resume {context.directory}"
+            )
+        result = load(results, _world(context.world))
+        if result.horizon is not None and len(result.times) < result.horizon:
+            raise StorageError(
+                f"{context.directory}: kept the values at times {result.times} only, too few to "
+                "play; solve with keep: all or disk"
+            )
+        return SolvedRobots(result), SolvedHumans(result)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run, as far as counting states takes little time."""

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.errors import SolveError
+from empo_core.interning import RowTable
 from empo_core.protocols import WorldModel
 from empo_exact.acyclic import levels_of
 from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import build_graph
 from empo_exact.induction import Problem
-from empo_core.interning import RowTable
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Assumptions, build_prior, check_roles, uniform_policy

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from rich.console import RenderableType
 from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
+from empo_core.interning import RowTable
 from empo_core.protocols import Located
 from empo_core.types import WorldSpec
 from empo_exact import memory
+from empo_exact.asking import numbers_of, policies_of, time_of
 from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
@@ -29,7 +32,6 @@ from empo_exact.induction import (
     sweep_block,
     terminal_values,
 )
-from empo_core.interning import RowTable
 from empo_exact.plugin import ExactParams
 from empo_exact.reach import Unrolled, reachable_masks, unrolled_sizes
 from empo_exact.values import Values, ValueStore
@@ -124,6 +126,10 @@ class ExactResult:
     @cached_property
     def _table(self) -> RowTable:
         return RowTable.of(self.graph.states)
+
+    def find_rows(self, rows: NDArray[Any]) -> NDArray[np.int32]:
+        """The number of each state row; -1 where it cannot be reached [state]."""
+        return self._table.find(rows.astype(self.graph.states.dtype))
 
     def index(self, state: State) -> int:
         """The number of a state, given as a row or as its number.
@@ -235,6 +241,36 @@ class ExactResult:
         """The robot's policy in all states reachable within ``time`` steps [state robot]."""
         return self.policies(time).pi_r
 
+    # What learned values are compared with: ``empo_core.protocols.Solution``.
+
+    def reachable_states(self, steps_left: int) -> Int[Tensor, "state word"]:
+        """Non-terminal states that an episode can be in with so many steps left, sorted."""
+        time = time_of(self, steps_left)
+        numbers = self.reachable(time)
+        rows = self.graph.states[numbers[self.alive(numbers, time)]]
+        return torch.from_numpy(rows[np.lexsort(rows.T[::-1])])
+
+    def robot_values(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, " state"]:
+        """V_r of each state."""
+        numbers = numbers_of(self, states, steps_left)
+        return torch.from_numpy(self._values(time_of(self, steps_left)).v_r[numbers])
+
+    def robot_policies(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state robot_action"]:
+        """The robots' policy in each state."""
+        return torch.from_numpy(policies_of(self, states, steps_left, lambda found: found.pi_r))
+
+    def goal_values(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal"]:
+        """V_h^e of each state and goal."""
+        numbers = numbers_of(self, states, steps_left)
+        values = self._values(time_of(self, steps_left)).v_e
+        return torch.from_numpy(values[numbers[:, None], self.problem.places])
+
     def chain(self) -> Chain:
         """The Markov chain that humans and robot form together, humans over all goals."""
         from empo_exact.chain import close_loop
@@ -335,10 +371,14 @@ class ExactResult:
         if self.horizon is not None and after == self.horizon:
             values = terminal_values(problem, self.graph.num_states)
         else:
-            try:
-                values = self.store.at(after)
-            except KeyError:
-                raise SolveError(
-                    f"the values at time {after} were not kept; solve with keep: all or disk"
-                ) from None
+            values = self._values(after)
         return Values(problem.worth(values.v_m), problem.worth(values.v_e), values.v_r)
+
+    def _values(self, time: int) -> Values:
+        """The values at a time, of the states that can be reached by then."""
+        try:
+            return self.store.at(time)
+        except KeyError:
+            raise SolveError(
+                f"the values at time {time} were not kept; solve with keep: all or disk"
+            ) from None

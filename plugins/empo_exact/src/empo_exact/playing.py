@@ -1,0 +1,46 @@
+"""A solved world as policies that can be played."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_exact.asking import policies_of
+from empo_exact.result import ExactResult
+
+
+class SolvedRobots:
+    """The robots' policy of a solved world; see ``empo_core.protocols.RobotPolicy``."""
+
+    def __init__(self, result: ExactResult) -> None:
+        self._result = result
+
+    def probabilities(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, "state robot_action"]:
+        """Probability of each joint robot action."""
+        chances = torch.zeros(
+            (len(states), self._result.spec.num_robot_actions), dtype=torch.float64
+        )
+        for left in torch.unique(steps_left).tolist():
+            same = steps_left == left
+            chances[same] = self._result.robot_policies(states[same], left)
+        return chances
+
+
+class SolvedHumans:
+    """The humans of a solved world; see ``empo_core.protocols.HumanPrior``."""
+
+    def __init__(self, result: ExactResult) -> None:
+        self._result = result
+
+    def policy(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal action"]:
+        """Action probabilities of each goal's human."""
+        goals = self._result.problem.places
+        policies = policies_of(
+            self._result, states, steps_left, lambda found: found.pi_h[:, :, goals]
+        )
+        return torch.from_numpy(policies.transpose(0, 2, 1).copy())

@@ -1,0 +1,147 @@
+"""A solved world as a solution to compare with, and as policies to play."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from random_games import Shape, TableWorld, random_table
+
+from empo_core.errors import SolveError, StorageError, WorldError
+from empo_core.experiment import Context, Trackers
+from empo_core.protocols import HumanPrior, Playable, RobotPolicy, Solution
+from empo_exact.algorithm import Exact
+from empo_exact.plugin import ExactParams
+from empo_exact.result import ExactResult
+from empo_exact.solver import solve
+
+SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
+PARAMS = ExactParams(beta_h=5.0, beta_r=3.0, gamma_r=0.9, zeta=2.0, eta=1.1, workers=1)
+
+
+@pytest.fixture(scope="module")
+def world() -> TableWorld:
+    return TableWorld(random_table(SHAPE, 2))
+
+
+@pytest.fixture(scope="module")
+def result(world: TableWorld) -> ExactResult:
+    return solve(world, PARAMS)
+
+
+def test_an_exact_result_is_a_solution(result: ExactResult) -> None:
+    assert isinstance(result, Solution)
+
+
+@pytest.mark.parametrize("steps_left", [4, 3, 2, 1])
+def test_batches_say_what_single_states_say(result: ExactResult, steps_left: int) -> None:
+    time = 4 - steps_left
+    rows = result.reachable_states(steps_left)
+    assert len(rows)
+    values = result.robot_values(rows, steps_left)
+    policies = result.robot_policies(rows, steps_left)
+    goals = result.goal_values(rows, steps_left)
+    for i, row in enumerate(rows):
+        single = result.at(row, time)
+        # The same equations, but sums over other lanes of the processor.
+        np.testing.assert_allclose(values[i], single.V_r, rtol=1e-13)
+        np.testing.assert_allclose(policies[i], single.pi_r, rtol=1e-12)
+        np.testing.assert_allclose(goals[i], single.V_e, rtol=1e-13)
+
+
+@pytest.mark.parametrize("steps_left", [4, 3, 2, 1])
+def test_reachable_states_go_on_and_are_sorted(result: ExactResult, steps_left: int) -> None:
+    time = 4 - steps_left
+    rows = [tuple(row) for row in result.reachable_states(steps_left).tolist()]
+    assert rows == sorted(set(rows))
+    alive = {
+        tuple(result.graph.states[number].tolist())
+        for number in result.reachable(time)
+        if not result.at(int(number), time).terminal
+    }
+    assert set(rows) == alive
+
+
+def test_any_order_of_states_is_fine(result: ExactResult) -> None:
+    rows = result.reachable_states(1)
+    backward = result.robot_policies(rows.flip(0), 1).flip(0)
+    assert torch.equal(result.robot_policies(rows, 1), backward)
+    assert result.robot_policies(rows[:0], 1).shape == (0, 4)
+
+
+def test_what_is_not_known_is_refused(result: ExactResult) -> None:
+    start = torch.from_numpy(result.graph.states[:1])
+    with pytest.raises(WorldError, match=r"steps_left is 5; .* from 1 to 4"):
+        result.robot_values(start, 5)
+    with pytest.raises(SolveError, match=r"never in state \[7, 7\] with 2 steps left"):
+        result.goal_values(torch.full_like(start, 7), 2)
+    far = result.reachable_states(1)[-1:]
+    if far.tolist() != start.tolist():
+        with pytest.raises(SolveError, match="never in state"):
+            result.robot_policies(far, 4)
+
+
+def test_a_world_without_horizon_has_one_time() -> None:
+    table = random_table(Shape(6, ("robot", "human"), (2, 2), None, timed=False, masked=False), 1)
+    result = solve(TableWorld(table), PARAMS)
+    rows = result.reachable_states(1)
+    values = result.robot_values(rows, 1)
+    assert values.tolist() == [result.at(row).V_r for row in rows]
+    with pytest.raises(WorldError, match="no horizon"):
+        result.reachable_states(2)
+
+
+# Playing.
+
+
+def context_of(world: TableWorld, directory: Path) -> Context:
+    return Context(world=world, seed=0, directory=directory, tracker=Trackers([]), resume=False)
+
+
+def solved_run(world: TableWorld, directory: Path, params: ExactParams) -> Context:
+    context = context_of(world, directory)
+    Exact(params).run(context).save(directory / "results")
+    return context
+
+
+@pytest.mark.parametrize("keep", ["all", "disk"])
+def test_a_finished_run_can_be_played(
+    world: TableWorld, result: ExactResult, tmp_path: Path, keep: str
+) -> None:
+    params = PARAMS.model_copy(update={"keep": keep})
+    algorithm = Exact(params)
+    assert isinstance(algorithm, Playable)
+    robots, humans = algorithm.restore(solved_run(world, tmp_path, params))
+    assert isinstance(robots, RobotPolicy)
+    assert isinstance(humans, HumanPrior)
+    rows = {left: result.reachable_states(left) for left in (4, 2, 1)}
+    mixed = torch.cat([rows[1], rows[4], rows[2]])
+    left = torch.cat([torch.full((len(rows[n]),), n) for n in (1, 4, 2)])
+    expected = torch.cat([result.robot_policies(rows[n], n) for n in (1, 4, 2)])
+    assert torch.equal(robots.probabilities(mixed, left), expected)
+    for number, states in rows.items():
+        for row, policy in zip(states, humans.policy(states, number), strict=True):
+            np.testing.assert_allclose(policy, result.at(row, 4 - number).pi_h, rtol=1e-12)
+
+
+def test_a_run_without_results_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"has no results.*empo resume"):
+        Exact(PARAMS).restore(context_of(world, tmp_path))
+
+
+def test_a_run_that_kept_the_start_only_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
+    params = PARAMS.model_copy(update={"keep": "root"})
+    with pytest.raises(StorageError, match="keep: all or disk"):
+        Exact(params).restore(solved_run(world, tmp_path, params))
+
+
+def test_a_damaged_run_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
+    context = solved_run(world, tmp_path, PARAMS)
+    file = tmp_path / "results" / "tables" / "time_0_v_r.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(StorageError, match="damaged"):
+        Exact(PARAMS).restore(context)
