@@ -118,6 +118,11 @@ class RowTable:
         """All rows so far, in order [state word]."""
         return self._states[: self.count].view(self._dtype)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes taken, spare room included."""
+        return self._states.nbytes + self._slots.nbytes
+
     def number(self, rows: Rows) -> NDArray[np.int32]:
         """The number of each row; new rows get the next ones."""
         rows = self._pieces(rows)

@@ -141,6 +141,19 @@ class ValueNetworkTests:
         alone = [network(rows_of(query, torch.tensor([row]))).detach() for row in range(count)]
         torch.testing.assert_close(torch.cat(alone), together)
 
+    def test_states_can_be_shared_between_questions(
+        self, network: ValueNetwork, world: WorldModel, quantity: Quantity
+    ) -> None:
+        disturb(network, scale=0.3, seed=0)
+        shared = questions_sharing_states(world, quantity)
+        apart = network(shared.spread()).detach()
+        values = network(shared).detach()
+        assert values.shape == apart.shape, "one row per question, not per state"
+        torch.testing.assert_close(values, apart)
+        # What grows with the questions it is asked has parameters for all of them only now.
+        disturb(network, scale=0.3, seed=1)
+        torch.testing.assert_close(network(shared).detach(), network(shared.spread()).detach())
+
     def test_no_questions_give_no_values(self, network: ValueNetwork, query: ValueQuery) -> None:
         nothing = network(rows_of(query, torch.zeros(0, dtype=torch.int64)))
         assert nothing.shape == (0, network(query).shape[1])
@@ -175,6 +188,22 @@ def every_question(world: WorldModel, quantity: Quantity) -> ValueQuery:
         states = states.repeat_interleave(len(spec.humans), 0)
     steps_left = torch.arange(len(states)) % (spec.horizon or 3) + 1
     return ValueQuery(states, steps_left, human, goal)
+
+
+def questions_sharing_states(world: WorldModel, quantity: Quantity) -> ValueQuery:
+    """As many questions about each state as there are goals or humans, else two; shuffled."""
+    spec = world.spec
+    states = reachable_states(world, limit=8)
+    count = {"v_h_e": len(spec.goals), "x_h": len(spec.humans)}.get(quantity, 2)
+    order = torch.randperm(len(states) * count, generator=torch.Generator().manual_seed(0))
+    which = order % count
+    human = goal = None
+    if quantity == "v_h_e":
+        goal, human = which, torch.tensor([g.human for g in spec.goals])[which]
+    elif quantity == "x_h":
+        human = torch.tensor(spec.humans)[which]
+    steps_left = torch.arange(len(states)) % (spec.horizon or 3) + 1
+    return ValueQuery(states, steps_left, human, goal, order // count)
 
 
 def rows_of(query: ValueQuery, rows: Tensor) -> ValueQuery:

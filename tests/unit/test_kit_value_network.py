@@ -31,6 +31,7 @@ class Perceptron(nn.Module):
             self.output = nn.Linear(16, outputs)
 
     def features(self, query: ValueQuery) -> Tensor:
+        query = query.spread()
         rows = [query.states.float(), query.steps_left[:, None] / self._horizon]
         for index, size in zip((query.human, query.goal), self._sizes, strict=True):
             if index is None:
@@ -128,11 +129,29 @@ class NormalisesTheBatch(Perceptron):
 class NeedsQuestions(Perceptron):
     def forward(self, query: ValueQuery) -> Tensor:
         return torch.cat(
-            [
-                super(NeedsQuestions, self).forward(query)[i : i + 1]
-                for i in range(len(query.states))
-            ]
+            [super(NeedsQuestions, self).forward(query)[i : i + 1] for i in range(len(query))]
         )
+
+
+class AnswersPerState(Perceptron):
+    """One row per state, whatever is asked about it."""
+
+    def forward(self, query: ValueQuery) -> Tensor:
+        count = len(query.states)
+        human, goal = (
+            None if index is None else index[:count] for index in (query.human, query.goal)
+        )
+        return super().forward(ValueQuery(query.states, query.steps_left, human, goal))
+
+
+class MixesUpStates(Perceptron):
+    """Takes the questions for sorted by state."""
+
+    def forward(self, query: ValueQuery) -> Tensor:
+        if query.state is not None:
+            state = query.state.sort().values
+            query = ValueQuery(query.states, query.steps_left, query.human, query.goal, state)
+        return super().forward(query)
 
 
 class DropsOut(Perceptron):
@@ -169,6 +188,8 @@ FLAWS: list[tuple[type, list[str]]] = [
     (ForgetsALayer, ["test_its_state_dict_restores_it"]),
     (SavesItsName, ["test_its_state_dict_restores_it"]),
     (NormalisesTheBatch, ["test_order_and_size_of_the_batch_do_not_matter"]),
+    (AnswersPerState, ["test_states_can_be_shared_between_questions"]),
+    (MixesUpStates, ["test_states_can_be_shared_between_questions"]),
     (NeedsQuestions, ["test_no_questions_give_no_values"]),
     (DropsOut, ["test_asking_changes_nothing"]),
     (CountsQuestions, ["test_asking_changes_nothing"]),

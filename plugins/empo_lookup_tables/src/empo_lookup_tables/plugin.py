@@ -3,11 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
-from empo_core import Component, hookimpl
+from pydantic import Field, model_validator
+
+from empo_core import Component, Config, hookimpl
+
+
+class LookupParams(Config):
+    """What the table's keys and defaults are, and how it moves towards targets."""
+
+    include_time: bool = Field(
+        True, description="Tell apart the remaining steps of an episode; else values ignore time."
+    )
+    default: float | None = Field(
+        None,
+        description="Answer where nothing was learned yet; null takes -1 for q_r and v_r, -2 for "
+        "u_r, 0 for v_h_e, 1e-10 for x_h.",
+    )
+    rule: Literal["running-mean", "step", "adam"] = Field(
+        "running-mean",
+        description="running-mean: each value is the mean of its targets so far, whatever the "
+        "learning rate. step: it goes the learning rate's share of the way to the mean of its "
+        "targets in the batch. adam: Adam on the squared errors, for the values asked about only.",
+    )
+    min_rate: float = Field(
+        0.01, ge=0, le=1,
+        description="running-mean: share of the way to new targets that is always gone, so that "
+        "old ones are forgotten; 0 remembers all alike.",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _min_rate_has_a_use(self) -> LookupParams:
+        if "min_rate" in self.model_fields_set and self.rule != "running-mean":
+            raise ValueError(
+                f"rule {self.rule!r} has no min_rate: leave it out, or choose rule 'running-mean'"
+            )
+        return self
 
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer what this distribution has."""
-    return ()
+    """Offer one value network."""
+    yield Component(
+        kind="value_network",
+        name="lookup",
+        params=LookupParams,
+        target="empo_lookup_tables.table:LookupTable",
+        api=1,
+        summary="A growable table: one value per state, time, and goal, human or action.",
+    )

@@ -1,0 +1,112 @@
+"""Which entry belongs to a state and a time: packed keys in a compiled hash table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_core.interning import RowTable
+
+_WORD = 8
+"""Keys are padded to multiples of this many bytes, by which they are hashed and compared."""
+
+
+class Keys:
+    """Numbers the distinct pairs of state and remaining steps, in order of first discovery.
+
+    A key is the state's row and the remaining steps as they lie in memory. Keys are compared in
+    full, so no two of them are ever confused, and their hash depends on nothing but them.
+    """
+
+    def __init__(self, words: int, dtype: torch.dtype, *, include_time: bool) -> None:
+        self._words = words
+        self._dtype = dtype
+        self._include_time = include_time
+        self._padding = -words % (_WORD // dtype.itemsize)
+        self._rows = self._empty()
+
+    def __len__(self) -> int:
+        """How many keys there are."""
+        return self._rows.count
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes taken, spare room included."""
+        return self._rows.memory_bytes
+
+    def find(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Int[Tensor, " state"]:
+        """The number of each key; -1 where it is not known."""
+        return torch.from_numpy(self._rows.find(self._packed(states, steps_left))).long()
+
+    def number(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Int[Tensor, " state"]:
+        """The number of each key; new ones get the next numbers."""
+        return torch.from_numpy(self._rows.number(self._packed(states, steps_left))).long()
+
+    def states(self) -> Int[Tensor, "entry word"]:
+        """The state of each key."""
+        return torch.from_numpy(self._rows.rows[:, : self._words].copy())
+
+    def steps_left(self) -> Int[Tensor, " entry"] | None:
+        """The remaining steps of each key; None where time is not in the keys."""
+        if not self._include_time:
+            return None
+        start = self._words + self._padding
+        return torch.from_numpy(self._rows.rows[:, start:].copy().view(np.int64)[:, 0])
+
+    def replace(
+        self, states: Int[Tensor, "entry word"], steps_left: Int[Tensor, " entry"] | None
+    ) -> None:
+        """Forget all keys and number these instead.
+
+        Raises:
+            ValueError: A key occurs twice.
+        """
+        times = torch.zeros(len(states), dtype=torch.int64) if steps_left is None else steps_left
+        keys = self._packed(states, times)
+        known = self._rows.rows
+        if np.array_equal(known, keys[: len(known)]):
+            rows = self._rows  # A later state of the same table: most of the work is done.
+            rows.number(keys[len(known) :])
+        else:
+            rows = self._empty()
+            rows.number(keys)
+        if rows.count != len(keys):
+            self._rows = self._empty()
+            raise ValueError(f"only {rows.count} of {len(keys)} keys are distinct")
+        self._rows = rows
+
+    def _empty(self) -> RowTable:
+        time = _WORD // self._dtype.itemsize if self._include_time else 0
+        dtype = torch.zeros(0, dtype=self._dtype).numpy().dtype
+        return RowTable(self._words + self._padding + time, dtype)
+
+    def _packed(self, states: Tensor, steps_left: Tensor) -> NDArray[Any]:
+        if states.ndim != 2 or states.shape[1] != self._words:
+            raise ValueError(
+                f"the table's states have {self._words} words, but a question has states of shape "
+                f"{list(states.shape)}; ask with rows of the spec that the table was made for"
+            )
+        rows = states.cpu()
+        if rows.dtype != self._dtype:
+            rows = rows.to(self._dtype)
+            if not torch.equal(rows.to(states.dtype), states.cpu()):
+                raise ValueError(
+                    f"the table's states are {self._dtype}, and a question's {states.dtype} do not "
+                    "fit into that; ask with rows of the spec that the table was made for"
+                )
+        parts = [rows]
+        if self._padding:
+            parts.append(rows.new_zeros(len(rows), self._padding))
+        if self._include_time:
+            times = steps_left.to("cpu", torch.int64).contiguous()
+            parts.append(times.view(len(rows), 1).view(self._dtype))
+        return (torch.cat(parts, 1) if len(parts) > 1 else rows).numpy()

@@ -1,0 +1,252 @@
+"""Values of states in a table that grows as they are fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from empo_core.errors import ConfigError
+from empo_core.types import Quantity, ValueQuery, WorldSpec
+from empo_lookup_tables.keys import Keys
+from empo_lookup_tables.plugin import LookupParams
+from empo_lookup_tables.regression import TableRegression
+from empo_lookup_tables.rules import grown
+
+DEFAULTS: dict[Quantity, float] = {
+    "q_r": -1.0,
+    "v_h_e": 0.0,
+    "x_h": 1e-10,
+    "u_r": -2.0,
+    "v_r": -1.0,
+}
+"""What an unknown key is worth."""
+BOUNDS: dict[Quantity, tuple[float | None, float | None]] = {
+    "q_r": (None, -1e-10),
+    "v_h_e": (0.0, 1.0),
+    "x_h": (1e-10, None),
+    "u_r": (None, -1e-10),
+    "v_r": (None, -1e-10),
+}
+"""Lowest and highest answer; the strict bounds of the theory leave room for a reciprocal."""
+
+_ENTRIES = 256
+"""For how many entries a new table has room."""
+
+
+class LookupTable(nn.Module):
+    """One of Q_r, V_h^e, X_h, U_r, V_r as a table keyed by state and remaining steps.
+
+    An entry belongs to one key and has a *line* of values for each goal (V_h^e) or human (X_h),
+    else a single one: line ``entry * columns + column``. All lines lie in one tensor. The keys
+    stay in the memory of the CPU, the values lie on any device.
+
+    Reading an unknown key gives the default and stores nothing, with one exception: in training
+    mode with gradients enabled unknown keys get an entry, for else nothing could be trained.
+    Entries that were only asked about are not saved.
+
+    Attributes:
+        values: One line per row; rows behind ``num_entries * columns`` are spare.
+        counts: The total weight of the targets that each value was fitted to.
+        columns: Lines per entry.
+        default: The answer to unknown keys.
+    """
+
+    values: Float[nn.Parameter, "line output"]
+    counts: Float[Tensor, "line output"]
+
+    def __init__(self, params: LookupParams, spec: WorldSpec, quantity: Quantity) -> None:
+        super().__init__()
+        self.quantity = quantity
+        self.spec = spec
+        self.params = params
+        self.default = _checked_default(params, quantity)
+        self.columns = {"v_h_e": len(spec.goals), "x_h": len(spec.humans)}.get(quantity, 1)
+        if not self.columns:
+            what = "goals" if quantity == "v_h_e" else "humans"
+            raise ConfigError(f"{spec.name!r} has no {what}, so there is no {quantity} to learn")
+        outputs = spec.num_robot_actions if quantity == "q_r" else 1
+        self.values = nn.Parameter(torch.full((_ENTRIES * self.columns, outputs), self.default))
+        self.register_buffer("counts", torch.zeros_like(self.values), persistent=False)
+        self._keys = Keys(spec.state_words, spec.state_dtype, include_time=params.include_time)
+        self._column_of_human = torch.full((len(spec.agents),), -1)
+        self._column_of_human[list(spec.humans)] = torch.arange(len(spec.humans))
+        self._some_were_only_asked_about = False
+
+    @property
+    def num_entries(self) -> int:
+        """How many keys have an entry."""
+        return len(self._keys)
+
+    @property
+    def bytes_per_entry(self) -> float:
+        """Bytes per entry now, spare room and hash table included; 0 while there is none."""
+        return self.memory_bytes() / self.num_entries if self.num_entries else 0.0
+
+    def memory_bytes(self) -> int:
+        """Bytes taken by keys, hash table, values and counts, spare room included."""
+        return self._keys.memory_bytes + self.values.nbytes + self.counts.nbytes
+
+    def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
+        """The value of each question, within the bounds of the quantity."""
+        if not torch.is_grad_enabled():
+            return self.bounded(self.stored(self.lines(query)))
+        before = self.num_entries
+        raw = self.stored(self.lines(query, grow=self.training))
+        self._some_were_only_asked_about |= self.num_entries > before
+        # A gradient also reaches values out of bounds, so that they can come back.
+        return self.bounded(raw).detach() + (raw - raw.detach())
+
+    def lines(self, query: ValueQuery, *, grow: bool = False) -> Int[Tensor, " query"]:
+        """The line of each question, on the CPU; negative where there is none.
+
+        Args:
+            query: The questions.
+            grow: Add an entry for each unknown key.
+        """
+        if grow:
+            before = self.num_entries
+            entry = self._keys.number(query.states, query.steps_left)
+            self._make_room(before)
+        else:
+            entry = self._keys.find(query.states, query.steps_left)
+        if query.state is not None:
+            entry = entry[query.state.cpu()]
+        if self.quantity not in ("v_h_e", "x_h"):
+            return entry
+        # An unknown entry is -1, so its lines are -columns ... -1.
+        return entry * self.columns + self._column(query)
+
+    def stored(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
+        """What is stored there; the default where a line is negative."""
+        unknown = lines < 0
+        if not bool(unknown.any()):
+            return self.values.index_select(0, lines.to(self.values.device))
+        raw = self.values.index_select(0, lines.clamp(min=0).to(self.values.device))
+        return raw.masked_fill(unknown[:, None].to(raw.device), self.default)
+
+    def bounded(self, values: Float[Tensor, "query output"]) -> Float[Tensor, "query output"]:
+        """The nearest values within the bounds of the quantity."""
+        low, high = BOUNDS[self.quantity]
+        return values.clamp(low, high)
+
+    def regression(
+        self, *, weight_decay: float, max_gradient_norm: float | None
+    ) -> TableRegression:
+        """What fits this table, by the rule of its params."""
+        return TableRegression(self, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
+
+    def kept_lines(self) -> Int[Tensor, " line"] | slice:
+        """The lines that are saved: those of all entries but the ones only asked about."""
+        used = self.num_entries * self.columns
+        if not self._some_were_only_asked_about:
+            return slice(used)
+        fitted = (self.values[:used] != self.default) | (self.counts[:used] > 0)
+        entry = fitted.view(self.num_entries, -1).any(1).nonzero()
+        return (entry * self.columns + torch.arange(self.columns, device=entry.device)).flatten()
+
+    def _column(self, query: ValueQuery) -> Int[Tensor, " query"]:
+        name = "goal" if self.quantity == "v_h_e" else "human"
+        asked = query.goal if name == "goal" else query.human
+        if asked is None or len(asked) != len(query):
+            number = "none" if asked is None else len(asked)
+            raise ValueError(
+                f"a table of {self.quantity} needs the {name} of each of {len(query)} questions, "
+                f"and there is {number}; give ValueQuery.{name}"
+            )
+        column = asked.cpu()
+        count = self.columns if name == "goal" else len(self._column_of_human)
+        if len(column):
+            low, high = torch.aminmax(column)
+            if low < 0 or high >= count:
+                wrong = int(low if low < 0 else high)
+                raise ValueError(f"there is no {name} {wrong}; {name}s are in [0, {count})")
+        if name == "goal":
+            return column
+        column = self._column_of_human[column]
+        if bool((column < 0).any()):
+            raise ValueError(f"X_h is asked of a robot; the humans are agents {self.spec.humans}")
+        return column
+
+    def _make_room(self, before: int) -> None:
+        """Give default values to the entries from number ``before`` on."""
+        first, used = before * self.columns, self.num_entries * self.columns
+        if first == used:
+            return
+        if used > len(self.values):
+            rows = max(used, 2 * len(self.values))
+            # The parameter stays the same object, as who holds it expects.
+            self.values.grad = None
+            self.values.data = grown(self.values.data, rows)
+            self.counts = grown(self.counts, rows)
+        self.values.data[first:used] = self.default
+        self.counts[first:used] = 0
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        lines = self.kept_lines()
+        entry = lines if isinstance(lines, slice) else lines[:: self.columns].cpu() // self.columns
+        entry = slice(self.num_entries) if isinstance(entry, slice) else entry
+        saved = {
+            "states": self._keys.states()[entry],
+            "values": self.values.detach()[lines].clone(),
+            "counts": self.counts[lines].clone(),
+        }
+        steps_left = self._keys.steps_left()
+        if steps_left is not None:
+            saved["steps_left"] = steps_left[entry]
+        destination |= {prefix + name: tensor for name, tensor in saved.items()}
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        names = ["states", "values", "counts"] + ["steps_left"] * self.params.include_time
+        found = {key for key in state_dict if key.startswith(prefix)}
+        expected = {prefix + name for name in names}
+        missing_keys += sorted(expected - found)
+        unexpected_keys += sorted(found - expected)
+        if expected - found:
+            return
+        saved = {name: state_dict[prefix + name] for name in names}
+        values, outputs = saved["values"], self.values.shape[1]
+        shape = (len(saved["states"]) * self.columns, outputs)
+        if values.shape != shape or saved["counts"].shape != shape:
+            error_msgs.append(
+                f"{prefix}values have shape {list(values.shape)}, but {len(saved['states'])} "
+                f"entries of this {self.quantity} table have {list(shape)}: it belongs to another "
+                "world or quantity"
+            )
+            return
+        try:
+            self._keys.replace(saved["states"], saved.get("steps_left"))
+        except ValueError as error:
+            error_msgs.append(f"{prefix}states cannot be used: {error}")
+            return
+        self._some_were_only_asked_about = False
+        self._make_room(0)
+        self.values.data[: shape[0]].copy_(values)
+        self.counts[: shape[0]].copy_(saved["counts"])
+
+
+def _checked_default(params: LookupParams, quantity: Quantity) -> float:
+    if params.default is None:
+        return DEFAULTS[quantity]
+    low, high = BOUNDS[quantity]
+    if (low is not None and params.default < low) or (high is not None and params.default > high):
+        low_text = "-inf" if low is None else f"{low:g}"
+        high_text = "inf" if high is None else f"{high:g}"
+        raise ConfigError(
+            f"default {params.default:g} is no possible {quantity}: choose a number from "
+            f"{low_text} to {high_text}, or null for {DEFAULTS[quantity]:g}"
+        )
+    return params.default
