@@ -3,11 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
-from empo_core import Component, hookimpl
+from pydantic import Field
+
+from empo_core import Component, Config, hookimpl
+
+
+class AsyncParams(Config):
+    """How many actors there are, how far they run ahead, and what becomes of one that fails."""
+
+    actors: int = Field(1, ge=1, le=256, description="Actor processes.")
+    start_method: Literal["auto", "forkserver", "spawn"] = Field(
+        "auto", description="How they start; auto takes forkserver where there is one, else spawn."
+    )
+    min_env_steps: int = Field(
+        1000, ge=1, description="Environment steps to collect before training starts."
+    )
+    max_env_steps_per_training_step: float | None = Field(
+        10.0, gt=0,
+        description="Actors pause beyond this many environment steps per training step "
+        "(and min_env_steps); null never pauses them for that.",
+    )  # fmt: skip
+    queue_size: int = Field(
+        10_000, ge=1,
+        description="Actors pause while this many environment steps wait for the learner.",
+    )  # fmt: skip
+    heartbeat_s: float = Field(
+        60.0, gt=0,
+        description="An actor without a sign of life for so long is replaced; must exceed the "
+        "longest that one round of environment steps takes.",
+    )  # fmt: skip
+    start_timeout_s: float = Field(
+        300.0, gt=0, description="The same while an actor is being built."
+    )
+    max_restarts: int = Field(
+        5, ge=0,
+        description="Replacements of one actor within a minute, or in a row without experience; "
+        "after that it is given up.",
+    )  # fmt: skip
 
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer what this distribution has."""
-    return ()
+    """Offer one collector."""
+    yield Component(
+        kind="collector",
+        name="async",
+        params=AsyncParams,
+        target="empo_async_actors.collector:AsyncCollector",
+        api=1,
+        summary="Actors in processes of their own, beside the learner; replaces those that fail.",
+    )
