@@ -1,0 +1,215 @@
+"""``empo evaluate``, on a plugin that is installed as plugins are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from empo_core.cli import app
+from empo_core.config import installed
+
+PLUGIN = """
+from typing import Literal
+from pydantic import Field
+from empo_core import Component, Config, hookimpl
+
+class DoorParams(Config):
+    drawn: bool = True
+    horizon: int | None = 3
+
+class PlayParams(Config):
+    left: Literal["policies", "nothing", "nonsense"] = "policies"
+
+@hookimpl
+def empo_components():
+    yield Component(kind="world_model", name="door", params=DoorParams,
+                    target="door_parts:door", api=1)
+    for name in ("Playful", "Serious"):
+        yield Component(kind="algorithm", name=name.lower(), params=PlayParams,
+                        target=f"door_parts:{name}", api=1)
+"""
+
+PARTS = """
+import numpy as np
+import torch
+from empo_core.errors import StorageError
+from empo_core.testing.worlds import TinyWorld
+
+class Drawn(TinyWorld):
+    def render(self, state, overlay=None):
+        return np.full((8, 8, 3), 60 * int(state.sum()), np.uint8)
+
+def door(params):
+    return (Drawn if params.drawn else TinyWorld)(params.horizon)
+
+class Even:
+    def __init__(self, world, nonsense):
+        self.world, self.nonsense = world, nonsense
+    def probabilities(self, states, steps_left):
+        able = self.world.available(states)[:, 1, :2].double()
+        return able / able.sum(1, keepdim=True) + self.nonsense
+    def policy(self, states, steps_left):
+        owners = torch.tensor([goal.human for goal in self.world.spec.goals])
+        able = self.world.available(states)[:, owners].double()
+        return able / able.sum(-1, keepdim=True)
+
+class Done:
+    def summary(self):
+        return {}
+    def report(self):
+        return "done"
+    def save(self, directory):
+        pass
+
+class Serious:
+    def __init__(self, params):
+        self.params = params
+    def run(self, context):
+        return Done()
+    def check(self, world):
+        return {}
+
+class Playful(Serious):
+    def restore(self, context):
+        print("noise on standard output")
+        assert "playful-0" in context.directory.name and context.seed == 0
+        if self.params.left == "nothing":
+            raise StorageError(f"{context.directory}: left nothing; go on with: empo resume")
+        both = Even(context.world, self.params.left == "nonsense")
+        return both, both
+"""
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
+    """Calls the command line in this process, with the plugin installed."""
+    info = tmp_path / "site" / "empo_doors-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: empo-doors\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[empo]\nempo-doors = door_plugin\n")
+    (info.parent / "door_plugin.py").write_text(PLUGIN)
+    (info.parent / "door_parts.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(str(info.parent))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    installed.cache_clear()
+    yield lambda *arguments: CliRunner().invoke(app, list(arguments))
+    installed.cache_clear()
+    for name in ("door_plugin", "door_parts"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def run_dir(cli: Call, tmp_path: Path) -> Callable[..., str]:
+    """Makes a run and says where it is."""
+
+    def run(*overrides: str, world: str = "world: door\n", algorithm: str = "playful") -> str:
+        (tmp_path / "run.yaml").write_text(f"{world}algorithm: {algorithm}\nruns: runs\n")
+        done = cli("run", "run.yaml", "--quiet", *overrides)
+        assert done.exit_code == 0, done.stderr
+        return done.stdout.splitlines()[-1]
+
+    return run
+
+
+def test_evaluate_prints_a_table_and_writes_json_and_animations(
+    cli: Call, run_dir: Callable[..., str]
+) -> None:
+    directory = Path(run_dir())
+    done = cli("evaluate", str(directory), "--episodes", "50")
+    assert done.exit_code == 0, done.stderr
+    assert "playful in door: 50 episodes per goal, seed 0" in done.stdout
+    assert re.search(r"walker +open +1 +0\.\d{4} ± 0\.0\d{3} +[123]\.\d\d ± ", done.stdout)
+    expected = ["evaluation.json", *(f"episode_{i}.gif" for i in range(3))]
+    listed = [Path(line) for line in done.stdout.splitlines()[-4:]]
+    assert listed == [directory / "evaluation" / name for name in expected]
+    assert {path.name for path in (directory / "evaluation").iterdir()} == set(expected)
+
+
+def test_json_is_what_the_file_says(cli: Call, run_dir: Callable[..., str]) -> None:
+    directory = run_dir()
+    done = cli("evaluate", directory, "--episodes", "40", "--gifs", "1", "--seed", "7", "--json")
+    summary = json.loads(done.stdout)
+    assert "noise on standard output" in done.stderr
+    written = json.loads((Path(directory) / "evaluation" / "evaluation.json").read_text())
+    assert summary == written
+    assert summary["run_dir"] == directory
+    assert (summary["algorithm"], summary["world"]) == ("playful", "door")
+    assert (summary["episodes"], summary["seed"]) == (40, 7)
+    assert [goal["name"] for goal in summary["goals"]] == ["open", "inside", "inside"]
+    assert all(0 <= goal["reached"] <= 1 for goal in summary["goals"])
+    assert summary["files"] == ["evaluation/evaluation.json", "evaluation/episode_0.gif"]
+
+
+def test_the_same_seed_gives_the_same_files(
+    cli: Call, run_dir: Callable[..., str], tmp_path: Path
+) -> None:
+    directory = Path(run_dir())
+    contents = []
+    for _ in range(2):
+        assert cli("evaluate", str(directory), "--episodes", "30", "--seed", "1").exit_code == 0
+        files = sorted((directory / "evaluation").iterdir())
+        contents.append({path.name: path.read_bytes() for path in files})
+    assert contents[0] == contents[1]
+
+
+def test_a_second_evaluation_replaces_the_first(cli: Call, run_dir: Callable[..., str]) -> None:
+    directory = run_dir()
+    cli("evaluate", directory, "--episodes", "5", "--gifs", "2")
+    cli("evaluate", directory, "--episodes", "5", "--gifs", "0")
+    assert [path.name for path in (Path(directory) / "evaluation").iterdir()] == ["evaluation.json"]
+
+
+def test_a_world_that_cannot_draw_itself_has_no_animations(
+    cli: Call, run_dir: Callable[..., str]
+) -> None:
+    directory = run_dir("world_model.params.drawn=false")
+    assert cli("evaluate", directory, "--episodes", "5").exit_code == 0
+    done = cli("evaluate", directory, "--gifs", "2")
+    assert done.exit_code == 2
+    assert "cannot draw itself; ask for --gifs 0" in done.stderr
+
+
+def test_episodes_without_an_end_are_cut(cli: Call, run_dir: Callable[..., str]) -> None:
+    directory = run_dir("world_model.params.horizon=null")
+    done = cli("evaluate", directory, "--episodes", "50", "--max-steps", "1")
+    assert re.search(r"\d+\.\d% of them were cut before they had ended", done.stdout)
+
+
+def test_what_cannot_be_evaluated_is_a_message(
+    cli: Call, run_dir: Callable[..., str], tmp_path: Path
+) -> None:
+    def refused(directory: str, code: int, message: str) -> None:
+        done = cli("evaluate", directory, "--episodes", "5")
+        assert done.exit_code == code
+        assert re.search(message, done.stderr), done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (Path(directory) / "evaluation").exists()
+
+    refused("nowhere", 2, "^nowhere: is not a run directory: it has no config.yaml")
+    refused(run_dir(algorithm="serious"), 2, "'serious' cannot be played: it has no method 'rest")
+    refused(run_dir("algorithm.params.left=nothing"), 3, "left nothing; go on with: empo resume")
+    refused(run_dir("algorithm.params.left=nonsense"), 3, "robots' policy is no probability")
+    refused(run_dir(world=""), 2, "this run has no world to play in")
+    damaged = run_dir()
+    (Path(damaged) / "config.yaml").write_text("algorithm: {")
+    refused(damaged, 2, r"config\.yaml:1:")
+    shutil.rmtree(damaged)
+
+
+@pytest.mark.parametrize(
+    "option", [("--episodes", "0"), ("--gifs", "-1"), ("--seed", "-1"), ("--max-steps", "0")]
+)
+def test_options_out_of_range_are_refused(
+    cli: Call, run_dir: Callable[..., str], option: tuple[str, str]
+) -> None:
+    assert cli("evaluate", run_dir(), *option).exit_code == 2
