@@ -1,0 +1,92 @@
+"""Refusing blocks and saved replays that do not fit, before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from empo_core.errors import ConfigError, NonFiniteError
+from empo_phase2.experience import Block
+
+
+def check_block(
+    block: Block, *, capacity: int, policy: tuple[int, ...], humans: int, pairs: int
+) -> NDArray[np.int64]:
+    """How many successors each pair of a block has.
+
+    Args:
+        block: What an actor recorded.
+        capacity: How many transitions the replay keeps.
+        policy: Shape of the humans' policies in a transition.
+        humans: How many humans there are.
+        pairs: Pairs of a transition.
+
+    Raises:
+        ConfigError: The block was made for another replay, or is too large.
+        ValueError: It contradicts itself.
+        NonFiniteError: A probability is infinite or NaN.
+    """
+    new, count = block.transitions, len(block.transitions)
+    if count > capacity:
+        raise ConfigError(
+            f"replay.capacity: {capacity} transitions are fewer than the {count} that arrive at "
+            "once; raise it"
+        )
+    for name, tensor, shape in (
+        ("human_policy", new.human_policy, (count, *policy)),
+        ("goal", new.goal, (count, humans)),
+        ("human_action", new.human_action, (count, humans)),
+        ("offsets", new.offsets, (count * pairs + 1,)),
+    ):
+        if tensor.shape != shape:
+            raise ConfigError(
+                f"replay: {name} of a block has shape {tuple(tensor.shape)} where the replay was "
+                f"built for {shape}"
+            )
+    for name, probs in (("successors", new.prob), ("the humans' policies", new.human_policy)):
+        # Any of them that is not finite makes the sum so.
+        if not torch.isfinite(probs.sum()):
+            raise NonFiniteError(f"a probability of {name} in a block is infinite or NaN")
+    states = len(block.states.rows)
+    for name, positions, limit in (
+        ("state", new.state, states),
+        ("next", new.next, states),
+        ("successor", new.successor, states),
+        ("environment", block.environment, 2**31),
+    ):
+        array = positions.numpy()
+        if len(array) and not 0 <= array.min() <= array.max() < limit:
+            raise ValueError(
+                f"{name} of a block goes from {array.min()} to {array.max()}; it must be at least "
+                f"0 and below {limit}"
+            )
+    offsets = new.offsets.numpy()
+    counts = np.diff(offsets)
+    if offsets[0] != 0 or offsets[-1] != len(new.successor) or counts.min(initial=0) < 0:
+        raise ValueError("offsets of a block must rise from 0 to its number of successors")
+    return counts
+
+
+def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
+    """Compare the shape of a saved replay with that of one that is to continue it.
+
+    Raises:
+        ConfigError: They differ.
+    """
+    names = [("record",), ("policy",), ("pool", "counts"), ("states", "keys"), ("states", "bits")]
+    shapes = [("capacity", own["capacity"], tree["capacity"])]
+    for path in names:
+        here, there = own, tree
+        for key in path:
+            here, there = here[key], there[key]
+        shapes.append((path[-1], tuple(here.shape[1:]), tuple(there.shape[1:])))
+    for name, mine, saved in shapes:
+        if mine != saved:
+            raise ConfigError(
+                f"the saved replay has {name} {saved} where this one has {mine}; resume with the "
+                "world and the replay parameters of the run that saved it"
+            )

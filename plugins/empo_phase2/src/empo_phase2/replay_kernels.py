@@ -1,0 +1,274 @@
+"""Compiled loops of the replay: numbering states, and moving ragged successors.
+
+States are numbered by an open-addressing hash table whose slots hold ids plus 1, 0 where empty,
+so that fresh memory is an empty table. A state in use has its number of references; an id that
+is free has ``-2 - next``, where ``next`` is the free id after it or -1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_core.compiling import compiled, inlined
+
+Ids = NDArray[np.int32]
+Places = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+Floats = NDArray[np.float32]
+Bits = NDArray[np.uint8]
+
+
+@inlined
+def home(keys: Keys, index: int, mask: np.uint64) -> np.uint64:
+    """The slot where a key belongs: multiply-xorshift per word."""
+    value = np.uint64(0x9E3779B97F4A7C15)
+    for word in range(keys.shape[1]):
+        value ^= keys[index, word]
+        value *= np.uint64(0xBF58476D1CE4E5B9)
+        value ^= value >> np.uint64(29)
+    value *= np.uint64(0x94D049BB133111EB)
+    return (value ^ (value >> np.uint64(32))) & mask
+
+
+@inlined
+def same(keys: Keys, index: int, others: Keys, other: int) -> bool:
+    """Whether two keys are equal."""
+    word, words = 0, keys.shape[1]
+    while word < words and keys[index, word] == others[other, word]:
+        word += 1
+    return word == words
+
+
+@compiled
+def rebuild(keys: Keys, references: Ids, used: int, slots: Ids) -> None:
+    """Enter all states in use into empty slots, whose number is a power of 2."""
+    mask = np.uint64(len(slots) - 1)
+    for state in range(used):
+        if references[state] >= 0:
+            slot = home(keys, state, mask)
+            while slots[slot] > 0:
+                slot = (slot + np.uint64(1)) & mask
+            slots[slot] = state + 1
+
+
+@compiled
+def intern(
+    new_keys: Keys,
+    new_bits: Bits,
+    keys: Keys,
+    bits: Bits,
+    references: Ids,
+    slots: Ids,
+    used: int,
+    free: int,
+    ids: Places,
+) -> tuple[int, int, int]:
+    """Number states and hold each once; there must be room for all.
+
+    Args:
+        new_keys: What identifies each.
+        new_bits: What else to keep of each.
+        keys: Those of all ids.
+        bits: Those of all ids.
+        references: How often each id is in use, or which free id is next.
+        slots: The hash table.
+        used: Ids below this were in use at some time.
+        free: The first free id below ``used``; -1 where there is none.
+        ids: Gets the id of each.
+
+    Returns:
+        ``used`` and ``free`` afterwards, and how many states are new.
+    """
+    mask = np.uint64(len(slots) - 1)
+    added = 0
+    for item in range(len(new_keys)):
+        slot = home(new_keys, item, mask)
+        while slots[slot] > 0 and not same(new_keys, item, keys, slots[slot] - 1):
+            slot = (slot + np.uint64(1)) & mask
+        state = slots[slot] - 1
+        if state < 0:
+            if free >= 0:
+                state = free
+                free = -2 - references[state]
+            else:
+                state = used
+                used += 1
+            slots[slot] = state + 1
+            references[state] = 0
+            for word in range(keys.shape[1]):
+                keys[state, word] = new_keys[item, word]
+            for byte in range(bits.shape[1]):
+                bits[state, byte] = new_bits[item, byte]
+            added += 1
+        references[state] += 1
+        ids[item] = state
+    return used, free, added
+
+
+@compiled
+def hold(ids: Ids, references: Ids) -> None:
+    """Count one more use of each id."""
+    for item in range(len(ids)):
+        references[ids[item]] += 1
+
+
+@inlined
+def forget(keys: Keys, state: int, slots: Ids) -> None:
+    """Take a state out of the hash table and close the gap, so that no tombstones pile up."""
+    mask = np.uint64(len(slots) - 1)
+    gap = home(keys, state, mask)
+    while slots[gap] != state + 1:
+        gap = (gap + np.uint64(1)) & mask
+    probe = (gap + np.uint64(1)) & mask
+    while slots[probe] > 0:
+        # Whatever would not be found any more behind the gap moves into it.
+        start = home(keys, slots[probe] - 1, mask)
+        if ((probe - start) & mask) >= ((probe - gap) & mask):
+            slots[gap] = slots[probe]
+            gap = probe
+        probe = (probe + np.uint64(1)) & mask
+    slots[gap] = 0
+
+
+@compiled
+def release(ids: Ids, keys: Keys, references: Ids, slots: Ids, free: int) -> tuple[int, int]:
+    """Count one use fewer of each id; returns the first free id and how many became free."""
+    freed = 0
+    for item in range(len(ids)):
+        state = ids[item]
+        references[state] -= 1
+        if references[state] == 0:
+            forget(keys, state, slots)
+            references[state] = -2 - free
+            free = state
+            freed += 1
+    return free, freed
+
+
+@compiled
+def unpack(
+    ids: Places, keys: Keys, bits: Bits, references: Ids, used: int, rows: Keys, flags: Bits
+) -> int:
+    """Copy the keys and flags of states; returns the first id that is not in use, or -1."""
+    for item in range(len(ids)):
+        state = ids[item]
+        if state < 0 or state >= used or references[state] < 0:
+            return item
+        for word in range(keys.shape[1]):
+            rows[item, word] = keys[state, word]
+        for flag in range(flags.shape[1]):
+            flags[item, flag] = (bits[state, flag >> 3] >> (flag & 7)) & 1
+    return -1
+
+
+@compiled
+def offsets_of(
+    indices: Places, counts: NDArray[Any], oldest: int, length: int, offsets: Places
+) -> int:
+    """Offsets of pairs from how many successors each has.
+
+    Args:
+        indices: Which transitions.
+        counts: Successors of each pair of all transitions.
+        oldest: Position of the oldest transition.
+        length: How many there are from there on.
+        offsets: Gets where each pair's successors start.
+
+    Returns:
+        The first of ``indices`` where there is no transition, or -1.
+    """
+    capacity, pairs = counts.shape
+    total = 0
+    offsets[0] = 0
+    for item in range(len(indices)):
+        index = indices[item]
+        age = index - oldest + (capacity if index < oldest else 0)
+        if index < 0 or index >= capacity or age >= length:
+            return item
+        for pair in range(pairs):
+            total += counts[index, pair]
+            offsets[item * pairs + pair + 1] = total
+    return -1
+
+
+@compiled
+def copy_items(
+    indices: Places,
+    start: Places,
+    states: Ids,
+    probs: Floats,
+    offsets: Places,
+    pairs: int,
+    successor: Places,
+    prob: Floats,
+) -> None:
+    """Copy the successors of some transitions out of the pool, one after the other."""
+    size = len(states)
+    for item in range(len(indices)):
+        place = start[indices[item]]
+        for out in range(offsets[item * pairs], offsets[(item + 1) * pairs]):
+            successor[out] = states[place]
+            prob[out] = probs[place]
+            place += 1
+            if place == size:
+                place = 0
+
+
+@compiled
+def to_evict(
+    counts: NDArray[Any], oldest: int, length: int, least: int, excess: int
+) -> tuple[int, int]:
+    """How many of the oldest transitions must go, and how many successors go with them.
+
+    Args:
+        counts: Successors of each pair of all transitions.
+        oldest: Position of the oldest transition.
+        length: How many there are.
+        least: At least so many transitions must go.
+        excess: At least so many successors must go.
+    """
+    capacity, pairs = counts.shape
+    gone, items = 0, 0
+    while gone < length and (gone < least or items < excess):
+        index = (oldest + gone) % capacity
+        for pair in range(pairs):
+            items += counts[index, pair]
+        gone += 1
+    return gone, items
+
+
+@compiled
+def link(
+    environment: Places,
+    first: NDArray[np.bool_],
+    begin: int,
+    oldest: int,
+    record: Ids,
+    last: Places,
+    links: Ids,
+) -> None:
+    """Connect new transitions with those before them in the same episodes.
+
+    Args:
+        environment: Where each new transition comes from.
+        first: Whether an episode begins with it.
+        begin: Number of the first new transition; transition n lies at n modulo capacity.
+        oldest: Number of the oldest transition.
+        record: Of each position, the state and the state after it.
+        last: Number of the last transition of each environment, or less than ``oldest``.
+        links: Gets the position after each, -1 where there is none.
+    """
+    capacity = len(links)
+    for item in range(len(environment)):
+        number, before = begin + item, last[environment[item]]
+        here = number % capacity
+        links[here] = -1
+        if before >= oldest and not first[item]:
+            # What came in between may be lost; then the states do not match.
+            there = before % capacity
+            if record[there, 1] == record[here, 0]:
+                links[there] = here
+        last[environment[item]] = number
