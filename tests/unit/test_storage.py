@@ -223,13 +223,13 @@ def test_random_byte_flips_are_noticed(tmp_path: Path) -> None:
 
 def forge(directory: Path, **changes: Any) -> None:
     """Rewrite the manifest with a correct sha256 of its own, as an attacker would."""
-    from empo_core.storage import _digest
+    from empo_core.durable import digest
 
     manifest = json.loads((directory / "manifest.json").read_text())
     entry = manifest["body"]["arrays"].pop("values")
     name = changes.pop("name", "values")
     manifest["body"]["arrays"][name] = entry | changes
-    manifest["sha256"] = _digest(manifest["body"])
+    manifest["sha256"] = digest(manifest["body"])
     (directory / "manifest.json").write_text(json.dumps(manifest))
 
 

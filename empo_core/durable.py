@@ -1,0 +1,363 @@
+"""Writing so that a crash leaves the old or the new, and reading without trusting the disk.
+
+What is written grows beside its final place, is flushed to the disk, and then renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from empo_core.errors import StorageError
+
+Read = TypeVar("Read")
+Body = TypeVar("Body", bound=BaseModel)
+MANIFEST = "manifest.json"
+MAX_JSON = 2**26
+
+
+class FileOps:
+    """Every operation that changes the disk, so that tests can make each one fail."""
+
+    def mkdir(self, path: Path) -> None:
+        """Create a directory that does not exist."""
+        path.mkdir()
+
+    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+        """Append to an open file."""
+        file.write(data)
+
+    def sync(self, path: Path) -> None:
+        """Force a file's contents, or a directory's entries, to the disk."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file or directory another name, replacing a file of that name."""
+        os.replace(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file or a directory with all it contains."""
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+DISK = FileOps()
+
+
+class StrictModel(BaseModel):
+    """Data from a file of ours: frozen, no unknown key, no conversion of types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class FileEntry(StrictModel):
+    """What a manifest says about a file."""
+
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class _Sealed(StrictModel):
+    format: str
+    version: int
+    sha256: str
+    body: dict[str, Any]
+
+
+def write_file(path: str | Path, data: str | bytes, *, ops: FileOps = DISK) -> None:
+    """Write a small file so that a reader finds the old contents or the new, never a part.
+
+    Raises:
+        StorageError: The disk refuses; an older file is left as it was.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        write_synced(temporary, data.encode() if isinstance(data, str) else data, ops)
+        ops.rename(temporary, path)
+        ops.sync(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise refused(path, error) from error
+
+
+@contextlib.contextmanager
+def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
+    """A fresh directory to fill, which takes the place of ``directory`` at the end.
+
+    An older one in that place, which must have a manifest, stays until the new one is
+    complete; ``found_directory`` finds one of the two whatever happens in between.
+
+    Raises:
+        StorageError: The disk refuses, or something else has that place; nothing has changed.
+    """
+    new, old = _siblings(directory)
+    try:
+        _recover(directory, ops)
+        _refuse_foreign(directory)
+        _make_parents(directory.parent, ops)
+        ops.mkdir(new)
+        yield new
+        ops.sync(new)
+        if directory.exists():
+            ops.rename(directory, old)
+        ops.rename(new, directory)
+        ops.sync(directory.parent)
+        if old.exists():
+            ops.remove(old)
+    except OSError as error:
+        _put_back(directory)
+        raise refused(directory, error) from error
+    except StorageError:
+        _put_back(directory)
+        raise
+
+
+def found_directory(directory: Path) -> Path:
+    """Where ``written_directory`` left it: there, or beside it between its two renames."""
+    _, old = _siblings(directory)
+    return old if old.exists() and not directory.exists() else directory
+
+
+def write_synced(path: Path, data: bytes, ops: FileOps) -> FileEntry:
+    """Write a file and force it to the disk; raises OSError."""
+    with path.open("wb") as file:
+        ops.write(file, data)
+    ops.sync(path)
+    return FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+class HashingFile(io.RawIOBase):
+    """Passes bytes on and computes their sha256 on the way."""
+
+    def __init__(self, file: BinaryIO, ops: FileOps) -> None:
+        self._file, self._ops = file, ops
+        self._hash, self._size = hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        """Write all of it."""
+        view = memoryview(data)
+        self._ops.write(self._file, view)
+        self._hash.update(view)
+        self._size += view.nbytes
+        return view.nbytes
+
+    @property
+    def entry(self) -> FileEntry:
+        """What has been written so far."""
+        return FileEntry(bytes=self._size, sha256=self._hash.hexdigest())
+
+
+def sealed_json(path: Path, form: str, version: int, body: Mapping[str, Any]) -> bytes:
+    """JSON data with its format, version and sha256, as ``read_sealed`` wants it."""
+    try:
+        seal = digest(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StorageError(f"{path}: the metadata is not strict JSON: {error}") from error
+    outer = {"format": form, "version": version, "sha256": seal, "body": body}
+    return json.dumps(outer, indent=1, sort_keys=True, allow_nan=False).encode()
+
+
+def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
+    """The body of what ``sealed_json`` made.
+
+    Raises:
+        StorageError: It is missing, damaged, of another version, or not ours.
+    """
+    data = read_json(path)
+    if isinstance(data, dict) and data.get("format") == form and data.get("version") != version:
+        found = data.get("version")
+        raise StorageError(f"{path}: has format version {found!r}; this core reads {version}")
+    try:
+        outer = _Sealed.model_validate(data)
+        if outer.format != form:
+            raise StorageError(f"{path}: is damaged or not ours: its format is {outer.format!r}")
+        body = model.model_validate(outer.body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        reason = f"{where}: {first['msg']}" if where else first["msg"]
+        raise StorageError(f"{path}: is damaged or not ours: {reason}") from error
+    if digest(outer.body) != outer.sha256:
+        raise StorageError(f"{path}: is damaged: its sha256 does not match")
+    return body
+
+
+def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> Any:
+    """Strict JSON from a regular file: no NaN, no key twice, no symbolic link.
+
+    Raises:
+        StorageError: The file is missing, too large, or not strict JSON.
+    """
+    path = Path(path)
+    raw = open_regular(path, lambda file: file.read(max_bytes + 1))
+    if len(raw) > max_bytes:
+        raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
+    return parse_json(path, raw)
+
+
+def parse_json(path: Path, raw: bytes) -> Any:
+    """The data in strict JSON that was read from a file.
+
+    Raises:
+        StorageError: It is not strict JSON.
+    """
+    try:
+        return json.loads(
+            raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique
+        )
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"{path}: is damaged or not ours: {error}") from error
+
+
+def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
+    """Apply ``read`` to a file that is no link, pipe or device.
+
+    Raises:
+        StorageError: It is one of these, or cannot be opened or read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise StorageError(f"{path}: is not a regular file")
+            return read(file)
+    except OSError as error:
+        reason = "is a symbolic link" if path.is_symlink() else reason_of(error)
+        raise StorageError(f"{path}: cannot be read: {reason}") from error
+    except ValueError as error:  # A NUL byte in the path.
+        raise StorageError(f"{path}: cannot be read: {error}") from error
+
+
+def check_size(path: Path, file: BinaryIO, entry: FileEntry) -> None:
+    """Compare an open file's size with what the manifest says, before reading any of it.
+
+    Raises:
+        StorageError: They differ.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size != entry.bytes:
+        raise StorageError(
+            f"{path}: has {size:,} bytes where the manifest says {entry.bytes:,}; "
+            "it is truncated or replaced"
+        )
+
+
+def read_checked(path: Path, entry: FileEntry, *, max_bytes: int = MAX_JSON) -> bytes:
+    """The contents of a small file that a manifest lists.
+
+    Raises:
+        StorageError: It is missing, damaged, or too large to be read at once.
+    """
+
+    def read(file: io.BufferedReader) -> bytes:
+        check_size(path, file, entry)
+        if entry.bytes > max_bytes:
+            raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
+        return file.read()
+
+    raw = open_regular(path, read)
+    if hashlib.sha256(raw).hexdigest() != entry.sha256:
+        raise StorageError(f"{path}: is damaged: its sha256 does not match")
+    return raw
+
+
+def refuse_surplus(directory: Path, expected: set[str]) -> None:
+    """Refuse a directory that holds more than its manifest lists.
+
+    Raises:
+        StorageError: It does, or cannot be listed.
+    """
+    try:
+        surplus = sorted({path.name for path in directory.iterdir()} - expected)
+    except OSError as error:
+        raise StorageError(f"{directory}: cannot be listed: {reason_of(error)}") from error
+    if surplus:
+        raise StorageError(f"{directory / surplus[0]}: is not in {MANIFEST}; remove this file")
+
+
+def refused(path: Path, error: OSError) -> StorageError:
+    """What to raise where the disk refuses to write."""
+    return StorageError(
+        f"{path}: cannot be written: {reason_of(error)} (errno {error.errno}); "
+        "nothing is left half-written"
+    )
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, in its words."""
+    return error.strerror or type(error).__name__
+
+
+def digest(body: Mapping[str, Any]) -> str:
+    """The sha256 of JSON data, whatever the order of its keys."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _siblings(directory: Path) -> tuple[Path, Path]:
+    """Where a new directory grows, and where the old one waits until that is complete."""
+    parent, name = directory.parent, directory.name
+    return parent / f".{name}.new", parent / f".{name}.old"
+
+
+def _recover(directory: Path, ops: FileOps) -> None:
+    """Clear away what an interrupted writer left."""
+    new, old = _siblings(directory)
+    if old.exists() and not directory.exists():
+        ops.rename(old, directory)
+    for leftover in (new, old):
+        if leftover.exists():
+            ops.remove(leftover)
+
+
+def _put_back(directory: Path) -> None:
+    """After a failure: the old directory in its place again, and no half of a new one."""
+    try:
+        _recover(directory, DISK)
+    except OSError:
+        return  # The first failure is the one to report; the next writer tries again.
+
+
+def _refuse_foreign(directory: Path) -> None:
+    if not directory.exists() and not directory.is_symlink():
+        return
+    if directory.is_symlink() or not directory.is_dir():
+        raise StorageError(f"{directory}: is not a directory; choose another place")
+    if any(directory.iterdir()) and not (directory / MANIFEST).is_file():
+        raise StorageError(f"{directory}: holds other files; choose another place or empty it")
+
+
+def _make_parents(directory: Path, ops: FileOps) -> None:
+    """Make what is missing of a path, each part of which a power cut must not take away."""
+    if not directory.exists():
+        _make_parents(directory.parent, ops)
+        ops.mkdir(directory)
+        ops.sync(directory.parent)
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key is given twice")
+    return result

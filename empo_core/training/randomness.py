@@ -1,0 +1,73 @@
+"""The states of all random generators, so that a resumed run draws what it would have drawn."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+log = logging.getLogger("empo_core")
+
+
+def capture(generators: Mapping[str, torch.Generator] | None = None) -> dict[str, Any]:
+    """The states of the global generators of Python, numpy and torch, and of further ones.
+
+    Args:
+        generators: Generators of one's own, by name.
+
+    Returns:
+        A tree of tensors and plain data, as a checkpoint holds it.
+    """
+    version, words, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {
+        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
+        "numpy": {
+            "kind": str(kind),
+            "keys": torch.tensor(np.asarray(keys).tolist(), dtype=torch.int64),
+            "position": int(position),
+            "has_gauss": int(has_gauss),
+            "gauss": float(cached),
+        },
+        "torch": torch.get_rng_state(),
+        "cuda": list(cuda),
+        "own": {name: each.get_state() for name, each in (generators or {}).items()},
+    }
+
+
+def restore(
+    state: Mapping[str, Any], generators: Mapping[str, torch.Generator] | None = None
+) -> None:
+    """Set all generators to what ``capture`` returned.
+
+    Args:
+        state: What it returned.
+        generators: The generators that it was given, by the same names.
+
+    Raises:
+        KeyError: A generator was not captured.
+    """
+    python, numpy = state["python"], state["numpy"]
+    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+    keys = numpy["keys"].numpy().astype(np.uint32)
+    np.random.set_state(
+        (numpy["kind"], keys, numpy["position"], numpy["has_gauss"], numpy["gauss"])
+    )
+    torch.set_rng_state(state["torch"])
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if devices != len(state["cuda"]):
+        log.warning(
+            "the checkpoint has random generators of %d CUDA devices and there are %d; "
+            "what is drawn on them will differ",
+            len(state["cuda"]),
+            devices,
+        )
+    for device, generator in enumerate(state["cuda"][:devices]):
+        torch.cuda.set_rng_state(generator, device)
+    for name, own in (generators or {}).items():
+        own.set_state(state["own"][name])

@@ -1,0 +1,120 @@
+"""Trees of plain data and tensors as strict JSON beside named tensors.
+
+What JSON lacks is an object with one key that starts with ``$``: ``{"$tensor": name}``,
+``{"$float": "NaN"}``, ``{"$tuple": [...]}``, and ``{"$items": [[key, value], ...]}`` for a
+dictionary whose keys are not all strings. Other keys that start with ``$`` get another ``$``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from empo_core.errors import StorageError
+
+_RESERVED = "__metadata__"
+"""The one name that a safetensors file does not allow for a tensor."""
+
+
+def flatten(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
+    """JSON data and tensors that ``unflatten`` makes an equal tree of.
+
+    Tensors are named by the way to them, e.g. ``optimiser/0/exp_avg``.
+
+    Raises:
+        StorageError: The tree holds something else; the message says where.
+    """
+    tensors: dict[str, Tensor] = {}
+    try:
+        return _encoded(dict(state), "", tensors), tensors
+    except RecursionError as error:
+        raise StorageError("the state is nested too deeply, or contains itself") from error
+
+
+def unflatten(data: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The tree that ``flatten`` took apart.
+
+    Raises:
+        StorageError: The two do not belong together.
+    """
+    left = dict(tensors)
+    try:
+        state = _decoded(data, left)
+    except RecursionError as error:
+        raise StorageError("the state is nested too deeply") from error
+    if left:
+        raise StorageError(f"tensor {sorted(left)[0]!r} belongs nowhere in the state")
+    if not isinstance(state, dict):
+        raise StorageError("the state is not a dictionary")
+    return state
+
+
+def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        name = path
+        while name in tensors or name == _RESERVED:
+            name += "~"
+        tensors[name] = value
+        return {"$tensor": name}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return _encoded_mapping(value, path, tensors)
+    if isinstance(value, list | tuple):
+        items = [_encoded(item, _below(path, i), tensors) for i, item in enumerate(value)]
+        return {"$tuple": items} if isinstance(value, tuple) else items
+    raise StorageError(
+        f"{path}: a checkpoint cannot hold {type(value).__name__}; it takes tensors, numbers, "
+        "strings, booleans, None, and dictionaries, lists and tuples of these"
+    )
+
+
+def _encoded_mapping(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
+    for key in value:
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise StorageError(f"{path}: a key is {key!r}; keys are strings or integers")
+    items = {key: _encoded(item, _below(path, key), tensors) for key, item in value.items()}
+    if all(isinstance(key, str) for key in items):
+        return {f"${key}" if key.startswith("$") else key: item for key, item in items.items()}
+    return {"$items": [[key, item] for key, item in items.items()]}
+
+
+def _below(path: str, key: object) -> str:
+    return f"{path}/{key}" if path else str(key)
+
+
+def _decoded(data: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(data, list):
+        return [_decoded(item, tensors) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if len(data) == 1:
+        ((key, value),) = data.items()
+        if key == "$tensor" and isinstance(value, str) and value in tensors:
+            return tensors.pop(value)
+        if key == "$float" and value in ("NaN", "Infinity", "-Infinity"):
+            return float(value)
+        if key == "$tuple" and isinstance(value, list):
+            return tuple(_decoded(item, tensors) for item in value)
+        if key == "$items" and isinstance(value, list):
+            return _decoded_items(value, tensors)
+    for key in data:
+        if key.startswith("$") and not key.startswith("$$"):
+            raise StorageError(f"the state has a wrong {key!r}")
+    return {key.removeprefix("$"): _decoded(item, tensors) for key, item in data.items()}
+
+
+def _decoded_items(pairs: list[Any], tensors: dict[str, Tensor]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)):
+            raise StorageError("the state has a wrong '$items'")
+        if pair[0] in found:
+            raise StorageError("the state has a key twice in one '$items'")
+        found[pair[0]] = _decoded(pair[1], tensors)
+    return found
