@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.protocols import Aggregator, Regression, ValueNetwork, Weights
+from empo_core.protocols import Aggregator, Regression, ValueNetwork
 from empo_core.training.finite import check_finite
 from empo_core.training.profile import StageProfile
 from empo_core.training.regression import regression_of
@@ -44,6 +44,9 @@ class Memory(Protocol):
 
     def follow(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
         """Positions of the next transitions of the same episodes, or -1."""
+
+    def next_state(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
+        """Ids of the states that followed some transitions."""
 
 
 class Learner:
@@ -142,14 +145,19 @@ class Learner:
         for quantity, network in self.networks.items():
             self._targets[quantity].load_state_dict(network.state_dict())
 
-    def weights(self, quantity: Quantity) -> dict[str, Tensor]:
-        """What an actor needs to know of a quantity, on the CPU.
+    def published(self) -> dict[str, Tensor]:
+        """What actors need to know to act, on the CPU, named ``<quantity>.<parameter>``.
 
         Raises:
             NonFiniteError: A weight is not finite.
         """
+        quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
         state = self.networks[quantity].state_dict()
-        weights = {f"{quantity}.{name}": tensor.cpu() for name, tensor in state.items()}
+        # Copies, because the network goes on learning while actors read them.
+        weights = {
+            f"{quantity}.{name}": tensor.detach().to("cpu", copy=True)
+            for name, tensor in state.items()
+        }
         check_finite(weights, "a weight to be published")
         return weights
 
@@ -213,7 +221,7 @@ class Learner:
         return paths_from(
             index,
             memory.follow,
-            lambda position: memory.transitions(position).next,
+            memory.next_state,
             batch.steps_left,
             steps=limit if whole else wanted.n,
             counts_down=self._spec.horizon is not None,

@@ -1,0 +1,90 @@
+"""Numbers about a run for its trackers; keys as in spec D.10."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+import torch
+from rich.console import Console, RenderableType
+from torch import Tensor
+
+from empo_core.protocols import Collector
+from empo_core.types import Fit, Quantity
+from empo_phase2.learner import Learner
+from empo_phase2.replay import Replay
+from empo_phase2.targets import BatchTargets
+from empo_phase2.warmup import STAGES, Timetable
+
+
+def of_step(
+    step: int,
+    timetable: Timetable,
+    learner: Learner,
+    targets: BatchTargets,
+    fits: Mapping[Quantity, Fit],
+) -> dict[str, float]:
+    """Numbers about one training step."""
+    found: dict[str, float] = {}
+    for quantity, fit in fits.items():
+        found[f"Loss/{quantity}"] = float(fit.loss)
+        found[f"GradNorm/{quantity}"] = float(fit.gradient_norm)
+        found[f"LearningRate/{quantity}"] = timetable.lr(quantity, step)
+    for name, target, weight in (
+        ("q_r", targets.q_r, targets.q_r_weight),
+        ("v_h_e", targets.v_h_e, targets.v_h_e_weight),
+        ("x_h", targets.x_h, None),
+        ("u_r", targets.u_r, None),
+        ("v_r", targets.v_r, None),
+    ):
+        found[f"Targets/{name}_mean"] = _mean(target, weight)
+    found |= {
+        "Warmup/effective_beta_r": timetable.beta_r(step),
+        "Warmup/is_warmup": float(step < timetable.warm_up_end),
+        "Warmup/stage": float(STAGES.index(timetable.stage(step))),
+        "Warmup/gamma_h": timetable.gamma_h(step),
+        "Warmup/gamma_r": timetable.gamma_r(step),
+        "Batch/successors": float(targets.items),
+        "Batch/distinct_situations": float(targets.distinct),
+        "Batch/skipped_fits": float(learner.skipped),
+    }
+    return found | _of_networks(learner)
+
+
+def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
+    """Numbers about where experience comes from and how much is remembered."""
+    counters = collector.counters()
+    found = {f"Collector/{name}": float(value) for name, value in counters.items()}
+    return found | {
+        "Progress/environment_steps": float(counters["env_steps"]),
+        "Replay/transitions": float(len(replay)),
+        "Replay/distinct_states": float(replay.distinct_states),
+        "Replay/bytes_per_transition": replay.bytes_per_transition(),
+    }
+
+
+def as_text(table: RenderableType) -> str:
+    """A table as lines of plain text, for a log."""
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(table)
+    return stream.getvalue().rstrip()
+
+
+def _of_networks(learner: Learner) -> dict[str, float]:
+    """Sizes of weights, and of tables that grow."""
+    found: dict[str, float] = {}
+    for quantity, network in learner.networks.items():
+        squares = [parameter.detach().square().sum() for parameter in network.parameters()]
+        if squares:
+            found[f"ParamNorm/{quantity}"] = float(torch.stack(squares).sum().sqrt())
+        entries = getattr(network, "num_entries", None)
+        if entries is not None:
+            found[f"LookupTable/{quantity}_size"] = float(entries)
+    return found
+
+
+def _mean(values: Tensor, weight: Tensor | None) -> float:
+    if weight is None:
+        return float(values.mean())
+    counted = torch.where(weight > 0, values * weight, 0.0)
+    return float(counted.sum() / weight.sum().clamp(min=1e-12))
