@@ -110,3 +110,8 @@ class Keys:
             times = steps_left.to("cpu", torch.int64).contiguous()
             parts.append(times.view(len(rows), 1).view(self._dtype))
         return (torch.cat(parts, 1) if len(parts) > 1 else rows).numpy()
+
+
+def has_unknown(lines: Int[Tensor, " query"]) -> bool:
+    """Whether a line is negative, as those of questions without an entry are."""
+    return bool(len(lines)) and int(lines.min()) < 0

@@ -17,6 +17,7 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.interning import RowTable
 from empo_core.types import Fit, ValueQuery
+from empo_lookup_tables.keys import has_unknown
 from empo_lookup_tables.rules import Adam, Moved, Rule, RunningMean, Step, grown
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class TableRegression:
             if float(total) == 0 and math.isfinite(lr):
                 return Fit(total, total)
             raise _not_finite(table, target, weight, lr)
-        if bool((lines < 0).any()):
+        if has_unknown(lines):
             lines = table.lines(query, grow=True)
         lines, weight, weighted = _combined(lines, weight, weight * target)
         value = table.values.index_select(0, lines)
@@ -94,9 +95,8 @@ class TableRegression:
 
     def state_dict(self) -> dict[str, Tensor]:
         """What is remembered about each line that ``table.state_dict()`` has at this moment."""
-        lines = self._table.kept_lines()
         self._make_room()
-        return {name: tensor[lines].clone() for name, tensor in self._rule.memory.items()}
+        return {name: self._table.saved(kept) for name, kept in self._rule.memory.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
         """Restore what ``state_dict`` returned, beside the table's own.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity, ValueQuery, WorldSpec
-from empo_lookup_tables.keys import Keys
+from empo_lookup_tables.keys import Keys, has_unknown
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.rules import grown
@@ -89,6 +89,14 @@ class LookupTable(nn.Module):
         """Bytes taken by keys, hash table, values and counts, spare room included."""
         return self._keys.memory_bytes + self.values.nbytes + self.counts.nbytes
 
+    def states(self) -> Int[Tensor, "entry word"]:
+        """The state of each entry."""
+        return self._keys.states()
+
+    def steps_left(self) -> Int[Tensor, " entry"] | None:
+        """The remaining steps of each entry; None where time is not in the keys."""
+        return self._keys.steps_left()
+
     def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
         """The value of each question, within the bounds of the quantity."""
         if not torch.is_grad_enabled():
@@ -113,19 +121,18 @@ class LookupTable(nn.Module):
         else:
             entry = self._keys.find(query.states, query.steps_left)
         if query.state is not None:
-            entry = entry[query.state.cpu()]
+            entry = entry.index_select(0, query.state.cpu())
         if self.quantity not in ("v_h_e", "x_h"):
             return entry
         # An unknown entry is -1, so its lines are -columns ... -1.
-        return entry * self.columns + self._column(query)
+        return torch.add(self._column(query), entry, alpha=self.columns)
 
     def stored(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
         """What is stored there; the default where a line is negative."""
-        unknown = lines < 0
-        if not bool(unknown.any()):
-            return self.values.index_select(0, lines.to(self.values.device))
-        raw = self.values.index_select(0, lines.clamp(min=0).to(self.values.device))
-        return raw.masked_fill(unknown[:, None].to(raw.device), self.default)
+        if not has_unknown(lines):
+            return self._selected(lines)
+        raw = self._selected(lines.clamp(min=0))
+        return raw.masked_fill((lines < 0)[:, None].to(raw.device), self.default)
 
     def bounded(self, values: Float[Tensor, "query output"]) -> Float[Tensor, "query output"]:
         """The nearest values within the bounds of the quantity."""
@@ -138,14 +145,19 @@ class LookupTable(nn.Module):
         """What fits this table, by the rule of its params."""
         return TableRegression(self, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
 
-    def kept_lines(self) -> Int[Tensor, " line"] | slice:
-        """The lines that are saved: those of all entries but the ones only asked about."""
-        used = self.num_entries * self.columns
-        if not self._some_were_only_asked_about:
-            return slice(used)
-        fitted = (self.values[:used] != self.default) | (self.counts[:used] > 0)
-        entry = fitted.view(self.num_entries, -1).any(1).nonzero()
-        return (entry * self.columns + torch.arange(self.columns, device=entry.device)).flatten()
+    def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "saved output"]:
+        """A copy of those rows, of one per line, whose entries are saved."""
+        outputs = rows.shape[1]
+        entries = rows.detach()[: self.num_entries * self.columns]
+        entries = entries.view(self.num_entries, self.columns * outputs)
+        return entries[self._kept().to(rows.device)].reshape(-1, outputs)
+
+    def _selected(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
+        lines = lines.to(self.values.device)
+        if self.values.shape[1] > 1:
+            return self.values.index_select(0, lines)
+        # Single numbers are taken from a vector five times as fast as from a column.
+        return self.values.view(-1).index_select(0, lines)[:, None]
 
     def _column(self, query: ValueQuery) -> Int[Tensor, " query"]:
         name = "goal" if self.quantity == "v_h_e" else "human"
@@ -184,20 +196,27 @@ class LookupTable(nn.Module):
         self.values.data[first:used] = self.default
         self.counts[first:used] = 0
 
+    def _kept(self) -> Int[Tensor, " kept"]:
+        """The entries that are saved: all but those that were only asked about."""
+        if not self._some_were_only_asked_about:
+            return torch.arange(self.num_entries)
+        used = self.num_entries * self.columns
+        learned = (self.values[:used] != self.default) | (self.counts[:used] > 0)
+        per_entry = learned.view(self.num_entries, self.columns * learned.shape[1])
+        return per_entry.any(1).nonzero()[:, 0].cpu()
+
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        lines = self.kept_lines()
-        entry = lines if isinstance(lines, slice) else lines[:: self.columns].cpu() // self.columns
-        entry = slice(self.num_entries) if isinstance(entry, slice) else entry
+        kept = self._kept()
         saved = {
-            "states": self._keys.states()[entry],
-            "values": self.values.detach()[lines].clone(),
-            "counts": self.counts[lines].clone(),
+            "states": self.states()[kept],
+            "values": self.saved(self.values),
+            "counts": self.saved(self.counts),
         }
-        steps_left = self._keys.steps_left()
+        steps_left = self.steps_left()
         if steps_left is not None:
-            saved["steps_left"] = steps_left[entry]
+            saved["steps_left"] = steps_left[kept]
         destination |= {prefix + name: tensor for name, tensor in saved.items()}
 
     def _load_from_state_dict(
