@@ -18,7 +18,7 @@ from typing import Any
 from empo_core.config import ComponentRef, RunConfig, WorldModelRef, installed
 from empo_core.configfile import load_config
 from empo_core.errors import ConfigError
-from empo_core.protocols import Algorithm, Result, RunStatus, Tracker, WorldModel
+from empo_core.protocols import Algorithm, Result, Rewindable, RunStatus, Tracker, WorldModel
 from empo_core.registry import Registry
 from empo_core.rundir import (
     CONFIG,
@@ -107,6 +107,12 @@ class Trackers:
         """Tell every tracker."""
         for tracker in self._started:
             tracker.progress(task, done, total)
+
+    def rewind(self, step: int) -> None:
+        """Tell every tracker that keeps records."""
+        for tracker in self._started:
+            if isinstance(tracker, Rewindable):
+                tracker.rewind(step)
 
     def finish(self, status: RunStatus) -> None:
         """Finish every tracker that was started, also when another one fails at it."""

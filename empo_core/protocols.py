@@ -362,7 +362,11 @@ class Collector(Protocol):
         """Everything needed to go on; exactly so where the collector is synchronous."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned, after ``start``."""
+        """Restore what ``state_dict`` returned.
+
+        Before that the collector is started, and what it had been told to publish last is
+        published again.
+        """
 
     def stop(self) -> None:
         """End all actors within seconds; may be called at any time and twice."""
@@ -431,6 +435,17 @@ class Tracker(Protocol):
 
     def finish(self, status: RunStatus) -> None:
         """The run is over; write out what is held back."""
+
+
+@runtime_checkable
+class Rewindable(Protocol):
+    """A tracker whose records can be cut off at a step; optional.
+
+    A run that is resumed goes on from a checkpoint, and logs some steps a second time.
+    """
+
+    def rewind(self, step: int) -> None:
+        """Drop what was logged for later steps than this, in this run directory."""
 
 
 @runtime_checkable
