@@ -81,6 +81,9 @@ class Transitions:
         return len(self.state)
 
 
+_OF_BLOCK = ("environment", "first", "human_choice")
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """What an actor recorded in one go: one step of each of its environments.
@@ -90,12 +93,14 @@ class Block:
         transitions: One per environment that took a step; states are positions in ``states``.
         environment: Which environment of its actor each transition comes from.
         first: Whether it is the first of its episode.
+        human_choice: What each human really did, exploring; only explorers learn from it.
     """
 
     states: States
     transitions: Transitions
     environment: Int[Tensor, " transition"]
     first: Bool[Tensor, " transition"]
+    human_choice: Int[Tensor, "transition human"]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As named arrays, for an ``Experience``."""
@@ -108,7 +113,7 @@ class Block:
             for name, part in parts.items()
             for field in fields(part)
         }
-        return named | {"environment": self.environment.numpy(), "first": self.first.numpy()}
+        return named | {name: getattr(self, name).numpy() for name in _OF_BLOCK}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Block:
@@ -117,8 +122,7 @@ class Block:
         return cls(
             States(**{f.name: tensors[f"states.{f.name}"] for f in fields(States)}),
             Transitions(**{f.name: tensors[f"transitions.{f.name}"] for f in fields(Transitions)}),
-            tensors["environment"],
-            tensors["first"],
+            **{name: tensors[name] for name in _OF_BLOCK},
         )
 
 

@@ -2,20 +2,104 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field, field_validator
+
 from empo_core import Config
+
+Start = Literal["start", "v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp", "full"]
+SequenceType = Literal["still", "forward", "left_forward", "right_forward", "back_forward"]
+
+
+_USUAL: dict[SequenceType, float] = {
+    "still": 0.05,
+    "forward": 0.5,
+    "left_forward": 0.18,
+    "right_forward": 0.18,
+    "back_forward": 0.09,
+}
 
 
 class EpsilonGreedyParams(Config):
     """How often to act at random."""
 
+    start: float = Field(1.0, ge=0, le=1, description="Chance to act at random at first.")
+    end: float = Field(0.01, ge=0, le=1, description="Chance to act at random in the end.")
+    decay_steps: int = Field(
+        10_000, ge=0, description="Training steps in which it goes from start to end, linearly."
+    )
+    decay_from: Start = Field(
+        "start",
+        description="Since when: the first training step, or that of a warm-up stage. 'q_r' keeps "
+        "exploring at full strength until Q_r is trained.",
+    )
+
 
 class CountBonusParams(Config):
     """How much to prefer what was seen rarely."""
+
+    coefficient: float = Field(
+        0.1, ge=0, description="Probabilities are multiplied by exp(coefficient * bonus)."
+    )
+    scale: float = Field(1.0, gt=0, description="The bonus is scale / sqrt(visits + 1).")
+    ucb: bool = Field(
+        False, description="Take scale * sqrt(ln(all visits) / (visits + 1)) as bonus instead."
+    )
+    max_states: int = Field(
+        1_000_000, ge=1, description="Count so many states; further ones stay new for ever."
+    )
 
 
 class RndParams(Config):
     """How much to prefer what cannot be predicted yet."""
 
+    coefficient: float = Field(
+        0.1, ge=0, description="Probabilities are multiplied by exp(coefficient * novelty)."
+    )
+    feature_dim: int = Field(64, ge=1, description="Numbers to be predicted.")
+    hidden_dim: int = Field(256, ge=1, description="Units of each hidden layer.")
+    lr: float = Field(1e-4, gt=0, description="Learning rate of the predictor.")
+    weight_decay: float = Field(1e-4, ge=0, description="Decay of the predictor's weights.")
+    max_gradient_norm: float | None = Field(
+        10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
+    )
+    normalize: bool = Field(
+        True, description="Subtract a running mean from novelty and divide by its deviation."
+    )
+    decay: float = Field(
+        0.99, ge=0, lt=1, description="How much of that mean and deviation a training step keeps."
+    )
+    seed: int = Field(0, ge=0, description="Seeds the network to be predicted.")
+
 
 class ActionSequencesParams(Config):
     """Which sequences to follow, and how often."""
+
+    prob: float = Field(
+        0.1, ge=0, le=1, description="Chance per step to begin a sequence where none is under way."
+    )
+    expected_length: dict[SequenceType, float] | float = Field(
+        2.0, description="Mean number of last steps of a sequence, for all types or for each."
+    )
+    weights: dict[SequenceType, float] = Field(
+        default_factory=_USUAL.copy,
+        description="How often each type is begun, relative to the others that can be begun.",
+    )
+
+    @field_validator("expected_length")
+    @classmethod
+    def _at_least_one(
+        cls, lengths: dict[SequenceType, float] | float
+    ) -> dict[SequenceType, float] | float:
+        given = lengths.values() if isinstance(lengths, dict) else (lengths,)
+        if any(length < 1 for length in given):
+            raise ValueError("a sequence has at least 1 step, so its mean length is at least 1")
+        return lengths
+
+    @field_validator("weights")
+    @classmethod
+    def _some(cls, weights: dict[SequenceType, float]) -> dict[SequenceType, float]:
+        if min(weights.values(), default=0) < 0 or sum(weights.values()) <= 0:
+            raise ValueError("weights are at least 0, and one of them is more")
+        return weights

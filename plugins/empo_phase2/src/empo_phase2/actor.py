@@ -1,0 +1,420 @@
+"""Actors: they play many environments at once and record all that can follow each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.config import WorldModelRef
+from empo_core.errors import SolveError
+from empo_core.experiment import build
+from empo_core.protocols import HumanPrior, Weights, WorldModel
+from empo_core.sampling import sample_successors
+from empo_core.types import Experience, Scene, Successors
+from empo_phase2.behaviour import RobotBehaviour
+from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
+from empo_phase2.episodes import Episodes
+from empo_phase2.experience import Block, States, Transitions
+from empo_phase2.explorers.team import Team
+from empo_phase2.memories import RememberedPrior
+from empo_phase2.params import Phase2Params
+from empo_phase2.recording import Recorder, learner_spec
+from empo_phase2.slots import check_world, goal_slots
+from empo_phase2.successions import PairOrder, draw, pick
+from empo_phase2.warmup import Timetable
+
+
+class Behaviour(Protocol):
+    """How an actor's robots decide; ``RobotBehaviour`` is the one."""
+
+    def load(self, weights: Weights) -> None:
+        """Decide by these weights from now on."""
+
+    def policy(
+        self, states: States, transitions: Transitions, beta_r: float
+    ) -> Float[Tensor, "transition robot_action"]:
+        """Probability of each joint robot action where some transitions start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorSettings:
+    """How an actor plays and what it records.
+
+    Attributes:
+        environments: How many it steps at once.
+        steps_per_episode: Steps after which episodes are cut; None cuts none.
+        episodes_per_world: Episodes in one world of an ensemble before the next one follows.
+        goal_resample_prob: Chance per step that a human pursues another goal.
+        all_profiles: Whether successors of all joint actions of the humans are recorded; else
+            those of one, drawn from the prior.
+        model_based: Whether successors of all robot actions are recorded; else one of one.
+        store: Whether states are recorded as ``"rows"`` or ``"compact"``.
+        seed: Seeds its generator, together with its number.
+    """
+
+    environments: int = 16
+    steps_per_episode: int | None = None
+    episodes_per_world: int = 1
+    goal_resample_prob: float = 0.01
+    all_profiles: bool = True
+    model_based: bool = True
+    store: str = "rows"
+    seed: int = 0
+
+    @classmethod
+    def of(cls, params: Phase2Params, world: WorldModel, seed: int) -> ActorSettings:
+        """The settings that a config asks for in a world."""
+        exploration, targets = params.exploration, params.targets
+        few = world.spec.num_joint_actions <= targets.max_pairs
+        one_step = targets.v_h_e == targets.q_r == "one_step"
+        return cls(
+            environments=exploration.environments,
+            steps_per_episode=exploration.steps_per_episode,
+            episodes_per_world=params.ensemble.episodes_per_world,
+            # Along an observed path goals must stay what they were.
+            goal_resample_prob=exploration.goal_resample_prob if one_step else 0.0,
+            all_profiles=few and targets.model_based,
+            model_based=targets.model_based,
+            store=params.replay.store,
+            seed=seed,
+        )
+
+
+class Phase2Actor:
+    """Plays environments of one world, or of an ensemble; see ``empo_core.protocols.Actor``."""
+
+    def __init__(
+        self,
+        world: WorldModel,
+        prior: HumanPrior,
+        behaviour: Behaviour,
+        team: Team,
+        timetable: Timetable,
+        settings: ActorSettings,
+        index: int = 0,
+    ) -> None:
+        """Start episodes in all environments.
+
+        Args:
+            world: Where it plays; an ``EnsembleWorld`` for several worlds.
+            prior: How the humans act.
+            behaviour: How the robots act.
+            team: What changes that while it collects; sees rows as they are stored.
+            timetable: When beta_r rises, and when stages start.
+            settings: How it plays and what it records.
+            index: Its number among all actors.
+
+        Raises:
+            SolveError: There is nothing to learn in the world.
+        """
+        members = world.worlds if isinstance(world, EnsembleWorld) else ()
+        for member in members or (world,):
+            check_world(member.spec)
+        self._world, self._behaviour, self._team = world, behaviour, team
+        self._timetable, self._settings, self._index = timetable, settings, index
+        spec = world.spec
+        slots = goal_slots(spec, [member.spec for member in members])
+        self._order = PairOrder(spec)
+        self._prior = RememberedPrior(prior, spec, slots)
+        self._recorder = Recorder(world, slots, self._order, settings.store)
+        starts = world.initial_state()[None]
+        if isinstance(world, EnsembleWorld):
+            starts = world.initial_states()
+        self._check_starts(starts)
+        self._episodes = Episodes(
+            starts,
+            slots,
+            environments=settings.environments,
+            first=index * settings.environments,
+            horizon=spec.horizon,
+            steps_per_episode=settings.steps_per_episode,
+            episodes_per_world=settings.episodes_per_world,
+        )
+        seed = np.random.SeedSequence([settings.seed, index]).generate_state(1, np.uint64)
+        self._generator = torch.Generator().manual_seed(int(seed[0] >> 1))
+        self._episodes.pursue(
+            torch.ones_like(self._episodes.goal, dtype=torch.bool), self._random()
+        )
+        self._weights: dict[str, Tensor] = {}
+        self._version = 0
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Act with these weights from now on."""
+        # A publisher in the same process may go on writing to its own.
+        self._weights = {name: tensor.clone() for name, tensor in weights.items()}
+        self._version = version
+        self._behaviour.load(self._weights)
+        self._team.load_weights(self._weights)
+
+    @torch.no_grad()
+    def act(self, training_step: int) -> Experience:
+        """Take one step in every environment, and record it with all that could have followed."""
+        episodes, recorder = self._episodes, self._recorder
+        recorder.start()
+        state = recorder.number(episodes.rows)
+        policy = self._prior(episodes.rows, episodes.steps_left, episodes.layout)
+        expected, human = self._humans_choose(state, policy, training_step)
+        successors = self._successors(expected)
+        transitions = Transitions(
+            state=state,
+            steps_left=episodes.steps_left,
+            human_policy=policy if self._settings.all_profiles else policy[:, :0],
+            goal=episodes.goal,
+            human_action=expected,
+            action=state,  # Not known yet.
+            next=state,
+            offsets=successors.offsets,
+            successor=recorder.number(successors.states),
+            prob=successors.prob.float(),
+        )
+        robot, rows = self._robots_move(transitions, successors, human, training_step)
+        transitions = replace(transitions, action=robot, next=recorder.number(rows))
+        if not self._settings.model_based:
+            transitions = self._with_sample(transitions, rows, human)
+        states = recorder.states()
+        count = torch.arange(len(episodes))
+        block = Block(states, transitions, count, episodes.started, human)
+        self._go_on(rows, states, transitions)
+        return Experience(block.arrays(), len(episodes), self._index, self._version)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so."""
+        return {
+            "episodes": self._episodes.state_dict(),
+            "generator": self._generator.get_state(),
+            "team": self._team.state_dict(),
+            "weights": dict(self._weights),
+            "version": self._version,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        if state_dict["weights"]:
+            self.load(state_dict["weights"], state_dict["version"])
+        self._episodes.load_state_dict(state_dict["episodes"])
+        self._generator.set_state(state_dict["generator"])
+        self._team.load_state_dict(state_dict["team"])
+
+    def _humans_choose(
+        self, state: Tensor, policy: Float[Tensor, "env slot action"], training_step: int
+    ) -> tuple[Int[Tensor, "env human"], Int[Tensor, "env human"]]:
+        """What each human does according to its prior, and what it does where it explores.
+
+        One random number decides both, so that they differ only where exploration matters.
+        """
+        episodes, spec = self._episodes, self._world.spec
+        wanted = policy[torch.arange(len(episodes))[:, None], episodes.goal]
+        uniform = self._random()
+        expected = draw(wanted, uniform)
+        if not any(self._team.humans):
+            return expected, expected
+        available = self._recorder.available()[state]
+        human = expected.clone()
+        for position, (index, chain) in enumerate(zip(spec.humans, self._team.humans, strict=True)):
+            number = spec.num_actions[index]
+            scene = self._scene(available[:, index, :number], None, training_step)
+            explored = chain.explore(wanted[:, position, :number], scene, self._generator)
+            human[:, position] = draw(explored, uniform[:, position])
+            chain.observe(scene, human[:, position])
+        return expected, human
+
+    def _successors(self, expected: Int[Tensor, "env human"]) -> Successors:
+        """What is to be recorded: none where only what was sampled counts."""
+        rows, order = self._episodes.rows, self._order
+        if self._settings.all_profiles:
+            return order.arranged(self._checked(self._world.transitions(rows)), len(rows))
+        if self._settings.model_based:
+            return self._under_every_robot_action(expected)
+        pairs = len(rows) * order.robot_actions
+        nothing = torch.zeros(pairs + 1, dtype=torch.int64)
+        return Successors(nothing, rows[:0], torch.zeros(0, dtype=torch.float64))
+
+    def _robots_move(
+        self,
+        transitions: Transitions,
+        successors: Successors,
+        human: Int[Tensor, "env human"],
+        training_step: int,
+    ) -> tuple[Int[Tensor, " env"], Int[Tensor, "env word"]]:
+        """What the robots do, and the states that follow."""
+        states = self._recorder.states()
+        beta_r = self._timetable.beta_r(training_step)
+        policy = self._behaviour.policy(states, transitions, beta_r)
+        around = None
+        scene = None
+        if self._team.robots:
+            around = self._around(successors, transitions.human_action, human)
+            stored = replace(around, states=self._recorder.stored(around.states))
+            available = states.available[transitions.state]
+            scene = self._scene(available, stored, training_step)
+            policy = self._team.robots.explore(policy, scene, self._generator)
+        uniform = torch.rand(len(policy), generator=self._generator, dtype=torch.float64)
+        robot = draw(policy, uniform)
+        if scene is not None:
+            self._team.robots.observe(scene, robot)
+        after = self._after(robot, successors, transitions.human_action, human, around)
+        return robot, sample_successors(after, self._episodes.rows, self._generator)
+
+    def _around(self, successors: Successors, expected: Tensor, human: Tensor) -> Successors:
+        """What can follow each robot action, given what the humans really do."""
+        if self._settings.all_profiles:
+            return pick(successors, self._pairs(human).flatten())
+        if self._settings.model_based and torch.equal(expected, human):
+            return successors
+        return self._under_every_robot_action(human)
+
+    def _after(
+        self,
+        robot: Tensor,
+        successors: Successors,
+        expected: Tensor,
+        human: Tensor,
+        around: Successors | None,
+    ) -> Successors:
+        """What can follow what everybody really does; asks the world only if it must."""
+        here = torch.arange(len(robot))
+        if around is not None:
+            return pick(around, here * self._order.robot_actions + robot)
+        if self._settings.all_profiles:
+            return pick(successors, self._pairs(human)[here, robot])
+        if self._settings.model_based and torch.equal(expected, human):
+            return pick(successors, here * self._order.robot_actions + robot)
+        actions = self._order.actions(human, robot)
+        return self._checked(self._world.transitions(self._episodes.rows, actions))
+
+    def _pairs(self, human: Tensor) -> Int[Tensor, "env robot_action"]:
+        """Where the successors of each robot action lie among those of all profiles."""
+        here = torch.arange(len(human))
+        first = here * self._order.profiles + self._order.profile(human)
+        return (first * self._order.robot_actions)[:, None] + torch.arange(
+            self._order.robot_actions
+        )
+
+    def _under_every_robot_action(self, human: Tensor) -> Successors:
+        rows = self._episodes.rows.repeat_interleave(self._order.robot_actions, 0)
+        actions = self._order.under_every_robot_action(human)
+        return self._checked(self._world.transitions(rows, actions))
+
+    def _with_sample(self, transitions: Transitions, rows: Tensor, human: Tensor) -> Transitions:
+        """The transitions with one successor each, which no human's exploration led to."""
+        expected, robot = transitions.human_action, transitions.action
+        explored = (expected != human).any(1)
+        if explored.any():
+            actions = self._order.actions(expected, robot)
+            found = self._checked(self._world.transitions(self._episodes.rows, actions))
+            other = sample_successors(found, self._episodes.rows, self._generator)
+            rows = torch.where(explored[:, None], other, rows)
+        count = torch.zeros(len(rows), self._order.robot_actions, dtype=torch.int64)
+        count[torch.arange(len(rows)), robot] = 1
+        offsets = torch.nn.functional.pad(count.flatten().cumsum(0), (1, 0))
+        return replace(
+            transitions,
+            offsets=offsets,
+            successor=self._recorder.number(rows),
+            prob=torch.ones(len(rows)),
+        )
+
+    def _go_on(self, rows: Tensor, states: States, transitions: Transitions) -> None:
+        """Enter the states that followed; pursue other goals where it is time for them."""
+        episodes, following = self._episodes, transitions.next
+        reached = states.achieved[following].gather(1, episodes.goal)
+        over = episodes.move(rows, states.terminal[following])
+        bored = self._random() < self._settings.goal_resample_prob
+        episodes.pursue(over[:, None] | reached | bored, self._random())
+
+    def _scene(self, available: Tensor, successors: Successors | None, training_step: int) -> Scene:
+        episodes = self._episodes
+        return Scene(
+            states=self._recorder.stored(episodes.rows),
+            steps_left=episodes.steps_left,
+            available=available,
+            started=episodes.started,
+            successors=successors,
+            training_step=training_step,
+            stage_start=self._timetable.stage_start,
+        )
+
+    def _random(self) -> Float[Tensor, "env human"]:
+        """A number in [0, 1) for each human."""
+        return torch.rand(self._episodes.goal.shape, generator=self._generator, dtype=torch.float64)
+
+    def _checked(self, successors: Successors) -> Successors:
+        """The same successors.
+
+        Raises:
+            SolveError: Transitions take other times than one step.
+        """
+        duration = successors.duration
+        if duration is not None and bool((duration != 1).any()):
+            raise SolveError(
+                f"transitions of {self._world.spec.name!r} take up to {float(duration.max()):g} "
+                "steps, but values are learned for steps of equal length; use algorithm 'exact'"
+            )
+        return successors
+
+    def _check_starts(self, starts: Int[Tensor, "layout word"]) -> None:
+        """Refuse worlds in which nothing ever happens.
+
+        Raises:
+            SolveError: Episodes are over when they begin.
+        """
+        stuck = ~self._world.available(starts).any(2).all(1)
+        if bool(stuck.any()):
+            state = starts[stuck][0]
+            raise SolveError(
+                f"episodes of {self._world.spec.name!r} start in a terminal state, so there is "
+                f"nothing to learn:\n{self._world.describe(state)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase2ActorFactory:
+    """Builds actors, in this process or another; an ``empo_core.protocols.ActorFactory``.
+
+    Attributes:
+        worlds: The run's world and the further ones of an ensemble, each as a reference of a
+            config or as a function that builds it.
+        params: Everything else about the run.
+        seed: Seeds all actors.
+    """
+
+    worlds: tuple[WorldModelRef | Callable[[], WorldModel], ...]
+    params: Phase2Params
+    seed: int = 0
+
+    def world(self) -> WorldModel:
+        """The world that actors play: the only one, or the ensemble."""
+        worlds: list[WorldModel] = [
+            build(world) if isinstance(world, WorldModelRef) else world() for world in self.worlds
+        ]
+        return worlds[0] if len(worlds) == 1 else ensemble_of(worlds)
+
+    def prior(self, world: WorldModel) -> HumanPrior:
+        """How humans act in it."""
+        reference = self.params.human_prior
+        if isinstance(world, EnsembleWorld):
+            return EnsemblePrior(world, lambda member: build(reference, member))
+        prior: HumanPrior = build(reference, world)
+        return prior
+
+    def __call__(self, index: int) -> Phase2Actor:
+        """The actor with a number, from 0."""
+        world, params = self.world(), self.params
+        spec = learner_spec(world, params.replay.store)
+        members = world.worlds if isinstance(world, EnsembleWorld) else ()
+        slots = goal_slots(world.spec, [member.spec for member in members])
+        return Phase2Actor(
+            world,
+            self.prior(world),
+            RobotBehaviour(params, spec, slots),
+            Team(params.exploration, spec),
+            Timetable(params),
+            ActorSettings.of(params, world, self.seed),
+            index,
+        )

@@ -1,0 +1,108 @@
+"""Where each environment of an actor is: its state, its time, and what its humans are after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_phase2.experience import GoalSlots
+from empo_phase2.successions import draw
+
+_STATE = ("rows", "steps_left", "taken", "goal", "started", "layout", "played")
+
+
+class Episodes:
+    """Many environments at once, each somewhere in an episode.
+
+    Attributes:
+        rows: State of each environment.
+        steps_left: Remaining steps; always 1 in worlds without a horizon.
+        taken: Steps since the episode began.
+        goal: The slot that each human pursues.
+        started: Whether the episode has only begun.
+        layout: Which world of the ensemble.
+        played: Episodes that each environment has finished.
+    """
+
+    def __init__(
+        self,
+        starts: Int[Tensor, "layout word"],
+        slots: GoalSlots,
+        *,
+        environments: int,
+        first: int,
+        horizon: int | None,
+        steps_per_episode: int | None,
+        episodes_per_world: int,
+    ) -> None:
+        """Start episodes; no goals are pursued before ``pursue``.
+
+        Args:
+            starts: Where episodes start in each world.
+            slots: The goals.
+            environments: How many there are.
+            first: Number of the first among those of all actors; they take worlds in turn.
+            horizon: Steps after which the world ends an episode.
+            steps_per_episode: Steps after which it is cut.
+            episodes_per_world: Episodes in one world before the next one follows.
+        """
+        self._starts, self._horizon = starts, horizon
+        self._cut, self._per_world = steps_per_episode, episodes_per_world
+        belongs = slots.human == torch.arange(int(slots.human[-1]) + 1)[:, None]
+        self._weight = slots.weight[:, None] * belongs
+        count = torch.arange(environments)
+        self.layout = (first + count) % len(starts)
+        self.rows = starts[self.layout]
+        self.steps_left = torch.full_like(count, 1 if horizon is None else horizon)
+        self.taken, self.played = torch.zeros_like(count), torch.zeros_like(count)
+        self.started = torch.ones_like(count, dtype=torch.bool)
+        self.goal = torch.zeros(environments, len(belongs), dtype=torch.int64)
+
+    def __len__(self) -> int:
+        """How many environments there are."""
+        return len(self.rows)
+
+    def pursue(self, which: Bool[Tensor, "env human"], uniform: Float[Tensor, "env human"]) -> None:
+        """Give some humans other goals, drawn by weight."""
+        self.goal = torch.where(which, draw(self._weight[self.layout], uniform), self.goal)
+
+    def move(
+        self, rows: Int[Tensor, "env word"], terminal: Bool[Tensor, " env"]
+    ) -> Bool[Tensor, " env"]:
+        """Enter the next states; start anew, and return, where that ended an episode.
+
+        An episode that is cut leaves no mark: the states it ends with have time left.
+        """
+        self.rows, self.taken = rows, self.taken + 1
+        over = terminal
+        if self._horizon is not None:
+            self.steps_left = self.steps_left - 1
+            over = over | (self.steps_left == 0)
+        if self._cut is not None:
+            over = over | (self.taken >= self._cut)
+        self.started = over
+        if over.any():
+            self._restart(over)
+        return over
+
+    def _restart(self, over: Tensor) -> None:
+        self.played = self.played + over
+        moves_on = over & (self.played % self._per_world == 0)
+        self.layout = (self.layout + moves_on) % len(self._starts)
+        self.rows = torch.where(over[:, None], self._starts[self.layout], self.rows)
+        self.taken = self.taken.masked_fill(over, 0)
+        if self._horizon is not None:
+            self.steps_left = self.steps_left.masked_fill(over, self._horizon)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything about where the environments are."""
+        return {name: getattr(self, name).clone() for name in _STATE}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        for name in _STATE:
+            setattr(self, name, state_dict[name].clone())

@@ -1,0 +1,97 @@
+"""Preferring what was seen rarely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.interning import RowTable
+from empo_core.types import Scene, WorldSpec
+from empo_phase2.explorers.expectation import boosted, expected
+from empo_phase2.explorers.params import CountBonusParams
+
+LEAST = 1e-6
+"""No bonus is smaller than this."""
+
+
+class CountBonus:
+    """Multiplies probabilities by exp(coefficient * bonus), where visits n earn a bonus.
+
+    Where successors are known, visits of states count, and a choice has the expected bonus of
+    its successors; else visits of states with the choice made there.
+    """
+
+    def __init__(self, params: CountBonusParams, spec: WorldSpec, agents: Sequence[int]) -> None:
+        """Prepare for the rows and the choices of some agents."""
+        self._params, self._words = params, spec.state_words
+        self._dtype = torch.empty(0, dtype=spec.state_dtype).numpy().dtype
+        choices = 1
+        for agent in agents:
+            choices *= spec.num_actions[agent]
+        self._table = RowTable(self._words, self._dtype)
+        self._visits = torch.zeros(1024, choices, dtype=torch.int64)
+        self._total = 0
+
+    def explore(
+        self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
+    ) -> Float[Tensor, "env choice"]:
+        """What leads to rare states is more probable; see ``empo_core.protocols.Explorer``."""
+        if scene.successors is None:
+            bonus = self._bonus(self._visits_of(scene.states))
+        else:
+            visits = self._visits_of(scene.successors.states).sum(1)
+            bonus = expected(self._bonus(visits), scene.successors).view(policy.shape)
+        return boosted(policy, self._params.coefficient * bonus)
+
+    def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
+        """Count the states, and what was chosen there."""
+        room = self._params.max_states - self._table.count
+        rows = scene.states.numpy()
+        if len(rows) > room:  # Near the end, enter what still has room.
+            new = np.flatnonzero(self._table.find(rows) < 0)
+            rows = np.delete(rows, new[max(room, 0) :], 0)
+            choice = torch.from_numpy(np.delete(choice.numpy(), new[max(room, 0) :]))
+        number = torch.from_numpy(self._table.number(rows)).long()
+        if self._table.count > len(self._visits):
+            size = max(self._table.count, 2 * len(self._visits))
+            larger = torch.zeros(size, self._visits.shape[1], dtype=torch.int64)
+            larger[: len(self._visits)] = self._visits
+            self._visits = larger
+        one = torch.ones(len(number), dtype=torch.int64)
+        self._visits.index_put_((number, choice.long()), one, accumulate=True)
+        self._total += len(scene.states)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states and their visits."""
+        rows = torch.from_numpy(self._table.rows.copy())
+        return {
+            "rows": rows,
+            "visits": self._visits[: len(rows)].clone(),
+            "total": self._total,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        rows = state_dict["rows"]
+        self._table = RowTable(self._words, self._dtype)
+        self._table.number(rows.numpy())
+        size = max(len(rows), 1024)
+        self._visits = torch.zeros(size, self._visits.shape[1], dtype=torch.int64)
+        self._visits[: len(rows)] = state_dict["visits"]
+        self._total = state_dict["total"]
+
+    def _visits_of(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state choice"]:
+        """How often each choice was made in each state; 0 where it was never seen."""
+        number = torch.from_numpy(self._table.find(rows.numpy())).long()
+        return torch.where(number[:, None] >= 0, self._visits[number.clamp(min=0)], 0)
+
+    def _bonus(self, visits: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        share = 1 / (visits.double() + 1)
+        if self._params.ucb:
+            share = share * np.log(max(self._total, 1))
+        return (self._params.scale * share.sqrt()).clamp(min=LEAST)

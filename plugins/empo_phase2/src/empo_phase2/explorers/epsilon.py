@@ -1,0 +1,59 @@
+"""Acting at random now and then, ever more rarely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_core.training import schedule
+from empo_core.types import Scene, WorldSpec
+from empo_phase2.explorers.params import EpsilonGreedyParams
+
+
+class EpsilonGreedy:
+    """Mixes the policy with the uniform one: (1 - epsilon) pi + epsilon / available."""
+
+    def __init__(self, params: EpsilonGreedyParams, spec: WorldSpec, agents: Sequence[int]) -> None:
+        self._params = params
+
+    def explore(
+        self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
+    ) -> Float[Tensor, "env choice"]:
+        """The mixture; see ``empo_core.protocols.Explorer``."""
+        epsilon = self.epsilon(scene)
+        even = scene.available.to(policy.dtype)
+        return (1 - epsilon) * policy + epsilon * even / even.sum(1, keepdim=True)
+
+    def epsilon(self, scene: Scene) -> float:
+        """The chance to act at random.
+
+        Raises:
+            ConfigError: There is no stage of the name from which it should fall.
+        """
+        params, begin = self._params, 0
+        if params.decay_from != "start":
+            if params.decay_from not in scene.stage_start:
+                raise ConfigError(
+                    f"epsilon-greedy: decay_from names the stage {params.decay_from!r}; there "
+                    f"are {', '.join(scene.stage_start) or 'none'}"
+                )
+            begin = scene.stage_start[params.decay_from]
+        passed = scene.training_step - begin
+        if passed < 0:
+            return params.start
+        return schedule.linear(passed, params.start, params.end, params.decay_steps)
+
+    def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
+        """Nothing: it remembers nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Nothing."""

@@ -1,0 +1,169 @@
+"""Random network distillation: what a trained network cannot predict yet is new."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from empo_core.interning import RowTable
+from empo_core.protocols import Weights
+from empo_core.training.finite import check_finite
+from empo_core.types import Scene, WorldSpec
+from empo_phase2.explorers.expectation import boosted, expected
+from empo_phase2.explorers.params import RndParams
+
+
+class Rnd:
+    """Multiplies probabilities by exp(coefficient * novelty); novelty is learned.
+
+    For robots novelty belongs to states, and a choice has the expected novelty of its
+    successors. For a human it belongs to states with an action: there is a prediction per
+    action, and training improves only the one of the action that was taken.
+    """
+
+    def __init__(self, params: RndParams, spec: WorldSpec, agents: Sequence[int]) -> None:
+        """Draw the network to be predicted from a seed, so that every copy has the same."""
+        self._params, self._featurize = params, spec.featurizer
+        self._of_actions = spec.agents[agents[0]].role == "human"
+        self._outputs = spec.num_actions[agents[0]] if self._of_actions else 1
+        self._dtype = torch.empty(0, dtype=spec.state_dtype).numpy().dtype
+        inputs = self._featurize.shape.flat
+        generator = torch.Generator().manual_seed(params.seed)
+        self._target = self._mlp(inputs, 2, generator)
+        self._predictor = self._mlp(inputs, 3, generator)
+        self._optimiser = torch.optim.Adam(
+            self._predictor.parameters(), params.lr, weight_decay=params.weight_decay
+        )
+        # Mean and variance of novelty, and how many training steps they are from.
+        self._moments = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
+
+    def explore(
+        self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
+    ) -> Float[Tensor, "env choice"]:
+        """What leads to new states is more probable; see ``empo_core.protocols.Explorer``."""
+        if self._of_actions:
+            novelty = self.novelty(scene.states)
+        elif scene.successors is None:
+            return policy  # All choices are made in the same state, which is equally new.
+        else:
+            novelty = expected(self.novelty(scene.successors.states)[:, 0], scene.successors)
+        return boosted(policy, self._params.coefficient * novelty.view(policy.shape))
+
+    @torch.no_grad()
+    def novelty(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state output"]:
+        """How new each state is, or each action in it; 0 is average where it is normalised."""
+        table = RowTable(rows.shape[1], self._dtype)
+        number = torch.from_numpy(table.number(rows.numpy())).long()
+        error = self._errors(torch.from_numpy(table.rows))[number].double()
+        if self._params.normalize and self._moments[2] > 0:
+            error = (error - self._moments[0]) / (self._moments[1].sqrt() + 1e-8)
+        return error
+
+    def learn(
+        self, states: Int[Tensor, "state word"], choice: Int[Tensor, " state"]
+    ) -> dict[str, float]:
+        """Improve the predictions for some states, or for what was chosen there, by one step.
+
+        Raises:
+            NonFiniteError: The loss or the gradient is not finite; nothing was changed.
+        """
+        errors = self._errors(states)
+        taken = errors.gather(1, choice.long()[:, None]) if self._of_actions else errors
+        loss = taken.mean()
+        self._optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        limit = self._params.max_gradient_norm
+        norm = nn.utils.clip_grad_norm_(
+            self._predictor.parameters(), math.inf if limit is None else limit
+        )
+        check_finite({"rnd": torch.stack([loss.detach(), norm])}, "the loss or gradient")
+        self._optimiser.step()
+        self._track(taken.detach().double())
+        return {
+            "loss": float(loss.detach()),
+            "gradient_norm": float(norm),
+            "mean": float(self._moments[0]),
+            "deviation": math.sqrt(float(self._moments[1])),
+        }
+
+    def weights(self) -> dict[str, Tensor]:
+        """The predictor, and what novelty is normalised by."""
+        predictor = {f"predictor.{k}": v for k, v in self._predictor.state_dict().items()}
+        return predictor | {"moments": self._moments}
+
+    def load_weights(self, weights: Weights) -> None:
+        """Use what ``weights`` of another copy returned."""
+        prefix = "predictor."
+        self._predictor.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+        )
+        self._moments = weights["moments"].clone()
+
+    def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
+        """Nothing: it learns where experience is learned from."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, optimiser and moments."""
+        return {
+            "weights": {name: tensor.clone() for name, tensor in self.weights().items()},
+            "target": {name: t.clone() for name, t in self._target.state_dict().items()},
+            "optimiser": _moments_of(self._optimiser),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.load_weights(state_dict["weights"])
+        self._target.load_state_dict(state_dict["target"])
+        _restore_moments(self._optimiser, state_dict["optimiser"])
+
+    def _errors(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state output"]:
+        """Mean squared error of the predictions for each state and output."""
+        features = self._featurize(rows).flat()
+        with torch.no_grad():
+            target = self._target(features)
+        error = (self._predictor(features) - target).square()
+        return error.view(len(rows), self._outputs, -1).mean(2)
+
+    def _track(self, novelty: Tensor) -> None:
+        """Move mean and variance towards those of a batch."""
+        keep = self._params.decay if self._moments[2] > 0 else 0.0
+        mean = keep * self._moments[0] + (1 - keep) * novelty.mean()
+        spread = (novelty - mean).square().mean()
+        variance = keep * self._moments[1] + (1 - keep) * spread
+        self._moments = torch.stack([mean, variance, self._moments[2] + 1])
+
+    def _mlp(self, inputs: int, hidden: int, generator: torch.Generator) -> nn.Sequential:
+        """A network with so many hidden layers, drawn without the global generator."""
+        params = self._params
+        sizes = [inputs, *[params.hidden_dim] * hidden, self._outputs * params.feature_dim]
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in pairwise(sizes):
+            layer = nn.Linear(fan_in, fan_out, device="meta").to_empty(device="cpu")
+            bound = 1 / math.sqrt(max(fan_in, 1))
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -bound, bound, generator)
+            layers += [layer, nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+
+def _moments_of(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """What Adam remembers of each parameter, by position."""
+    state = optimiser.state_dict()["state"]
+    return {
+        str(position): {name: torch.as_tensor(value).clone() for name, value in own.items()}
+        for position, own in state.items()
+    }
+
+
+def _restore_moments(optimiser: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
+    state = {
+        int(position): {name: value.clone() for name, value in own.items()}
+        for position, own in kept.items()
+    }
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

@@ -1,0 +1,124 @@
+"""Turning rows of a world into what a learner stores: each state once, with all it must know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_core.interning import RowTable
+from empo_core.protocols import Compactable, WorldModel
+from empo_core.types import WorldSpec
+from empo_phase2.ensemble import EnsembleWorld
+from empo_phase2.experience import GoalSlots, States
+from empo_phase2.slots import by_slot
+from empo_phase2.successions import PairOrder
+
+
+def learner_spec(world: WorldModel, store: str) -> WorldSpec:
+    """What a learner knows of a world: its spec, with rows as they are stored.
+
+    Args:
+        world: The world that actors play.
+        store: ``"rows"`` or ``"compact"``.
+
+    Raises:
+        ConfigError: The world has no compact rows, or its worlds have some of unequal size.
+    """
+    if store == "rows":
+        return world.spec
+    if not isinstance(world, Compactable):
+        why = "has no compact rows"
+        if isinstance(world, EnsembleWorld):
+            why = "has no compact rows, or of unequal size, in some of its worlds"
+        raise ConfigError(
+            f"replay.store: {world.spec.name!r} {why}, so it cannot be stored as 'compact'; "
+            "store 'rows'"
+        )
+    rows = world.compact(world.initial_state()[None])
+    return replace(
+        world.spec,
+        state_words=rows.shape[1],
+        state_dtype=rows.dtype,
+        features=world.compact_features,
+    )
+
+
+class Recorder:
+    """Numbers the distinct states of one step of all environments, and looks at each once."""
+
+    def __init__(self, world: WorldModel, slots: GoalSlots, order: PairOrder, store: str) -> None:
+        """Prepare for a world.
+
+        Args:
+            world: The world that is played.
+            slots: The goals.
+            order: The robots' joint actions.
+            store: ``"rows"`` or ``"compact"``.
+        """
+        self._world, self._slots, self._store = world, slots, store
+        spec = world.spec
+        self._words, self._robots = spec.state_words, torch.tensor(spec.robots)
+        self._of_robots = order.of_robots[:, list(spec.robots)]
+        self._dtype = torch.empty(0, dtype=spec.state_dtype).numpy().dtype
+        self.start()
+
+    def start(self) -> None:
+        """Forget all states."""
+        self._table = RowTable(self._words, self._dtype)
+        self._seen: list[States] = []
+        self._available: list[Tensor] = []
+        self._known = 0
+
+    def number(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
+        """The number of each state; equal states have equal ones."""
+        return torch.from_numpy(self._table.number(rows.numpy()).astype(np.int64))
+
+    def states(self) -> States:
+        """What is known about all states that were numbered, in that order."""
+        if self._table.count > self._known:
+            self._look(torch.from_numpy(self._table.rows[self._known :].copy()))
+            self._known = self._table.count
+        if len(self._seen) > 1:
+            self._seen = [_joined(self._seen)]
+        return self._seen[0]
+
+    def available(self) -> Bool[Tensor, "state agent action"]:
+        """Which actions each agent has in each of these states."""
+        self.states()
+        return torch.cat(self._available)
+
+    def stored(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state stored_word"]:
+        """Rows of the world as the learner gets them."""
+        if self._store == "rows":
+            return rows
+        assert isinstance(self._world, Compactable)
+        return self._world.compact(rows)
+
+    def _look(self, rows: Tensor) -> None:
+        world = self._world
+        available = world.available(rows)
+        layout = torch.zeros(len(rows), dtype=torch.int64)
+        if isinstance(world, EnsembleWorld):
+            layout = world.layout_of(rows)
+        robots = available[:, self._robots[:, None], self._of_robots.T].all(1)
+        self._available.append(available)
+        self._seen.append(
+            States(
+                self.stored(rows),
+                layout,
+                # Nobody can move where anybody has no action.
+                ~available.any(2).all(1),
+                by_slot(world.achieved(rows), layout, self._slots),
+                robots,
+            )
+        )
+
+
+def _joined(parts: list[States]) -> States:
+    names = ("rows", "layout", "terminal", "achieved", "available")
+    return States(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
