@@ -1,0 +1,258 @@
+"""How far learned values are from the right ones, where a world can be solved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_core.config import AlgorithmRef, HumanPriorRef, installed
+from empo_core.errors import ConfigError
+from empo_core.experiment import Context, Trackers, build
+from empo_core.interning import RowTable
+from empo_core.protocols import Algorithm, Solution, WorldModel
+from empo_core.registry import Registry
+from empo_phase2.experience import Block
+from empo_phase2.looking import Assessment
+from empo_phase2.params import Theory
+
+AT_ONCE = 4096
+"""Situations that are assessed at the same time."""
+
+SHARED = ("gamma_h", "gamma_r", "beta_r", "zeta", "xi", "eta", "x_agg", "u_agg", "terminal_value")
+"""Parameters of the theory that a solver must have, too."""
+
+
+Learned: TypeAlias = Callable[[Int[Tensor, "state word"], Int[Tensor, " state"]], Assessment]
+"""From non-terminal states of the world and their remaining steps to what is thought of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How far learned values were from the right ones at a training step.
+
+    Attributes:
+        step: Training steps so far.
+        metrics: Numbers by name, e.g. ``Compare/V_r_mean_rel``.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Situated:
+    """Everything about a list of (state, remaining steps) pairs.
+
+    Attributes:
+        rows: State rows of the world.
+        steps_left: Remaining steps.
+        v_r: The right V_r.
+        pi_r: The right policy of the robots.
+        v_h_e: The right V_h^e.
+    """
+
+    rows: Int[Tensor, "state word"]
+    steps_left: Int[Tensor, " state"]
+    v_r: Float[Tensor, " state"]
+    pi_r: Float[Tensor, "state robot_action"]
+    v_h_e: Float[Tensor, "state goal"]
+
+    @classmethod
+    def of(cls, solution: Solution, world: WorldModel) -> Situated:
+        """All situations an episode can go on from, the initial one first."""
+        horizon = world.spec.horizon
+        parts = []
+        for left in range(1 if horizon is None else horizon, 0, -1):
+            rows = solution.reachable_states(left)
+            if left == (horizon or 1):
+                start = world.initial_state()[None]
+                rows = torch.cat([start, rows[(rows != start).any(1)]])
+            parts.append(
+                (
+                    rows,
+                    torch.full((len(rows),), left),
+                    solution.robot_values(rows, left).double(),
+                    solution.robot_policies(rows, left).double(),
+                    solution.goal_values(rows, left).double(),
+                )
+            )
+        return cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+
+class Comparison:
+    """Compares what is learned with the solution of the same world, as training goes on.
+
+    Attributes:
+        right: All situations with their right values, the start of an episode first.
+        history: All comparisons so far.
+    """
+
+    def __init__(
+        self,
+        solution: Solution,
+        world: WorldModel,
+        stored: Callable[[Int[Tensor, "state word"]], Int[Tensor, "state stored_word"]],
+    ) -> None:
+        """Look up all right values.
+
+        Args:
+            solution: The right values.
+            world: The world that was solved.
+            stored: Makes the learner's rows from the world's, e.g. ``Lookout.stored``.
+        """
+        self.right = Situated.of(solution, world)
+        self.history: list[Gap] = []
+        self._table = RowTable.of(_keys(stored(self.right.rows), self.right.steps_left))
+        self._seen = np.zeros(len(self.right), np.bool_)
+
+    @property
+    def seen(self) -> Bool[Tensor, " state"]:
+        """Which of the situations have been experienced."""
+        return torch.from_numpy(self._seen)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the situations that have been experienced."""
+        return float(self._seen.mean())
+
+    def observe(self, block: Block) -> None:
+        """Remember which situations an actor was in."""
+        transitions = block.transitions
+        rows = block.states.rows[transitions.state]
+        found = self._table.find(_keys(rows, transitions.steps_left))
+        self._seen[found[found >= 0]] = True
+
+    def record(self, step: int, learned: Learned) -> dict[str, float]:
+        """Compare what is learned now, and remember the result in ``history``."""
+        metrics = self.measure(self.assess(learned))
+        self.history.append(Gap(step, metrics))
+        return metrics
+
+    def assess(self, learned: Learned) -> Assessment:
+        """What is thought of all situations of ``right``."""
+        rows, steps_left = self.right.rows, self.right.steps_left
+        parts = [
+            learned(rows[first : first + AT_ONCE], steps_left[first : first + AT_ONCE])
+            for first in range(0, len(rows), AT_ONCE)
+        ]
+        names = Assessment.__slots__
+        return Assessment(*(torch.cat([getattr(part, n) for part in parts]) for n in names))
+
+    def measure(self, found: Assessment) -> dict[str, float]:
+        """How far an assessment of all situations is from what is right."""
+        right = self.right
+        off = (found.v_r.double() - right.v_r).abs()
+        metrics = _spread("V_r", "abs", off) | _spread("V_r", "rel", off / right.v_r.abs())
+        variation = (found.pi_r.double() - right.pi_r).abs().sum(1) / 2
+        metrics |= _spread("pi_r", "tv", variation)
+        # The worst goal counts at the start; elsewhere goals and states count alike.
+        error = (found.v_h_e.double() - right.v_h_e).abs()
+        metrics["Compare/V_h_e_root_abs"] = float(error[0].max())
+        metrics["Compare/V_h_e_mean_abs"] = float(error.mean())
+        metrics["Compare/V_h_e_max_abs"] = float(error.max())
+        return metrics | {"Compare/coverage": self.coverage}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The history, and what has been seen."""
+        gaps = [{"step": gap.step, "metrics": dict(gap.metrics)} for gap in self.history]
+        return {"history": gaps, "seen": self.seen.clone()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.history = [Gap(gap["step"], gap["metrics"]) for gap in state_dict["history"]]
+        self._seen[:] = state_dict["seen"].numpy()
+
+
+def solver_for(
+    name: str, theory: Theory, human_prior: HumanPriorRef, registry: Registry | None = None
+) -> AlgorithmRef:
+    """An algorithm with the parameters that make it solve what is to be learned.
+
+    Args:
+        name: Name of the algorithm's component, e.g. ``exact``.
+        theory: What is to be learned.
+        human_prior: How humans act.
+        registry: Where to look the name up; default: the installed plugins.
+
+    Raises:
+        UnknownComponentError: There is no such algorithm.
+        ConfigError: It cannot be told to solve the same problem.
+    """
+    registry = registry if registry is not None else installed()
+    known = registry.get("algorithm", name).params.model_fields
+    missing = [key for key in (*SHARED, "human_prior") if key not in known]
+    if missing:
+        raise ConfigError(
+            f"reporting.compare: algorithm {name!r} cannot solve what is learned here: it has no "
+            f"{', '.join(missing)} among its params; compare with another, e.g. exact, or with none"
+        )
+    params: dict[str, Any] = {key: getattr(theory, key) for key in SHARED}
+    params["human_prior"] = human_prior
+    # Learners count U_r once per step; nobody looks at the solver's own rollouts.
+    usual = {"accrual": "discrete", "rollouts": 0, "keep": "all"}
+    params |= {key: value for key, value in usual.items() if key in known}
+    return AlgorithmRef.model_validate(
+        {"name": name, "params": params}, context={"registry": registry}
+    )
+
+
+def solve(
+    reference: AlgorithmRef,
+    world: WorldModel,
+    directory: Path,
+    seed: int = 0,
+    registry: Registry | None = None,
+) -> Solution:
+    """What an algorithm finds out about a world.
+
+    Args:
+        reference: The algorithm, e.g. from ``solver_for``.
+        world: The world.
+        directory: For files of its own; made if missing.
+        seed: Seeds it.
+        registry: Where its name is looked up; default: the installed plugins.
+
+    Raises:
+        ConfigError: It does not know the right values of every state.
+        SolveError: It cannot solve the world.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    algorithm: Algorithm = build(reference, registry=registry)
+    context = Context(
+        world=world, seed=seed, directory=directory, tracker=Trackers([]), resume=False
+    )
+    result = algorithm.run(context)
+    if not isinstance(result, Solution):
+        raise ConfigError(
+            f"reporting.compare: algorithm {reference.name!r} does not tell the values of every "
+            f"state (its result, a {type(result).__name__}, is no Solution); compare with another, "
+            "e.g. exact, or with none"
+        )
+    return result
+
+
+def _keys(
+    rows: Int[Tensor, "state stored_word"], steps_left: Int[Tensor, " state"]
+) -> Int[np.ndarray, "state key"]:
+    keys = torch.cat([rows.to(torch.int64), steps_left[:, None].to(torch.int64)], 1)
+    return keys.numpy()
+
+
+def _spread(what: str, unit: str, values: Float[Tensor, " state"]) -> dict[str, float]:
+    """A difference at the start, on average and at worst."""
+    return {
+        f"Compare/{what}_root_{unit}": float(values[0]),
+        f"Compare/{what}_mean_{unit}": float(values.mean()),
+        f"Compare/{what}_max_{unit}": float(values.max()),
+    }

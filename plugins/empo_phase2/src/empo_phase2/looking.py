@@ -1,0 +1,214 @@
+"""States of a world as a learner sees them, and what it has learned about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.protocols import Aggregator, HumanPrior, WorldModel
+from empo_core.types import WorldSpec
+from empo_phase2.ensemble import EnsembleWorld
+from empo_phase2.experience import States, Transitions
+from empo_phase2.memories import RememberedPrior
+from empo_phase2.params import Theory
+from empo_phase2.quantities import Quantities, Situations, policy_of
+from empo_phase2.recording import Recorder
+from empo_phase2.slots import goal_slots
+from empo_phase2.successions import PairOrder
+from empo_phase2.targets import HumanProfiles, collect, scatter
+
+Data = TypeVar("Data", States, Transitions)
+
+
+class Lookout:
+    """Looks at states of a world as a learner gets them, and at all that can follow.
+
+    Attributes:
+        world: The world whose states it looks at; of an ensemble, the first.
+        slots: The goals as the learner counts them.
+        looks_ahead: Whether it tells what can follow.
+    """
+
+    def __init__(self, world: WorldModel, store: str, prior: HumanPrior | None) -> None:
+        """Prepare for a world.
+
+        Args:
+            world: The world, or the ensemble, that was learned in.
+            store: ``"rows"`` or ``"compact"``.
+            prior: How its humans act; None tells nothing about what can follow.
+        """
+        members = world.worlds if isinstance(world, EnsembleWorld) else ()
+        self.world = members[0] if members else world
+        self.slots = goal_slots(world.spec, [member.spec for member in members])
+        self.looks_ahead = prior is not None
+        self._whole, self._members = world, members
+        self._order = PairOrder(world.spec)
+        self._recorder = Recorder(world, self.slots, self._order, store)
+        self._prior = None if prior is None else RememberedPrior(prior, world.spec, self.slots)
+
+    def __call__(
+        self, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> tuple[States, Transitions]:
+        """What is known about states, and transitions that start there, in the same order.
+
+        Args:
+            rows: Non-terminal states of ``world``.
+            steps_left: Remaining steps of each.
+
+        Returns:
+            The transitions say what everybody might do; nothing has really happened in them.
+        """
+        rows = self._whole_rows(rows)
+        self._recorder.start()
+        state, count = self._recorder.number(rows), len(rows)
+        policy = torch.zeros(count, 0, 0)
+        offsets = torch.zeros(count * self._order.robot_actions + 1, dtype=torch.int64)
+        successor, prob = offsets[:0], torch.zeros(0)
+        if self._prior is not None:
+            layout = torch.zeros(count, dtype=torch.int64)
+            policy = self._prior(rows, steps_left, layout)
+            found = self._order.arranged(self._whole.transitions(rows), count)
+            successor = self._recorder.number(found.states)
+            offsets, prob = found.offsets, found.prob.float()
+        nobody = torch.zeros(count, len(self._whole.spec.humans), dtype=torch.int64)
+        transitions = Transitions(
+            state=state,
+            steps_left=steps_left,
+            human_policy=policy,
+            goal=nobody,
+            human_action=nobody,
+            action=torch.zeros_like(state),
+            next=state,
+            offsets=offsets,
+            successor=successor,
+            prob=prob,
+        )
+        return self._recorder.states(), transitions
+
+    def stored(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state stored_word"]:
+        """Rows of ``world`` as the learner gets them."""
+        return self._recorder.stored(self._whole_rows(rows))
+
+    def _whole_rows(self, rows: Tensor) -> Tensor:
+        """Rows of the first world as rows of the ensemble, where there is one."""
+        if not self._members:
+            return rows
+        whole = torch.zeros(
+            len(rows), self._whole.spec.state_words, dtype=self._whole.spec.state_dtype
+        )
+        whole[:, 1 : 1 + rows.shape[1]] = rows
+        return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What is thought of some states.
+
+    Attributes:
+        v_r: V_r.
+        q_r: Q_r of each joint robot action; meaningless where one is not available.
+        pi_r: The robots' policy.
+        u_r: U_r.
+        x_h: X_h of each human.
+        v_h_e: V_h^e of each goal of the world.
+    """
+
+    v_r: Float[Tensor, " state"]
+    q_r: Float[Tensor, "state robot_action"]
+    pi_r: Float[Tensor, "state robot_action"]
+    u_r: Float[Tensor, " state"]
+    x_h: Float[Tensor, "state human"]
+    v_h_e: Float[Tensor, "state goal"]
+
+
+class LearnedValues:
+    """What networks and tables say about states of a world, at the theory's own parameters."""
+
+    def __init__(
+        self,
+        values: Quantities,
+        lookout: Lookout,
+        spec: WorldSpec,
+        theory: Theory,
+        aggregate: Aggregator,
+        device: str = "cpu",
+    ) -> None:
+        """Prepare the assessment.
+
+        Args:
+            values: All quantities; read anew each time, so they may go on learning.
+            lookout: Looks at states; must look ahead where Q_r is not learned.
+            spec: What the learner's rows look like.
+            theory: Exponents and conventions.
+            aggregate: Adds up successors.
+            device: Where the networks are.
+        """
+        if "q_r" not in values.networks and not lookout.looks_ahead:
+            raise ValueError("where Q_r is not learned, the lookout needs a human prior")
+        self._values, self._lookout, self._spec = values, lookout, spec
+        self._theory, self._aggregate, self._device = theory, aggregate, device
+
+    @torch.no_grad()
+    def __call__(
+        self, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Assessment:
+        """What is thought of non-terminal states of the lookout's world."""
+        states, transitions = self._lookout(rows, steps_left)
+        states, transitions = _moved(states, self._device), _moved(transitions, self._device)
+        sources = Situations.of(states.at(transitions.state), transitions.steps_left)
+        values = self._values
+        with _at_rest(values):
+            q_r = self._q_r(states, transitions, sources)
+            pi_r = policy_of(q_r, sources.states.available, self._theory.beta_r)
+            v_h_e = values.v_h_e(sources)
+            x_h = values.x_h(sources, v_h_e)
+            u_r = values.u_r(sources, x_h)
+            v_r = values.v_r(sources, u_r, q_r, pi_r)
+        found = (part.cpu() for part in (v_r, q_r, pi_r, u_r, x_h, self._by_goal(v_h_e)))
+        return Assessment(*found)
+
+    def _q_r(self, states: States, transitions: Transitions, sources: Situations) -> Tensor:
+        """Q_r, learned or by looking one step ahead."""
+        values = self._values
+        if "q_r" in values.networks:
+            return values.q_r(sources)
+        collected = collect(transitions, self._spec)
+        after = Situations.of(states.at(collected.state), collected.steps_left)
+        profiles = HumanProfiles(self._spec, self._lookout.slots)
+        chance, _ = profiles.chances(transitions.human_policy, sources.states.layout)
+        return scatter(values.v_r(after), collected, chance, self._theory.gamma_r, self._aggregate)
+
+    def _by_goal(self, by_slot: Tensor) -> Tensor:
+        """Values of slots, in the order of the world's goals."""
+        goal = self._lookout.slots.goal[0].to(by_slot.device)
+        values = by_slot.new_zeros(len(by_slot), len(self._lookout.world.spec.goals))
+        # Goals of an ensemble count those of its first world first.
+        values[:, goal[goal >= 0]] = by_slot[:, goal >= 0]
+        return values
+
+
+def _moved(data: Data, device: str) -> Data:
+    return type(data)(**{f.name: getattr(data, f.name).to(device) for f in fields(data)})
+
+
+@contextmanager
+def _at_rest(values: Quantities) -> Iterator[None]:
+    """Networks without what they do in training only, e.g. dropout."""
+    training = [
+        network
+        for network in values.networks.values()
+        if isinstance(network, torch.nn.Module) and network.training
+    ]
+    for network in training:
+        network.eval()
+    try:
+        yield
+    finally:
+        for network in training:
+            network.train()

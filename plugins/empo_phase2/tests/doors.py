@@ -1,0 +1,159 @@
+"""A solvable little world, its exact values, and networks that know them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from empo_core.protocols import Aggregator, ValueNetwork
+from empo_core.testing.induction import Induction
+from empo_core.testing.induction import Theory as TestTheory
+from empo_core.testing.worlds import TinyWorld
+from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
+from empo_phase2.looking import LearnedValues, Lookout
+from empo_phase2.params import Theory
+from empo_phase2.quantities import Quantities
+
+THEORY = Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
+
+
+class DoorWorld(TinyWorld):
+    """``TinyWorld`` with goals that leave nobody helpless, those of the last human first."""
+
+    def __init__(self, horizon: int = 4) -> None:
+        super().__init__(horizon)
+        goals = (
+            Goal(human=2, name="shut", weight=0.5),
+            Goal(human=0, name="shut", weight=1.0),
+            Goal(human=2, name="not shut", weight=2.0),
+            Goal(human=0, name="inside", weight=0.25),
+            Goal(human=0, name="not shut", weight=1.0),
+        )
+        self._spec = dataclasses.replace(self._spec, goals=goals)
+        shut, ajar, inside = (1, 1, 0, 0, 0), (0, 0, 1, 0, 1), (0, 0, 1, 1, 1)
+        self._achieved = torch.tensor([shut, ajar, inside]).bool()
+
+
+class EagerHumans:
+    """Each goal's human has favourite actions of its own, and more so when time runs out."""
+
+    def __init__(self, world: TinyWorld) -> None:
+        self._world = world
+
+    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        owners = torch.tensor([goal.human for goal in self._world.spec.goals])
+        favour = torch.tensor([[3, 1, 1], [1, 5, 1], [1, 2, 4], [2, 3, 1], [1, 1, 1]]).double()
+        chances = self._world.available(states)[:, owners] * favour[: len(owners)] ** (
+            1 / steps_left
+        )
+        return chances / chances.sum(-1, keepdim=True)
+
+
+class Adding:
+    """Adds up or averages; an ``empo_core.protocols.Aggregator``."""
+
+    def __call__(
+        self,
+        values: Tensor,
+        segments: Segments,
+        *,
+        reduction: Reduction = "sum",
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        if weight is not None:
+            values = values * weight.view(-1, *[1] * (values.ndim - 1))
+        total = values.new_zeros(segments.num_segments, *values.shape[1:])
+        total = total.index_add(0, segments.index, values)
+        return total / segments.counts if reduction == "mean" else total
+
+
+def aggregator() -> Aggregator:
+    return Adding()
+
+
+class SolvedDoors:
+    """Exact values of a world, as a solution to compare with."""
+
+    def __init__(self, world: TinyWorld, theory: Theory = THEORY) -> None:
+        named = {
+            f.name: getattr(theory, f.name)
+            for f in dataclasses.fields(TestTheory)
+            if f.name in type(theory).model_fields
+        }
+        self.world = world
+        self.exact = Induction(world, TestTheory(**named), EagerHumans(world))
+
+    def reachable_states(self, steps_left: int) -> Tensor:
+        horizon = self.world.spec.horizon
+        assert horizon is not None
+        rows = self.world.initial_state()[None]
+        for _ in range(horizon - steps_left):
+            rows = torch.unique(self.world.transitions(rows).states, dim=0)
+        return rows[self.world.available(rows).flatten(1).any(1)]
+
+    def robot_values(self, states: Tensor, steps_left: int) -> Tensor:
+        return self.exact.values[steps_left - 1].v_r[self._places(states)]
+
+    def robot_policies(self, states: Tensor, steps_left: int) -> Tensor:
+        return self.exact.values[steps_left - 1].policy_r[self._places(states)]
+
+    def goal_values(self, states: Tensor, steps_left: int) -> Tensor:
+        return self.exact.values[steps_left - 1].v_e[self._places(states)]
+
+    def q_r(self, states: Tensor, steps_left: int) -> Tensor:
+        return self.exact.values[steps_left - 1].q_r[self._places(states)]
+
+    def _places(self, states: Tensor) -> Tensor:
+        return (states[:, None] == self.exact.states).all(-1).int().argmax(1)
+
+
+_ASK = {"q_r": "q_r", "v_r": "robot_values", "v_h_e": "goal_values"}
+
+
+class KnowingNetwork:
+    """Says what is right about Q_r, V_r or V_h^e; an ``empo_core.protocols.ValueNetwork``."""
+
+    def __init__(self, quantity: Quantity, solved: SolvedDoors) -> None:
+        self.quantity: Quantity = quantity
+        self._solved = solved
+
+    def __call__(self, query: ValueQuery) -> Tensor:
+        asked = query.spread()
+        # Nobody looks at what it says where no step is left.
+        left = asked.steps_left.clamp(min=1).tolist()
+        ask = getattr(self._solved, _ASK[self.quantity])
+        answers = [ask(row[None], n) for row, n in zip(asked.states, left, strict=True)]
+        values = torch.cat(answers).view(len(query), -1).nan_to_num(nan=-1.0, neginf=-1.0).float()
+        return values if asked.goal is None else values.gather(1, asked.goal[:, None])
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        return iter(())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        assert not state_dict
+
+
+def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> LearnedValues:
+    """Learned values that are right, of which only some are learned."""
+    solved = SolvedDoors(world)
+    networks: dict[Quantity, ValueNetwork] = {q: KnowingNetwork(q, solved) for q in quantities}
+    lookout = Lookout(world, "rows", EagerHumans(world) if prior else None)
+    values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregator())
+    return LearnedValues(values, lookout, world.spec, THEORY, aggregator())
+
+
+class NoSolver:
+    """An algorithm whose result tells nothing."""
+
+    def __init__(self, params: object) -> None:
+        self._params = params
+
+    def run(self, context: object) -> object:
+        return object()
