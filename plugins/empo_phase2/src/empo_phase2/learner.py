@@ -192,7 +192,9 @@ class Learner:
         check_finite({quantity: torch.where(weight > 0, target, 0.0)}, "the target")
         return self._regressions[quantity].fit(query, target, weight, lr=lr)
 
-    def _lesson(self, quantity: Quantity, targets: BatchTargets) -> tuple[ValueQuery, Tensor, Tensor]:
+    def _lesson(
+        self, quantity: Quantity, targets: BatchTargets
+    ) -> tuple[ValueQuery, Tensor, Tensor]:
         """The questions of a quantity, what the answers should be, and how much each counts."""
         sources = targets.sources
         if quantity == "q_r":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,7 +16,10 @@ from empo_core.config import (
     WorldModelRef,
 )
 
-QUANTITIES = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
+if TYPE_CHECKING:
+    from empo_core.types import Quantity
+
+QUANTITIES: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 """In the order in which warm-up starts to train them."""
 
 

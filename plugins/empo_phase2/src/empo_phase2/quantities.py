@@ -156,7 +156,9 @@ class Quantities:
         if "v_r" in self.networks:
             values = self.networks["v_r"](state_query(situations))[:, 0]
         else:
-            assert u_r is not None and q_r is not None and pi_r is not None
+            assert u_r is not None
+            assert q_r is not None
+            assert pi_r is not None
             values = mean_value(u_r, q_r, pi_r)
         return values.masked_fill(~situations.alive, self._theory.terminal_value)
 

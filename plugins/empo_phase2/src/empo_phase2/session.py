@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from empo_core.errors import EmpoError
-from empo_core.protocols import Collector, RunContext, Weights
+from empo_core.protocols import Collector, Rewindable, RunContext, Weights
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
 from empo_core.training.profile import StageProfile
 from empo_core.training.randomness import capture, restore
 from empo_core.types import Fit, Quantity
 from empo_phase2 import metrics
+from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block
 from empo_phase2.explorers.team import Team
 from empo_phase2.learner import Learner
+from empo_phase2.looking import LearnedValues
 from empo_phase2.params import Phase2Params
 from empo_phase2.replay import Replay
 from empo_phase2.targets import BatchTargets
@@ -46,6 +48,7 @@ class Session:
         collector: Collector,
         team: Team,
         profile: StageProfile,
+        comparison: Comparison | None,
     ) -> None:
         """Put the parts together.
 
@@ -57,10 +60,11 @@ class Session:
             collector: Brings experience; started already.
             team: The learner's copies of the explorers, of which some learn.
             profile: Measures the stages of target computation.
+            comparison: What the values are compared with; None compares with nothing.
         """
         self._params, self._context, self._timetable = params, context, Timetable(params)
         self._learner, self._replay, self._collector = learner, replay, collector
-        self._team, self._profile = team, profile
+        self._team, self._profile, self._comparison = team, profile, comparison
         self._checkpoints = Checkpoints(
             context.directory / "checkpoints", keep=params.reporting.keep_checkpoints
         )
@@ -70,11 +74,11 @@ class Session:
         self.step = 0
         self.seconds = 0.0
 
-    def train(self, compare: Callable[[int], Mapping[str, float]] | None) -> None:
+    def train(self, learned: LearnedValues) -> None:
         """Train until all steps are done, from wherever the session stands.
 
         Args:
-            compare: Compares the values with the right ones; gives numbers for the trackers.
+            learned: What the learner says about states of the world.
 
         Raises:
             KeyboardInterrupt: The run was stopped; there is a checkpoint to go on from.
@@ -86,7 +90,7 @@ class Session:
                     self._publish()
                 while self.step < self._params.steps:
                     interrupts.check()
-                    self._advance(compare)
+                    self._advance(learned)
             except (KeyboardInterrupt, EmpoError):
                 self.save()
                 raise
@@ -109,8 +113,11 @@ class Session:
         self._collector.publish(self._published, self.step)
         self._collector.load_state_dict(state["collector"])
         self._team.load_state_dict(state["team"])
+        if self._comparison:
+            self._comparison.load_state_dict(state["comparison"])
         restore(state["randomness"])
-        metrics.rewind(self._context.tracker, self.step)
+        if isinstance(self._context.tracker, Rewindable):
+            self._context.tracker.rewind(self.step)
         log.info("going on from step %d", self.step)
 
     def save(self) -> None:
@@ -122,11 +129,12 @@ class Session:
             "published": dict(self._published),
             "collector": self._collector.state_dict(),
             "team": self._team.state_dict(),
+            "comparison": self._comparison.state_dict() if self._comparison else None,
             "randomness": capture(),
         }
         self._checkpoints.save(self.step, state)
 
-    def _advance(self, compare: Callable[[int], Mapping[str, float]] | None) -> None:
+    def _advance(self, learned: LearnedValues) -> None:
         """Collect what is due, and train once if there is anything to train on."""
         began = time.perf_counter()
         self._collect()
@@ -138,8 +146,8 @@ class Session:
             self._publish()
         self.seconds += time.perf_counter() - began
         self._report(targets, fits)
-        if compare is not None and self._is_due(self._params.reporting.compare_interval):
-            self._context.tracker.log(self.step, compare(self.step))
+        if self._comparison and self._is_due(self._params.reporting.compare_interval):
+            self._context.tracker.log(self.step, self._comparison.record(self.step, learned))
         if self._is_due(self._params.reporting.checkpoint_interval):
             self.save()
 
@@ -148,6 +156,8 @@ class Session:
         for experience in self._collector.collect(self.step):
             block = Block.from_arrays(experience.arrays)
             self._replay.add(block, actor=experience.actor, training_step=self.step)
+            if self._comparison:
+                self._comparison.observe(block)
             if self._team.learns:
                 self._exploration = self._team.learn(block)
 

@@ -117,9 +117,7 @@ class BatchTargets:
     items: int
 
 
-def collect(
-    batch: Transitions, spec: WorldSpec, paths: Paths | None = None
-) -> Collected:
+def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> Collected:
     """Stage 1: the distinct (state, remaining steps) among sources and successors."""
     transitions, pairs = len(batch), batch.offsets.shape[0] - 1
     index = torch.repeat_interleave(batch.offsets.diff())
@@ -227,7 +225,9 @@ class HumanProfiles:
         """
         weight = self._slots.weight[layout].to(policy.dtype)
         share = weight[:, :, None] * self._of_human
-        mean = torch.einsum("nsa,nsh->nha", policy, share) / share.sum(1).clamp(min=1e-38)[..., None]
+        mean = (
+            torch.einsum("nsa,nsh->nha", policy, share) / share.sum(1).clamp(min=1e-38)[..., None]
+        )
         taken = mean[:, self._position, self.action]  # [state profile human]
         others = _product_of_others(taken)
         slot_human = self._slots.human
@@ -298,12 +298,12 @@ class TargetComputer:
             q_r_weight = sources.states.available.to(q_r.dtype)
             if not self._model_based or (paths is not None and paths.of_q_r):
                 q_r_weight = taken(batch, q_r)
-            if paths is not None and paths.of_q_r:
+            if paths is not None and paths.of_q_r and collected.path is not None:
                 u_r, v_r = found.u_r[collected.path], found.v_r[collected.path]
                 q_r = along_q_r(paths, u_r, v_r, setting.gamma_r)[:, None].expand_as(q_r)
         with stage("stage5_v_h_e"):
             worth = torch.where(situations.states.achieved, 1.0, setting.gamma_h * found.v_h_e)
-            if paths is not None and paths.of_v_h_e:
+            if paths is not None and paths.of_v_h_e and collected.path is not None:
                 where = collected.path[..., None], batch.goal[:, None, :]
                 achieved, later = situations.states.achieved[where], found.v_h_e[where]
                 v_h_e = along_v_h_e(paths, achieved, later, setting.gamma_h)
@@ -356,7 +356,7 @@ class TargetComputer:
         sources: Situations,
         paths: Paths | None,
     ) -> tuple[Float[Tensor, "transition slot"], Float[Tensor, "transition slot"]]:
-        """Targets of slots and the weights of their errors, also where only pursued ones have any."""
+        """Targets of slots and weights of their errors: 0 where a slot has no target."""
         weight = (self._slots.goal[sources.states.layout] >= 0).to(values.dtype)
         if batch.human_policy.shape[1] and (paths is None or not paths.of_v_h_e):
             return values, weight

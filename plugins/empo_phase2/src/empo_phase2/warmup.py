@@ -6,6 +6,7 @@ The clock is the number of training steps, never that of environment steps.
 from __future__ import annotations
 
 from empo_core.training import schedule
+from empo_core.types import Quantity
 from empo_phase2.params import QUANTITIES, Phase2Params
 
 STAGES = (*QUANTITIES, "ramp", "full")
@@ -46,7 +47,7 @@ class Timetable:
         """The stage that a step belongs to."""
         return [name for name, start in self.stage_start.items() if start <= step][-1]
 
-    def active(self, step: int) -> tuple[str, ...]:
+    def active(self, step: int) -> tuple[Quantity, ...]:
         """The quantities in training, in warm-up order."""
         return tuple(q for q in self._learned if self.stage_start[q] <= step)
 
@@ -69,11 +70,11 @@ class Timetable:
         start = full if warm_up.gamma_r_start is None else warm_up.gamma_r_start
         return schedule.linear(step - self.stage_start["q_r"], start, full, warm_up.gamma_r_steps)
 
-    def lr(self, quantity: str, step: int) -> float:
+    def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity."""
         optimisation = self._params.optimisation
         base = optimisation.lr
-        rate = base[quantity] if isinstance(base, dict) else base  # type: ignore[index]
+        rate = base[quantity] if isinstance(base, dict) else base
         return schedule.learning_rate(step, rate, optimisation.lr_decay, self._lr_falls_at)
 
     def oldest(self, step: int) -> int | None:
@@ -83,8 +84,6 @@ class Timetable:
         if replay.max_age is not None:
             limits.append(step - replay.max_age)
         if replay.phase_out_warm_up:
-            limits.append(
-                schedule.phased_out_before(step, self.warm_up_end, self._warm_up_gone_at)
-            )
+            limits.append(schedule.phased_out_before(step, self.warm_up_end, self._warm_up_gone_at))
         oldest = max(limits, default=0)
         return oldest if oldest > 0 else None

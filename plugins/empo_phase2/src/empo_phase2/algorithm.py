@@ -1,0 +1,233 @@
+"""The ``phase2`` algorithm: learn the values of the world of a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from empo_core.config import WorldModelRef
+from empo_core.errors import ConfigError
+from empo_core.experiment import build
+from empo_core.protocols import (
+    Aggregator,
+    Collector,
+    RunContext,
+    WorldModel,
+)
+from empo_core.training.profile import StageProfile
+from empo_core.types import WorldSpec
+from empo_phase2.actor import ActorSettings, Phase2ActorFactory
+from empo_phase2.compare import Comparison, solve, solver_for
+from empo_phase2.ensemble import EnsembleWorld
+from empo_phase2.experience import GoalSlots
+from empo_phase2.explorers.team import Team
+from empo_phase2.learner import Learner
+from empo_phase2.looking import LearnedValues, Lookout
+from empo_phase2.params import Phase2Params
+from empo_phase2.recording import learner_spec
+from empo_phase2.replay import Replay
+from empo_phase2.session import Session
+from empo_phase2.slots import check_world, goal_slots
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a run is about.
+
+    Attributes:
+        params: Everything about it.
+        factory: Builds its actors.
+        world: What they play: the run's world, or an ensemble.
+        spec: What the learner's rows look like.
+        slots: The goals.
+        settings: How actors play.
+    """
+
+    params: Phase2Params
+    factory: Phase2ActorFactory
+    world: WorldModel
+    spec: WorldSpec
+    slots: GoalSlots
+    settings: ActorSettings
+
+    @classmethod
+    def of(
+        cls,
+        params: Phase2Params,
+        world: WorldModel | None,
+        reference: WorldModelRef | None = None,
+        seed: int = 0,
+    ) -> Problem:
+        """The problem of learning in a world.
+
+        Args:
+            params: Everything about the run.
+            world: The run's world.
+            reference: What other processes build it from; None sends them the world itself.
+            seed: Seeds the actors.
+
+        Raises:
+            ConfigError: There is no world, or it and the params do not fit together.
+            SolveError: There is nothing to learn in it.
+        """
+        if world is None:
+            raise ConfigError(
+                "algorithm 'phase2' needs a world: add 'world_model' to the config, e.g. "
+                "'world_model: multigrid/trivial' (see: empo worlds)"
+            )
+        check_world(world.spec)
+        own = reference if reference is not None else _Given(world)
+        factory = Phase2ActorFactory(
+            worlds=(own, *params.ensemble.worlds), params=params, seed=seed
+        )
+        played = factory.world() if params.ensemble.worlds else world
+        members = played.worlds if isinstance(played, EnsembleWorld) else ()
+        settings = ActorSettings.of(params, played, seed)
+        _refuse_misfits(params, played.spec, settings)
+        return cls(
+            params,
+            factory,
+            played,
+            learner_spec(played, params.replay.store),
+            goal_slots(played.spec, [member.spec for member in members]),
+            settings,
+        )
+
+    def replay(self, context: RunContext | None = None) -> Replay:
+        """An empty replay of the right shape."""
+        spec, kept = self.spec, self.params.replay
+        full = self.settings.all_profiles
+        return Replay(
+            kept.capacity,
+            words=spec.state_words,
+            dtype=spec.state_dtype,
+            slots=len(self.slots.human),
+            robot_actions=spec.num_robot_actions,
+            human_slots=len(self.slots.human) if full else 0,
+            human_actions=max(spec.num_actions[human] for human in spec.humans) if full else 0,
+            humans=len(spec.humans),
+            profiles=spec.num_human_actions if full else 1,
+            memory=kept.memory,
+            directory=None if context is None else context.directory / "replay",
+            device=self.params.device,
+        )
+
+    def learner(self, profile: StageProfile, seed: int) -> Learner:
+        """A learner that has learned nothing yet."""
+        aggregate: Aggregator = build(self.params.aggregator)
+        return Learner(self.params, self.spec, self.slots, aggregate, profile, seed)
+
+    def lookout(self) -> Lookout:
+        """Sees states as the learner does, and ahead where Q_r is not learned."""
+        ahead = self.factory.prior(self.world) if self.params.values.q_r is None else None
+        return Lookout(self.world, self.params.replay.store, ahead)
+
+    def learned_values(self, learner: Learner, lookout: Lookout) -> LearnedValues:
+        """What a learner says about states of the run's world, as it goes on learning."""
+        return LearnedValues(
+            learner.values,
+            lookout,
+            self.spec,
+            self.params.theory,
+            build(self.params.aggregator),
+            self.params.device,
+        )
+
+
+class Phase2:
+    """Learns Q_r, V_h^e and whatever else is not in closed form, from collected experience."""
+
+    def __init__(self, params: Phase2Params) -> None:
+        self._params = params
+
+    def run(self, context: RunContext) -> Phase2Result:
+        """Learn the values of ``context.world``; see ``empo_core.protocols.Algorithm``."""
+        params = self._params
+        problem = Problem.of(params, context.world, context.world_model, context.seed)
+        profile = StageProfile(params.device, enabled=params.reporting.profile_batching)
+        torch.manual_seed(context.seed)
+        learner = problem.learner(profile, context.seed)
+        lookout = problem.lookout()
+        learned = problem.learned_values(learner, lookout)
+        comparison = self._comparison(context, lookout)
+        collector: Collector = build(params.collector)
+        try:
+            collector.start(problem.factory, context.directory / "actors")
+            session = Session(
+                params,
+                context,
+                learner,
+                problem.replay(context),
+                collector,
+                Team(params.exploration, problem.spec),
+                profile,
+                comparison,
+            )
+            if context.resume:
+                session.resume()
+            session.train(learned)
+        finally:
+            collector.stop()
+        raise NotImplementedError
+
+    def check(self, world: WorldModel | None) -> Mapping[str, Any]:
+        """Sizes and memory of a run."""
+        problem = Problem.of(self._params, world)
+        replay = problem.replay()
+        spec = problem.spec
+        return {
+            "agents": len(spec.agents),
+            "joint actions": spec.num_joint_actions,
+            "goals": len(spec.goals),
+            "horizon": spec.horizon,
+            "training steps": self._params.steps,
+            "bytes per state row": spec.state_words * spec.state_dtype.itemsize,
+            "expectation over humans": "exact" if problem.settings.all_profiles else "sampled",
+            "replay (MiB)": round(replay.memory_bytes() / 2**20, 1),
+        }
+
+    def _comparison(self, context: RunContext, lookout: Lookout) -> Comparison | None:
+        """What the values will be compared with, if anything."""
+        name = self._params.reporting.compare
+        if name is None:
+            return None
+        assert context.world is not None
+        reference = solver_for(name, self._params.theory, self._params.human_prior)
+        solution = solve(reference, context.world, context.directory / "solution", context.seed)
+        return Comparison(solution, context.world, lookout.stored)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A world that is there already; other processes get a copy of it."""
+
+    world: WorldModel
+
+    def __call__(self) -> WorldModel:
+        return self.world
+
+
+def _refuse_misfits(params: Phase2Params, spec: WorldSpec, settings: ActorSettings) -> None:
+    """Refuse what would fail or mean nothing later.
+
+    Raises:
+        ConfigError: Params and world do not fit together.
+    """
+    if params.values.q_r is None and not settings.all_profiles:
+        raise ConfigError(
+            "algorithm.params.values.q_r: null looks ahead over all joint actions, but "
+            f"{spec.name!r} has {spec.num_joint_actions:,} of them and targets.max_pairs is "
+            f"{params.targets.max_pairs:,} (or targets.model_based is false); raise max_pairs or "
+            "choose a value network for q_r"
+        )
+    if params.replay.capacity < params.exploration.environments:
+        raise ConfigError(
+            f"algorithm.params.replay.capacity: {params.replay.capacity} transitions are fewer "
+            f"than one step of {params.exploration.environments} environments; raise it"
+        )
