@@ -11,6 +11,8 @@ import torch
 
 from empo_core.types import AgentSpec, WorldSpec
 from empo_core.yamldoc import Document
+from empo_multigrid.anatomy import Anatomy
+from empo_multigrid.features import MultigridFeatures
 from empo_multigrid.furniture import (
     Fixture,
     Item,
@@ -76,6 +78,7 @@ def compile_world(
         state_dtype=torch.int16,
         horizon=file.max_steps if max_steps is None else max_steps,
         releases_gil=True,
+        features=MultigridFeatures(Anatomy(layout)),
     )
     return spec, layout, _initial_row(parts)
 

@@ -37,6 +37,8 @@ from empo_multigrid.layout import (
     PAUSE_SWITCH,
     PAUSED,
     PICKUP,
+    PROGRAMMED_SHIFT,
+    RECORDED_SHIFT,
     RIGHT,
     ROCK,
     TERMINATED,
@@ -58,8 +60,6 @@ CELLS, AGENTS, ITEMS, FIXTURES, REFERENCE, MASKED, CONTROLS = range(7)
 # The word of a control button, see ``layout``.
 ENABLED = 1
 AWAITING = 2
-PROGRAMMED_SHIFT = 2
-RECORDED_SHIFT = 8
 PROGRAMMED_MASK = (1 << RECORDED_SHIFT) - (1 << PROGRAMMED_SHIFT)
 SWITCHED_ON = 1
 SWITCH_ENABLED = 2

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_multigrid.effects import PROGRAMMED_MASK, PROGRAMMED_SHIFT, RECORDED_SHIFT
+from empo_multigrid.effects import PROGRAMMED_MASK
 from empo_multigrid.layout import (
     AGENT_WORDS,
     BUSH,
@@ -26,6 +26,8 @@ from empo_multigrid.layout import (
     NOTHING,
     PAUSE_SWITCH,
     PAUSED,
+    PROGRAMMED_SHIFT,
+    RECORDED_SHIFT,
     TERMINATED,
     Ints,
     Layout,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int, Int32, UInt8
 from torch import Tensor
 
 import empo_multigrid.registration  # noqa: F401  So that gym.make knows the environment.
@@ -18,6 +18,8 @@ from empo_core.errors import ConfigError, WorldError
 from empo_core.types import Overlay, Successors, WorldSpec
 from empo_core.yamldoc import Document
 from empo_multigrid import kernel
+from empo_multigrid.anatomy import Anatomy
+from empo_multigrid.compact import CompactFeatures, Compactor
 from empo_multigrid.compiler import compile_world
 from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
@@ -40,6 +42,7 @@ class MultigridWorld:
         self._initial = initial
         self._tables = kernel.pack(layout)
         self._checked = RowCheck(layout, spec.name)
+        self._compactor = Compactor(Anatomy(layout))
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
@@ -107,6 +110,15 @@ class MultigridWorld:
         """The (x, y) cell of each agent."""
         cells = torch.from_numpy(self._cells(self._checked(states)).astype(np.int64))
         return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
+
+    @property
+    def compact_features(self) -> CompactFeatures:
+        """Reads compact rows as ``spec.features`` reads state rows."""
+        return self._compactor.features
+
+    def compact(self, states: Int[Tensor, "state word"]) -> Int32[Tensor, "state compact_word"]:
+        """Rows that describe each state without the world; see ``empo_multigrid.compact``."""
+        return self._compactor(torch.from_numpy(self._checked(states)))
 
     def _cells(self, rows: Ints) -> Ints:
         return rows[:, CELL : AGENT_WORDS * self.layout.num_agents : AGENT_WORDS]

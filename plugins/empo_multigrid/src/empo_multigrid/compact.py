@@ -1,0 +1,180 @@
+"""Compact rows: states with all that a network needs to know, readable without a world.
+
+A compact row of int32 words is [grid | agents | globals | objects]: a word per cell (``codec``),
+a word per agent (``descriptions``), four floats as their bits, and a word per button or switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from jaxtyping import Float32, Int, Int32, Int64
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.types import Features, FeatureShape
+from empo_multigrid.anatomy import Anatomy
+from empo_multigrid.codec import CONDITION_AT, decompress_grid_batch_to_tensor
+from empo_multigrid.descriptions import (
+    AGENT_FEATURES,
+    CELL_MASK,
+    DIRECTION_AT,
+    FLAGS_AT,
+    FORCED_AT,
+    OBJECT_FEATURES,
+    STATE_AT,
+    agent_features,
+    object_features,
+)
+from empo_multigrid.layout import AGENT_WORDS, CELL, DIRECTION, FLAGS, FORCED
+from empo_multigrid.looks import CHANNELS, CONDITION
+
+GLOBALS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CompactFeatures:
+    """Reads compact rows of any layouts of one size."""
+
+    height: int
+    width: int
+    agents: int
+    objects: int
+
+    @property
+    def words(self) -> int:
+        """Length of a compact row."""
+        return self.height * self.width + self.agents + GLOBALS + self.objects
+
+    @property
+    def shape(self) -> FeatureShape:
+        """What its answers look like."""
+        return FeatureShape(
+            channels=CHANNELS,
+            height=self.height,
+            width=self.width,
+            globals=GLOBALS,
+            agents=self.agents,
+            agent_features=AGENT_FEATURES,
+            objects=self.objects,
+            object_features=OBJECT_FEATURES,
+        )
+
+    def __call__(self, states: Int32[Tensor, "state compact_word"]) -> Features:
+        """The features of each state, on the device of ``states``.
+
+        Raises:
+            WorldError: The rows have another length.
+        """
+        if states.ndim != 2 or states.shape[1] != self.words:
+            raise WorldError(
+                f"compact rows of a {self.width} x {self.height} grid with {self.agents} agents "
+                f"and {self.objects} buttons and switches have shape [state, {self.words}], not "
+                f"{list(states.shape)}"
+            )
+        sizes = [self.height * self.width, self.agents, GLOBALS, self.objects]
+        grid, agents, bits, objects = torch.split(states, sizes, 1)
+        ground = grid.gather(1, (objects & CELL_MASK).long())
+        return tensorize_state_from_compact(
+            grid.reshape(-1, self.height, self.width),
+            bits.contiguous().view(torch.float32),
+            agent_features(agents, self.width),
+            object_features(objects, ground, self.width),
+        )
+
+
+class Compactor:
+    """Makes compact rows of one layout's state rows, on any device."""
+
+    def __init__(self, anatomy: Anatomy) -> None:
+        self.anatomy = anatomy
+
+    @property
+    def features(self) -> CompactFeatures:
+        """Reads the rows that are made."""
+        layout = self.anatomy.layout
+        return CompactFeatures(
+            layout.height, layout.width, layout.num_agents, self.anatomy.num_objects
+        )
+
+    def __call__(self, states: Int[Tensor, "state word"]) -> Int32[Tensor, "state compact_word"]:
+        """The compact row of each state."""
+        rows = self.anatomy.rows(states)
+        tables = self.anatomy.on(states.device)
+        parts = (
+            self._grid(rows),
+            self._agents(rows),
+            tables.globals.view(torch.int32).expand(len(rows), -1),
+            self._objects(rows),
+        )
+        return torch.cat([part.to(torch.int32) for part in parts], 1)
+
+    def compress_grid(
+        self, states: Int[Tensor, "state word"]
+    ) -> Int32[Tensor, "state height width"]:
+        """All that stands or lies in the cells of each state, see ``codec``."""
+        layout = self.anatomy.layout
+        grid = self._grid(self.anatomy.rows(states))
+        return grid.view(-1, layout.height, layout.width)
+
+    def tensorize_state_compact(
+        self, states: Int[Tensor, "state word"]
+    ) -> tuple[
+        Float32[Tensor, "state feature"],
+        Float32[Tensor, "state agent agent_feature"],
+        Float32[Tensor, "state object object_feature"],
+    ]:
+        """What features say besides the picture: globals, agents, objects."""
+        rows = self.anatomy.rows(states)
+        tables, width = self.anatomy.on(states.device), self.anatomy.layout.width
+        objects = self._objects(rows)
+        ground = tables.ground[tables.object_cell].expand_as(objects)
+        return (
+            tables.globals.repeat(len(rows), 1),
+            agent_features(self._agents(rows), width),
+            object_features(objects, ground, width),
+        )
+
+    def _grid(self, rows: Int64[Tensor, "state word"]) -> Int32[Tensor, "state cell"]:
+        tables, layout = self.anatomy.on(rows.device), self.anatomy.layout
+        grid = tables.ground.repeat(len(rows), 1)
+        condition = (rows[:, tables.changing] & CONDITION) << CONDITION_AT
+        grid[:, tables.changing_cell] += condition.int()
+        items = self.anatomy.items(rows)
+        lies = (items.place >= 0) & (items.place < layout.num_cells)
+        # Zero is added to a cell of the grid where an item lies in none.
+        place = items.place.clamp(0, layout.num_cells - 1)
+        grid.scatter_add_(1, place, tables.item[items.look] * lies)
+        cells = rows[:, CELL : layout.first_item_word : AGENT_WORDS]
+        return grid.scatter_add_(1, cells, tables.agent.expand(len(rows), -1))
+
+    def _agents(self, rows: Int64[Tensor, "state word"]) -> Int64[Tensor, "state agent"]:
+        tables, layout = self.anatomy.on(rows.device), self.anatomy.layout
+        agents = rows[:, : layout.first_item_word].reshape(
+            len(rows), layout.num_agents, AGENT_WORDS
+        )
+        words = agents[..., CELL] | agents[..., DIRECTION] << DIRECTION_AT | tables.able
+        words |= agents[..., FLAGS] << FLAGS_AT | agents[..., FORCED] << FORCED_AT
+        items = self.anatomy.items(rows)
+        # One column more, for what nobody carries.
+        hands = torch.cat([words, words.new_zeros(len(rows), 1)], 1)
+        carrier = items.place - layout.num_cells
+        carrier = torch.where(carrier < 0, layout.num_agents, carrier)
+        return hands.scatter_add_(1, carrier, tables.carried[items.look])[:, :-1]
+
+    def _objects(self, rows: Int64[Tensor, "state word"]) -> Int64[Tensor, "state object"]:
+        tables = self.anatomy.on(rows.device)
+        state = rows[:, tables.object_word] * tables.object_changes
+        return tables.object_cell | state << STATE_AT
+
+
+def tensorize_state_from_compact(
+    grids: Int32[Tensor, "state height width"],
+    globals: Float32[Tensor, "state feature"],
+    agents: Float32[Tensor, "state agent agent_feature"],
+    objects: Float32[Tensor, "state object object_feature"],
+) -> Features:
+    """The features of states of which the grid is compressed."""
+    return Features(decompress_grid_batch_to_tensor(grids), globals, agents, objects)
