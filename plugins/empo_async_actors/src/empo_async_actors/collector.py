@@ -91,9 +91,10 @@ class AsyncCollector:
             except CollectError:
                 if not (enough and self._arrived):
                     raise
+            delivered = self._deliver() if enough else []
             self._grant(fleet, training_step)
             if enough:
-                return self._deliver()
+                return delivered
             waiting = True
 
     def counters(self) -> dict[str, float]:
@@ -119,6 +120,11 @@ class AsyncCollector:
             "version_lag_mean": self._lags["sum"] / max(1, self._lags["count"]),
             "version_lag_max": self._lags["max"],
         }
+
+    def pids(self) -> list[int]:
+        """The processes of the actors that run at the moment, also of those being built."""
+        slots = self._fleet.slots if self._fleet else []
+        return [slot.process.pid for slot in slots if slot.process is not None]
 
     def accounts(self) -> list[Account]:
         """What became of the frames of every incarnation of every actor."""

@@ -102,7 +102,7 @@ class ActorProcess:
             self._remove_cells()
             raise
         self._receiver = Receiver(self._pipe, actor, incarnation)
-        self._pid = self._process.pid
+        self._pid = self._process.pid or 0
         self._sending = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(
@@ -111,7 +111,7 @@ class ActorProcess:
         self._thread.start()
 
     @property
-    def pid(self) -> int | None:
+    def pid(self) -> int:
         """The process's id."""
         return self._pid
 
