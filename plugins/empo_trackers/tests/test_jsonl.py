@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_core.protocols import Tracker
+from empo_core.protocols import Rewindable, Tracker
 from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_trackers.jsonl import JsonlTracker
@@ -108,6 +108,48 @@ def test_a_resumed_run_goes_on_after_the_last_whole_line(tmp_path: Path) -> None
     tracker.log(1, {"x": 2.0})
     tracker.finish("finished")
     assert read(tmp_path) == [{"step": 0, "x": 1.0}, {"step": 1, "x": 2.0}]
+
+
+def test_lines_of_steps_that_are_logged_again_are_dropped(tmp_path: Path) -> None:
+    first = JsonlTracker(JsonlParams())
+    first.start(tmp_path, {})
+    for step in range(10):
+        first.log(step, {"x": 1.0})
+        first.log(step, {"y": 1.0})
+    first.finish("interrupted")
+    resumed = JsonlTracker(JsonlParams())
+    assert isinstance(resumed, Rewindable)
+    resumed.start(tmp_path, {})
+    resumed.rewind(3)
+    for step in range(4, 6):
+        resumed.log(step, {"x": 2.0})
+    resumed.finish("finished")
+    rows = read(tmp_path)
+    assert [(row["step"], row["x"]) for row in rows if "x" in row] == [
+        (0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0), (5, 2.0),
+    ]  # fmt: skip
+    assert [row["step"] for row in rows if "y" in row] == [0, 1, 2, 3]
+
+
+def test_rewinding_drops_nothing_that_is_not_of_a_later_step(
+    tracker: JsonlTracker, tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'not ours\n[1]\n{"x": 1}\n{"step": 2}\n{"step": 3}\n\xff\n')
+    tracker.rewind(2)
+    assert path.read_bytes() == b'not ours\n[1]\n{"x": 1}\n{"step": 2}\n\xff\n'
+    before = path.stat().st_ino
+    tracker.rewind(5)
+    assert path.stat().st_ino == before, "a file with nothing to drop is not written again"
+    tracker.log(3, {})
+    tracker.rewind(-1)
+    assert path.read_bytes() == b'not ours\n[1]\n{"x": 1}\n\xff\n'
+    tracker.finish("finished")
+
+
+def test_rewinding_before_the_start_says_so() -> None:
+    with pytest.raises(ValueError, match="call start first"):
+        JsonlTracker(JsonlParams()).rewind(0)
 
 
 def test_a_metric_called_step_is_refused(tracker: JsonlTracker) -> None:

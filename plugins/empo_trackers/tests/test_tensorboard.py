@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.util.tensor_util import make_ndarray
 
-from empo_core.protocols import Tracker
+from empo_core.protocols import Rewindable, Tracker
 from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_trackers.plugin import TensorboardParams
@@ -16,6 +18,9 @@ class TestTensorboardTracker(TrackerTests):
     def tracker(self) -> Tracker:
         return TensorboardTracker(TensorboardParams())
 
+    def test_it_can_be_rewound(self, tracker: Tracker) -> None:
+        assert isinstance(tracker, Rewindable)
+
 
 @pytest.fixture
 def tracker(tmp_path: Path) -> TensorboardTracker:
@@ -25,7 +30,7 @@ def tracker(tmp_path: Path) -> TensorboardTracker:
 
 
 def events(directory: Path) -> EventAccumulator:
-    accumulator = EventAccumulator(str(directory), size_guidance={"scalars": 0})
+    accumulator = EventAccumulator(str(directory), size_guidance={"scalars": 0, "histograms": 0})
     accumulator.Reload()
     return accumulator
 
@@ -88,6 +93,54 @@ def test_a_resumed_run_adds_to_what_is_there(tracker: TensorboardTracker, tmp_pa
     resumed.log(1, {"x": 2.0})
     resumed.finish("finished")
     assert [event.step for event in events(tmp_path).Scalars("x")] == [0, 1]
+
+
+def attempt(directory: Path, *, rewind: int | None, steps: range, value: float) -> None:
+    """One stretch of a run: it may go on from an earlier step than the last one logged."""
+    tracker = TensorboardTracker(TensorboardParams())
+    tracker.start(directory, {"seed": 7})
+    if rewind is not None:
+        tracker.rewind(rewind)
+    for step in steps:
+        tracker.log(step, {"x": value, "counts": Histogram(edges=[0.0, 1.0], counts=[step])})
+    if value == 1.0:
+        tracker.log(steps[-1], {"only/then": value})
+    tracker.finish("interrupted")
+
+
+def test_steps_that_are_logged_again_are_drawn_once(tmp_path: Path) -> None:
+    attempt(tmp_path, rewind=None, steps=range(1, 10), value=1.0)
+    attempt(tmp_path, rewind=4, steps=range(5, 13), value=2.0)
+    attempt(tmp_path, rewind=10, steps=range(11, 15), value=3.0)
+    expected = [(step, 1.0 if step <= 4 else 2.0 if step <= 10 else 3.0) for step in range(1, 15)]
+
+    found = events(tmp_path)
+    assert [(event.step, event.value) for event in found.Scalars("x")] == expected
+    assert [event.step for event in found.Histograms("counts")] == list(range(1, 15))
+    assert found.Scalars("only/then") == []
+
+    # What TensorBoard itself reads with.
+    server = EventMultiplexer({"run": str(tmp_path)}, tensor_size_guidance={"scalars": 0})
+    server.Reload()
+    points = server.Tensors("run", "x")
+    assert [(p.step, float(make_ndarray(p.tensor_proto))) for p in points] == expected
+    assert server.Tensors("run", "only/then") == []
+
+
+def test_a_run_that_starts_over_leaves_only_its_own_steps(tmp_path: Path) -> None:
+    attempt(tmp_path, rewind=None, steps=range(0, 10), value=1.0)
+    attempt(tmp_path, rewind=-1, steps=range(0, 3), value=2.0)
+    found = events(tmp_path)
+    assert [(event.step, event.value) for event in found.Scalars("x")] == [
+        (0, 2.0), (1, 2.0), (2, 2.0),
+    ]  # fmt: skip
+    assert found.Tags()["tensors"] == ["config/text_summary"]
+    assert len(found.Tensors("config/text_summary")) > 0
+
+
+def test_rewinding_before_the_start_says_so() -> None:
+    with pytest.raises(ValueError, match="call start first"):
+        TensorboardTracker(TensorboardParams()).rewind(0)
 
 
 def test_logging_before_the_start_says_so() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from empo_core.protocols import RunStatus
+from empo_core.storage import write_file
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
 
@@ -24,17 +25,19 @@ class JsonlTracker:
     and JavaScript's ``Number`` read back. A histogram is ``{"edges": [...], "counts": [...]}``.
 
     Each line reaches the operating system before ``log`` returns, so killing the process costs
-    no line that was logged; a line cut short by a crash is removed when the run is resumed.
+    no line that was logged; a line cut short by a crash is removed when the run is resumed, and
+    so are lines of steps that it logs again.
     """
 
     def __init__(self, params: JsonlParams) -> None:
+        self._path: Path | None = None
         self._file: BinaryIO | None = None
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
         """Open the file; lines of an interrupted run are kept."""
-        path = directory / FILE
-        _drop_torn_line(path)
-        self._file = path.open("ab")
+        self._path = directory / FILE
+        _drop_torn_line(self._path)
+        self._file = self._path.open("ab")
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Append one line.
@@ -49,6 +52,22 @@ class JsonlTracker:
         record = {"step": int(step)} | {key: _plain(value) for key, value in metrics.items()}
         self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         self._file.flush()
+
+    def rewind(self, step: int) -> None:
+        """Drop the lines of later steps; whatever happens meanwhile, the file is whole.
+
+        Raises:
+            ValueError: The tracker has not started.
+            StorageError: The disk refuses; all lines stay.
+        """
+        if self._file is None or self._path is None:
+            raise ValueError("rewind needs a started tracker: call start first, finish last")
+        lines = self._path.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if _step(line) <= step]
+        if len(kept) < len(lines):
+            write_file(self._path, b"".join(kept))
+            self._file.close()
+            self._file = self._path.open("ab")
 
     def progress(self, task: str, done: float, total: float) -> None:
         """Nothing: how far a run is matters while it runs, not in its records."""
@@ -80,6 +99,16 @@ def _number(value: float) -> int | float | str:
     if math.isinf(number):
         return "Infinity" if number > 0 else "-Infinity"
     return number
+
+
+def _step(line: bytes) -> float:
+    """The step of a line, or minus infinity for one that is not ours, which is to stay."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return -math.inf
+    step = record.get("step") if isinstance(record, dict) else None
+    return step if isinstance(step, int) else -math.inf
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -19,21 +19,24 @@ from empo_trackers.plugin import TensorboardParams
 class TensorboardTracker:
     """Writes scalars, histograms and the config as events into the run directory.
 
-    A resumed run adds an event file of its own; steps that both files hold are drawn twice.
+    A resumed run adds an event file of its own. Where it starts from an earlier step than the
+    last one logged, the new file says so, and TensorBoard draws no step twice.
     """
 
     def __init__(self, params: TensorboardParams) -> None:
         self._params = params
+        self._directory, self._config = "", ""
         self._writer: SummaryWriter | None = None
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
         """Open an event file and show the config in the text tab."""
-        self._writer = SummaryWriter(
-            log_dir=str(directory), flush_secs=math.ceil(self._params.flush_s)
-        )
         text = json.dumps(config, indent=2, default=str, ensure_ascii=False)
         # Text is read as Markdown, where an indented block is shown as it is.
-        self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
+        self._config = "".join(f"    {line}\n" for line in text.splitlines())
+        self._directory = str(directory)
+        # TensorBoard heeds a restart only if it has seen a start, so the first file says "start".
+        first = not any(directory.glob("events.out.tfevents.*"))
+        self._writer = self._opened(purge_step=0 if first else None)
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Write one event per metric.
@@ -49,6 +52,17 @@ class TensorboardTracker:
             else:
                 self._writer.add_scalar(key, float(value), step)
 
+    def rewind(self, step: int) -> None:
+        """Open another event file that makes TensorBoard forget later steps.
+
+        Raises:
+            ValueError: The tracker has not started.
+        """
+        if self._writer is None:
+            raise ValueError("rewind needs a started tracker: call start first, finish last")
+        self._writer.close()
+        self._writer = self._opened(purge_step=step + 1)
+
     def progress(self, task: str, done: float, total: float) -> None:
         """Nothing: TensorBoard shows measurements, not how far a run is."""
 
@@ -57,6 +71,16 @@ class TensorboardTracker:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _opened(self, *, purge_step: int | None) -> SummaryWriter:
+        """A new event file; TensorBoard reads them in the order of their names."""
+        writer = SummaryWriter(
+            log_dir=self._directory,
+            purge_step=purge_step,
+            flush_secs=math.ceil(self._params.flush_s),
+        )
+        writer.add_text("config", self._config)  # Again, for the purge may take it away.
+        return writer
 
 
 def _add_histogram(writer: SummaryWriter, key: str, histogram: Histogram, step: int) -> None:
