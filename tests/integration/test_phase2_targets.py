@@ -135,6 +135,9 @@ def test_exact_values_are_their_own_targets(
         }
         for name, value in exact.items():
             expected = torch.as_tensor(value, dtype=torch.float64)
+            if getattr(found, name) is None:
+                assert name not in learned
+                continue
             torch.testing.assert_close(
                 getattr(found, name)[i], expected, rtol=1e-9, atol=1e-12, msg=f"{name} at {i}"
             )

@@ -206,11 +206,12 @@ class Learner:
         if quantity == "v_h_e":
             query = self.values.goal_query(sources)
             return query, targets.v_h_e.reshape(-1, 1), targets.v_h_e_weight.reshape(-1, 1)
-        if quantity == "x_h":
-            target = targets.x_h.reshape(-1, 1)
-            return self.values.human_query(sources), target, torch.ones_like(target)
-        target = (targets.u_r if quantity == "u_r" else targets.v_r)[:, None]
-        return state_query(sources), target, torch.ones_like(target)
+        targets_of = {"x_h": targets.x_h, "u_r": targets.u_r, "v_r": targets.v_r}
+        target = targets_of[quantity]
+        assert target is not None
+        target = target.reshape(-1, 1)
+        ask = self.values.human_query if quantity == "x_h" else state_query
+        return ask(sources), target, torch.ones_like(target)
 
     def _paths(self, index: Tensor, batch: Transitions, memory: Memory) -> Paths | None:
         """What followed each transition, where targets look at that."""

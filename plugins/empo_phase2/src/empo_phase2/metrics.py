@@ -37,7 +37,8 @@ def of_step(
         ("u_r", targets.u_r, None),
         ("v_r", targets.v_r, None),
     ):
-        found[f"Targets/{name}_mean"] = _mean(target, weight)
+        if target is not None:
+            found[f"Targets/{name}_mean"] = _mean(target, weight)
     found |= {
         "Warmup/effective_beta_r": timetable.beta_r(step),
         "Warmup/is_warmup": float(step < timetable.warm_up_end),

@@ -97,9 +97,9 @@ class BatchTargets:
         pi_r: The robots' policy there.
         v_h_e: Target of V_h^e.
         v_h_e_weight: Weight of its error: 0 where a slot has no goal or was not pursued.
-        x_h: Target of X_h.
-        u_r: Target of U_r.
-        v_r: Target of V_r.
+        x_h: Target of X_h; None where it is in closed form.
+        u_r: Target of U_r; None where it is in closed form.
+        v_r: Target of V_r; None where it is in closed form.
         distinct: How many situations the networks were asked about.
         items: How many successors there were.
     """
@@ -110,9 +110,9 @@ class BatchTargets:
     pi_r: Float[Tensor, "transition robot_action"]
     v_h_e: Float[Tensor, "transition slot"]
     v_h_e_weight: Float[Tensor, "transition slot"]
-    x_h: Float[Tensor, "transition human"]
-    u_r: Float[Tensor, " transition"]
-    v_r: Float[Tensor, " transition"]
+    x_h: Float[Tensor, "transition human"] | None
+    u_r: Float[Tensor, " transition"] | None
+    v_r: Float[Tensor, " transition"] | None
     distinct: int
     items: int
 
@@ -311,6 +311,7 @@ class TargetComputer:
                 acts = pi_r if self._model_based else taken(batch, q_r)
                 v_h_e = self._attained(batch, worth, collected, by_slot, acts)
             v_h_e, v_h_e_weight = self._by_slot(v_h_e, batch, sources, paths)
+        learned, start = values.networks, collected.source
         return BatchTargets(
             sources=sources,
             q_r=q_r,
@@ -318,9 +319,9 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=values.power(sources, found.v_h_e[collected.source]),
-            u_r=values.reward(found.x_h[collected.source]),
-            v_r=mean_value(found.u_r[collected.source], known, pi_r),
+            x_h=values.power(sources, found.v_h_e[start]) if "x_h" in learned else None,
+            u_r=values.reward(found.x_h[start]) if "u_r" in learned else None,
+            v_r=mean_value(found.u_r[start], known, pi_r) if "v_r" in learned else None,
             distinct=len(situations),
             items=len(collected.item),
         )

@@ -1,0 +1,94 @@
+"""States that could have followed something but never did: where to start more episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_core.interning import RowTable
+from empo_core.types import WorldSpec
+
+
+class Frontier:
+    """Remembers situations that were seen as successors, and which of them were entered.
+
+    Random walks take very long to enter all that is in reach; an actor, which knows all
+    successors of where it is, can do so in a few steps per situation.
+    """
+
+    def __init__(self, spec: WorldSpec, *, limit: int = 1_000_000) -> None:
+        """Start with nothing.
+
+        Args:
+            spec: What the world's rows look like.
+            limit: Once so many situations are known, all are forgotten.
+        """
+        self._words, self._limit = spec.state_words, limit
+        self._state_dtype = spec.state_dtype
+        self._dtype = torch.promote_types(spec.state_dtype, torch.int32)
+        self._forget()
+
+    def enter(self, rows: Int[Tensor, "env word"], steps_left: Int[Tensor, " env"]) -> None:
+        """An episode is in these situations now."""
+        self._entered[self._number(rows, steps_left)] = True
+
+    def see(self, rows: Int[Tensor, "item word"], steps_left: Int[Tensor, " item"]) -> None:
+        """Episodes could get into these situations, and would go on from there."""
+        if self._table.count > self._limit:
+            self._forget()
+        self._number(rows, steps_left)
+
+    def draw(
+        self, count: int, generator: torch.Generator
+    ) -> tuple[Int[Tensor, "drawn word"], Int[Tensor, " drawn"]]:
+        """Situations that were never entered, drawn evenly; fewer than ``count`` at the end."""
+        waiting = np.flatnonzero(~self._entered[: self._table.count])
+        order = torch.randperm(len(waiting), generator=generator)[:count].numpy()
+        keys = torch.from_numpy(self._table.rows[waiting[order]].copy())
+        return keys[:, :-1].to(self._state_dtype), keys[:, -1].long()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything it remembers."""
+        count = self._table.count
+        return {
+            "keys": torch.from_numpy(self._table.rows.copy()),
+            "entered": torch.from_numpy(self._entered[:count].copy()),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._forget()
+        self._table.number(state_dict["keys"].numpy())
+        self._make_room()
+        self._entered[: self._table.count] = state_dict["entered"].numpy()
+
+    def _number(self, rows: Tensor, steps_left: Tensor) -> NDArray[np.int32]:
+        keys = torch.cat([rows.to(self._dtype), steps_left[:, None].to(self._dtype)], 1)
+        number = self._table.number(keys.numpy())
+        self._make_room()
+        return number
+
+    def _make_room(self) -> None:
+        if self._table.count > len(self._entered):
+            larger = np.zeros(2 * self._table.count, np.bool_)
+            larger[: len(self._entered)] = self._entered
+            self._entered = larger
+
+    def _forget(self) -> None:
+        kind = torch.empty(0, dtype=self._dtype).numpy().dtype
+        self._table = RowTable(self._words + 1, kind)
+        self._entered: NDArray[np.bool_] = np.zeros(1024, np.bool_)
+
+
+def passing(
+    chance: float, over: Bool[Tensor, " env"], generator: torch.Generator
+) -> Int[Tensor, " chosen"]:
+    """Which of the environments whose episode is over start at the frontier."""
+    uniform = torch.rand(len(over), generator=generator, dtype=torch.float64)
+    return (over & (uniform < chance)).nonzero()[:, 0]
