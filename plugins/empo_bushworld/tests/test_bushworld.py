@@ -343,3 +343,19 @@ def test_configs_choose_world_and_prior() -> None:
     assert isinstance(made, HumanPrior)
     with pytest.raises(ValueError, match="beta"):
         ShortestPathParams(beta=-1.0)
+
+
+def test_a_network_sees_bushes_and_who_stands_where() -> None:
+    world = world_of(map="2 Ro 1\nHu . Hu", B=4, fill_density=3)
+    features = world.spec.featurizer
+    found = features(world.initial_state()[None].repeat(2, 1))
+    assert found.grid[1].tolist() == [
+        [[0.5, 0.75, 0.25], [0.75, 0, 0.75]],
+        [[0, 1, 0], [0, 0, 0]],
+        [[0, 0, 0], [1, 0, 1]],
+    ]
+    assert found.agents[0].tolist() == [[1, 0, 0], [0, 1, 1], [2, 1, 1]]
+    assert found.flat().shape == (2, features.shape.flat) == (2, 27)
+    assert world.spec.goals[1].features == (1, 0, 1, 0)
+    with pytest.raises(WorldError, match=r"shape \[state, 9\]"):
+        features(torch.zeros(1, 8, dtype=torch.int16))

@@ -180,3 +180,14 @@ def test_the_schema_admits_fractions_and_short_forms() -> None:
     properties = Table.model_json_schema()["$defs"]["TableRule"]["properties"]
     assert "string" in str(properties["to"])
     assert "string" in str(properties["state"])
+
+
+def test_a_state_and_a_goal_are_described_by_the_states_that_they_are(tmp_path: Path) -> None:
+    spec = load(tmp_path, GAME).spec
+    found = spec.featurizer(torch.tensor([[2], [0]], dtype=torch.int32))
+    assert found.globals.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert found.flat().shape == (2, spec.featurizer.shape.flat)
+    assert [goal.features for goal in spec.goals] == [(0, 1, 0), (0, 1, 1)]
+    assert spec == load(tmp_path, GAME).spec
+    with pytest.raises(WorldError, match=r"shape \[state, 1\]"):
+        spec.featurizer(torch.zeros(2, 3, dtype=torch.int32))

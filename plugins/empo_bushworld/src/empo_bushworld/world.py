@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from empo_bushworld.drawing import draw
+from empo_bushworld.features import BushFeatures
 from empo_bushworld.layout import Layout, read_layout
 from empo_bushworld.plugin import BushworldParams
 from empo_bushworld.reference import MOVES
@@ -66,6 +67,9 @@ class BushWorld:
             horizon=layout.max_steps,
             # Torch works outside of the lock.
             releases_gil=True,
+            features=BushFeatures(
+                layout.width, layout.height, robots, agents - robots, layout.impenetrable
+            ),
         )
         self._agents, self._robots, self._cells = agents, robots, cells
         self._target = _targets(layout)

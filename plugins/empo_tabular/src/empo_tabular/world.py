@@ -14,6 +14,7 @@ from empo_core.enumeration import EnumeratedWorld
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_tabular.checks import Problem, problems_with_names
+from empo_tabular.features import OneHotFeatures
 from empo_tabular.plugin import TableParams
 from empo_tabular.table import ANY, Table, TableRule
 
@@ -60,7 +61,15 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         lines = [f"{'.'.join(map(str, loc))}: {reason}" for loc, reason in problems]
         raise WorldError(f"{table.name!r} is not a game:\n" + "\n".join(lines))
     goals = [
-        (Goal(human=i, name=goal.name, weight=_weight(goal.weight, own)), goal.states)
+        (
+            Goal(
+                human=i,
+                name=goal.name,
+                weight=_weight(goal.weight, own),
+                features=_indicator(table.states, goal.states),
+            ),
+            goal.states,
+        )
         for i, agent in enumerate(table.agents)
         for own in [table.goals.get(agent.name, [])]
         for goal in own
@@ -76,6 +85,7 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         state_dtype=torch.int32,
         horizon=table.horizon if max_steps is None else max_steps,
         releases_gil=True,
+        features=OneHotFeatures(len(table.states)),
     )
     number = {state: i for i, state in enumerate(table.states)}
     achieved = torch.zeros(len(table.states), len(goals), dtype=torch.bool)
@@ -89,6 +99,12 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         achieved,
         number[table.initial],
     )
+
+
+def _indicator(states: Sequence[str], reached: Sequence[str]) -> tuple[float, ...]:
+    """1 for each state that is reached, 0 for the others: a goal, as states are described."""
+    those = set(reached)
+    return tuple(float(state in those) for state in states)
 
 
 def _weight(weight: float | None, own: Sequence[object]) -> float:

@@ -1,0 +1,41 @@
+"""States of an explicit game as numbers that a network reads: which state it is, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.types import Features, FeatureShape
+
+
+@dataclass(frozen=True, slots=True)
+class OneHotFeatures:
+    """A 1 at the number of the state, and 0 at all others."""
+
+    num_states: int
+
+    @property
+    def shape(self) -> FeatureShape:
+        """One global number per state of the game."""
+        return FeatureShape(globals=self.num_states)
+
+    def __call__(self, states: Int[Tensor, "state word"]) -> Features:
+        """The features of each state, on the device of ``states``.
+
+        Raises:
+            WorldError: The rows have more than one word.
+        """
+        if states.ndim != 2 or states.shape[1] != 1:
+            raise WorldError(f"states must have shape [state, 1]; got {list(states.shape)}")
+        count = len(states)
+        shown = torch.zeros((count, self.num_states), device=states.device)
+        return Features(
+            shown.new_zeros(count, 0, 0, 0),
+            shown.scatter_(1, states.long(), 1.0),
+            shown.new_zeros(count, 0, 0),
+            shown.new_zeros(count, 0, 0),
+        )
