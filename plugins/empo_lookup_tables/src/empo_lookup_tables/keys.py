@@ -107,8 +107,9 @@ class Keys:
         if self._padding:
             parts.append(rows.new_zeros(len(rows), self._padding))
         if self._include_time:
-            times = steps_left.to("cpu", torch.int64).contiguous()
-            parts.append(times.view(len(rows), 1).view(self._dtype))
+            # A fresh tensor, because only one with plain strides can be seen as smaller integers.
+            times = torch.empty((len(rows), 1), dtype=torch.int64).copy_(steps_left[:, None])
+            parts.append(times.view(self._dtype))
         return (torch.cat(parts, 1) if len(parts) > 1 else rows).numpy()
 
 
