@@ -56,9 +56,11 @@ def phased_out_before(step: int, warm_up_end: int, final: int) -> int:
         warm_up_end: The step at which the warm-up ended.
         final: The step from which on nothing of the warm-up is used.
     """
+    if step < warm_up_end:
+        return 0
     if step >= final:
-        return warm_up_end if step >= warm_up_end else 0
-    return max(warm_up_end * (step - warm_up_end) // (final - warm_up_end), 0)
+        return warm_up_end
+    return warm_up_end * (step - warm_up_end) // (final - warm_up_end)
 
 
 def _sigmoid(x: float) -> float:
