@@ -41,6 +41,7 @@ class RobotBehaviour:
 
     Attributes:
         quantity: What must be published to it: Q_r, or V_r where Q_r is in closed form.
+        network: What computes it.
     """
 
     def __init__(self, params: Phase2Params, spec: WorldSpec, slots: GoalSlots) -> None:
@@ -53,14 +54,14 @@ class RobotBehaviour:
         """
         self.quantity: Quantity = "v_r" if params.values.q_r is None else "q_r"
         self._spec, self._theory = spec, params.theory
-        self._network = build_networks(params.values, spec)[self.quantity]
+        self.network = build_networks(params.values, spec)[self.quantity]
         self._aggregate: Aggregator = build(params.aggregator)
         self._profiles = HumanProfiles(spec, slots)
         self._values = Quantities(
-            {self.quantity: self._network}, spec, slots, params.theory, self._aggregate
+            {self.quantity: self.network}, spec, slots, params.theory, self._aggregate
         )
-        if isinstance(self._network, torch.nn.Module):
-            self._network.eval()
+        if isinstance(self.network, torch.nn.Module):
+            self.network.eval()
 
     def load(self, weights: Weights) -> None:
         """Act with these weights, named ``<quantity>.<parameter>``; others are not looked at."""
@@ -70,7 +71,7 @@ class RobotBehaviour:
             for name, tensor in weights.items()
             if name.startswith(prefix)
         }
-        self._network.load_state_dict(own)
+        self.network.load_state_dict(own)
 
     @torch.no_grad()
     def policy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -112,7 +113,7 @@ class Assessment:
 
     Attributes:
         v_r: V_r.
-        q_r: Q_r of each joint robot action; meaningless where one is not available.
+        q_r: Q_r of each joint robot action; NaN where one is not available.
         pi_r: The robots' policy.
         u_r: U_r.
         x_h: X_h of each human.
@@ -170,6 +171,7 @@ class LearnedValues:
             x_h = values.x_h(sources, v_h_e)
             u_r = values.u_r(sources, x_h)
             v_r = values.v_r(sources, u_r, q_r, pi_r)
+        q_r = q_r.masked_fill(~sources.states.available, math.nan)
         found = (part.cpu() for part in (v_r, q_r, pi_r, u_r, x_h, self._by_goal(v_h_e)))
         return Assessment(*found)
 

@@ -1,0 +1,216 @@
+"""What a run of ``phase2`` learned: the start state for people, and files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from empo_core.protocols import Weights, WorldModel
+from empo_core.rundir import strict_json
+from empo_core.storage import write_file
+from empo_core.types import WorldSpec
+from empo_phase2.compare import Comparison
+from empo_phase2.looking import Assessment
+from empo_phase2.params import Phase2Params
+from empo_phase2.policyfile import save_policy
+
+POLICY = "policy.safetensors"
+MAX_ROBOT_ROWS = 20
+
+Curve = Sequence[tuple[int, Mapping[str, float]]]
+"""Numbers by name, at training steps that only grow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase2Result:
+    """What was learned, and how it went.
+
+    Attributes:
+        params: The parameters of the run.
+        spec: The run's world.
+        played: What was learned in: the run's world, or an ensemble that starts with it.
+        steps: Training steps.
+        env_steps: Steps of single environments.
+        seconds: How long training took.
+        root: What is thought of the start state (one row).
+        losses: The loss of each quantity, now and then.
+        weights: What the learner published last.
+        comparison: How far values were from the right ones; None where that was not asked.
+        assessed: What is thought of all situations of ``comparison``.
+    """
+
+    params: Phase2Params
+    spec: WorldSpec
+    played: WorldModel
+    steps: int
+    env_steps: int
+    seconds: float
+    root: Assessment
+    losses: Curve
+    weights: Weights
+    comparison: Comparison | None = None
+    assessed: Assessment | None = None
+
+    @property
+    def gap(self) -> dict[str, float]:
+        """The last comparison; empty where there was none."""
+        history = self.comparison.history if self.comparison is not None else []
+        return dict(history[-1].metrics) if history else {}
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON data."""
+        return {
+            "algorithm": "phase2",
+            "world": self.spec.name,
+            "steps": self.steps,
+            "env_steps": self.env_steps,
+            "root": self._root(),
+            "gap": self.gap or None,
+            "losses": dict(self.losses[-1][1]) if self.losses else {},
+            "seconds": self.seconds,
+        }
+
+    def report(self) -> RenderableType:
+        """Tables for people."""
+        tables = [self._values(), self._robot(), self._goals()]
+        return Group(*tables, *([self._gap_table()] if self.gap else []), self._effort())
+
+    def save(self, directory: Path) -> None:
+        """Write values, the policy, curves, and pictures where they can be drawn."""
+        from empo_phase2.pictures import draw
+
+        directory.mkdir(parents=True, exist_ok=True)
+        write_file(directory / "values.json", strict_json(self._root()) + "\n")
+        save_policy(directory / POLICY, self.params, self.played, self.weights)
+        if self.losses:
+            write_file(directory / "losses.csv", as_csv(self.losses))
+        if self.comparison is not None and self.comparison.history:
+            gaps = [(gap.step, gap.metrics) for gap in self.comparison.history]
+            write_file(directory / "gap.csv", as_csv(gaps))
+        draw(self, directory)
+
+    def _root(self) -> dict[str, Any]:
+        root = self.root
+        return {
+            "V_r": float(root.v_r[0]),
+            "U_r": float(root.u_r[0]),
+            "Q_r": [None if math.isnan(q) else q for q in root.q_r[0].tolist()],
+            "robot_policy": root.pi_r[0].tolist(),
+            "X_h": {
+                str(human): float(x) for human, x in zip(self.spec.humans, root.x_h[0], strict=True)
+            },
+            "goals": [
+                {
+                    "human": goal.human,
+                    "goal": goal.name,
+                    "weight": goal.weight,
+                    "V_e": float(root.v_h_e[0, position]),
+                }
+                for position, goal in enumerate(self.spec.goals)
+            ],
+        }
+
+    def _values(self) -> Table:
+        table = _table(f"{self.spec.name}: start state", "quantity", *self._columns())
+        right = self.comparison.right if self.comparison is not None else None
+        exact = [f"{float(right.v_r[0]):.6g}"] if right is not None else []
+        table.add_row("V_r  robot's value", f"{float(self.root.v_r[0]):.6g}", *exact)
+        table.add_row("U_r  intrinsic reward", f"{float(self.root.u_r[0]):.6g}")
+        for human, power in zip(self.spec.humans, self.root.x_h[0].tolist(), strict=True):
+            name = self.spec.agents[human].name
+            table.add_row(f"X_h  power of {name}", f"{power:.6g}  ({math.log2(power):+.3f} bits)")
+        return table
+
+    def _robot(self) -> Table:
+        title = "Robot's policy at the start"
+        table = _table(title, "action", *self._columns("probability"), "Q_r")
+        right = self.comparison.right.pi_r[0].tolist() if self.comparison is not None else None
+        policy, q_r = self.root.pi_r[0].tolist(), self.root.q_r[0].tolist()
+        names = list(joint_names(self.spec))
+        order = range(len(names))
+        if len(names) > MAX_ROBOT_ROWS:
+            order = sorted(order, key=lambda action: -policy[action])[:MAX_ROBOT_ROWS]  # type: ignore[assignment]
+        for action in order:
+            exact = [] if right is None else [f"{right[action]:.6f}"]
+            q = "unavailable" if math.isnan(q_r[action]) else f"{q_r[action]:.6g}"
+            table.add_row(names[action], f"{policy[action]:.6f}", *exact, q)
+        if len(names) > MAX_ROBOT_ROWS:
+            table.add_row(f"... and {len(names) - MAX_ROBOT_ROWS} less likely ones")
+        return table
+
+    def _goals(self) -> Table:
+        title = "Goals at the start"
+        table = _table(title, "human", "goal", "weight", *self._columns("attainable V_e"))
+        right = self.comparison.right.v_h_e[0].tolist() if self.comparison is not None else None
+        for position, goal in enumerate(self.spec.goals):
+            table.add_row(
+                self.spec.agents[goal.human].name,
+                goal.name,
+                f"{goal.weight:.4g}",
+                f"{float(self.root.v_h_e[0, position]):.6f}",
+                *([] if right is None else [f"{right[position]:.6f}"]),
+            )
+        return table
+
+    def _gap_table(self) -> Table:
+        """The gap to the right values at the start, on average, and at worst."""
+        gap = self.gap
+        title = f"Gap to {self.params.reporting.compare} ({gap['Compare/coverage']:.1%} seen)"
+        table = _table(title, "quantity", "start", "mean", "worst")
+        for name, unit, what in (
+            ("V_r", "rel", "V_r, relative"),
+            ("V_r", "abs", "V_r, absolute"),
+            ("pi_r", "tv", "policy, total variation"),
+            ("V_h_e", "abs", "V_h^e, absolute"),
+        ):
+            numbers = [gap[f"Compare/{name}_{part}_{unit}"] for part in ("root", "mean", "max")]
+            table.add_row(what, *(f"{number:.4g}" for number in numbers))
+        return table
+
+    def _effort(self) -> str:
+        return (
+            f"{self.steps:,} training steps and {self.env_steps:,} environment steps in "
+            f"{self.seconds:.1f} s"
+        )
+
+    def _columns(self, what: str = "value") -> tuple[str, ...]:
+        """A column for what was learned, and one for what is right where that is known."""
+        return (what, "right") if self.comparison is not None else (what,)
+
+
+def joint_names(spec: WorldSpec) -> Iterator[str]:
+    """What each joint robot action is called, e.g. ``forward`` or ``left + still``."""
+    for index in range(spec.num_robot_actions):
+        names, rest = [], index
+        for robot in spec.robots:
+            rest, action = divmod(rest, spec.num_actions[robot])
+            names.append(spec.agents[robot].actions[action])
+        yield " + ".join(names)
+
+
+def as_csv(curve: Curve) -> str:
+    """A table with a line per step, and a column for every name that occurs."""
+    names = dict.fromkeys(name for _, numbers in curve for name in numbers)
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["step", *names])
+    for step, numbers in curve:
+        writer.writerow([step, *(repr(numbers[n]) if n in numbers else "" for n in names)])
+    return stream.getvalue()
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
+    for position, column in enumerate(columns):
+        is_text = position == 0 or column == "goal"
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)
+    return table
