@@ -124,7 +124,7 @@ def cut(norm: float, longest: float | None) -> float:
     return 1.0 if longest is None or norm <= longest else longest / norm
 
 
-def grown(rows: Float[Tensor, "line output"], number: int) -> Float[Tensor, "longer output"]:
+def grown(rows: Float[Tensor, "line output"], number: int) -> Float[Tensor, "{number} output"]:
     """The rows, followed by zeros up to the given number of rows."""
     longer = rows.new_zeros(number, rows.shape[1])
     longer[: len(rows)] = rows

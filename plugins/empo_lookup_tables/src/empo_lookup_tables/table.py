@@ -145,7 +145,7 @@ class LookupTable(nn.Module):
         """What fits this table, by the rule of its params."""
         return TableRegression(self, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
 
-    def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "saved output"]:
+    def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "fitting output"]:
         """A copy of those rows, of one per line, whose entries are saved."""
         outputs = rows.shape[1]
         entries = rows.detach()[: self.num_entries * self.columns]
@@ -196,7 +196,7 @@ class LookupTable(nn.Module):
         self.values.data[first:used] = self.default
         self.counts[first:used] = 0
 
-    def _kept(self) -> Int[Tensor, " kept"]:
+    def _kept(self) -> Int[Tensor, " fitting"]:
         """The entries that are saved: all but those that were only asked about."""
         if not self._some_were_only_asked_about:
             return torch.arange(self.num_entries)
