@@ -77,16 +77,21 @@ def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: They differ.
     """
-    names = [("record",), ("policy",), ("pool", "counts"), ("states", "keys"), ("states", "bits")]
+    paths = [("record",), ("policy",), ("pool", "counts"), ("states", "keys"), ("states", "bits")]
     shapes = [("capacity", own["capacity"], tree["capacity"])]
-    for path in names:
-        here, there = own, tree
-        for key in path:
-            here, there = here[key], there[key]
-        shapes.append((path[-1], tuple(here.shape[1:]), tuple(there.shape[1:])))
+    for path in paths:
+        mine, saved = (tuple(_entry(of, path).shape[1:]) for of in (own, tree))
+        shapes.append((path[-1], mine, saved))
     for name, mine, saved in shapes:
         if mine != saved:
             raise ConfigError(
                 f"the saved replay has {name} {saved} where this one has {mine}; resume with the "
                 "world and the replay parameters of the run that saved it"
             )
+
+
+def _entry(tree: Any, path: tuple[str, ...]) -> Any:
+    """What lies at a path of a tree."""
+    for key in path:
+        tree = tree[key]
+    return tree

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,13 +89,16 @@ class Memory:
         assert self._directory is not None
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
+            # Asked first, because some file systems reserve space by filling it.
+            if size > shutil.disk_usage(self._directory).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with tempfile.TemporaryFile(dir=self._directory) as file:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, size)
                 return np.asarray(np.memmap(file, dtype, mode="r+", shape=tuple(shape)))
         except OSError as error:
             raise StorageError(
-                f"{self._directory}: no room for {size / GIB:.1f} GiB of the replay: "
+                f"{self._directory}: {size / GIB:.1f} GiB of the replay do not fit: "
                 f"{error.strerror}; lower replay.capacity or use another disk"
             ) from error
 

@@ -1,0 +1,320 @@
+"""What a replay promises beyond the order of its operations."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from empo_core.errors import ConfigError, NonFiniteError, StorageError
+from empo_phase2.experience import Block, States, Transitions
+from empo_phase2.replay import Replay
+from empo_phase2.replay_memory import Memory
+from empo_phase2.replay_states import StateStore
+
+OPTIONS: dict[str, Any] = {
+    "words": 2,
+    "dtype": torch.int32,
+    "slots": 1,
+    "robot_actions": 2,
+    "human_slots": 0,
+    "human_actions": 3,
+    "humans": 1,
+    "profiles": 1,
+}
+
+
+def states_of(rows: list[list[int]], layout: int = 0) -> States:
+    count = len(rows)
+    return States(
+        torch.tensor(rows, dtype=torch.int32).reshape(count, 2),
+        torch.full((count,), layout),
+        torch.zeros(count, dtype=torch.bool),
+        torch.zeros((count, 1), dtype=torch.bool),
+        torch.ones((count, 2), dtype=torch.bool),
+    )
+
+
+def walk(
+    begin: int, count: int = 1, *, first: bool = False, layout: int = 0, each: int = 1
+) -> Block:
+    """Environments 0, 1, ... that walk from cell ``begin`` to the next one."""
+    zero = torch.zeros(count, dtype=torch.int64)
+    items = count * 2 * each
+    return Block(
+        states_of([[begin + side, env] for env in range(count) for side in (0, 1)], layout),
+        Transitions(
+            state=2 * torch.arange(count),
+            steps_left=zero + 1,
+            human_policy=torch.zeros((count, 0, 3)),
+            goal=zero[:, None],
+            human_action=zero[:, None],
+            action=zero,
+            next=2 * torch.arange(count) + 1,
+            offsets=torch.arange(0, items + 1, each),
+            successor=torch.arange(items) % (2 * count),
+            prob=torch.full((items,), 1 / each),
+        ),
+        torch.arange(count),
+        torch.full((count,), first),
+        zero[:, None],
+    )
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def cells(replay: Replay, batch: Transitions) -> list[int]:
+    return [int(replay.states(one[None]).rows[0, 0]) for one in batch.state]
+
+
+def test_every_transition_is_equally_likely() -> None:
+    replay = Replay(50, **OPTIONS)
+    for step in range(80):
+        replay.add(walk(step), training_step=step)
+    drawn = replay.sample_indices(50_000, generator())
+    counts = torch.bincount(drawn, minlength=50).double()
+    # Chi-square with 49 degrees of freedom exceeds 85.4 once in a thousand times.
+    assert ((counts - 1000) ** 2 / 1000).sum() < 85.4
+
+
+@pytest.mark.parametrize("added", [30, 50, 77, 120])
+def test_transitions_that_are_too_old_are_not_drawn(added: int) -> None:
+    replay = Replay(50, **OPTIONS)
+    for step in range(added):
+        replay.add(walk(step), training_step=step // 2)
+    oldest = (added - 10) // 2
+    batch = replay.sample(10, generator(), oldest=oldest)
+    assert min(cells(replay, batch)) >= 2 * oldest
+    every = replay.sample_indices(10, generator(), oldest=oldest)
+    many = torch.cat([replay.sample_indices(5, generator(s), oldest=oldest) for s in range(60)])
+    assert len(every) == 10
+    assert len(many.unique()) == added - 2 * oldest
+
+
+def test_everything_is_drawn_from_where_too_few_are_young_enough() -> None:
+    replay = Replay(50, **OPTIONS)
+    for step in range(20):
+        replay.add(walk(step), training_step=step)
+    assert min(cells(replay, replay.sample(400, generator(), oldest=19))) == 0
+
+
+def test_episodes_can_be_followed_to_their_end() -> None:
+    replay = Replay(64, **OPTIONS)
+    for step in range(12):
+        replay.add(walk(step, 3, first=step == 6), actor=step % 2, training_step=0)
+        replay.add(walk(step, 3, first=step == 6), actor=1 - step % 2, training_step=0)
+    # Each environment of each actor took 12 steps in two episodes of 6.
+    place, length = torch.arange(64), 0
+    while bool((place >= 0).any()):
+        place, length = replay.follow(place), length + 1
+    assert length == 6
+
+
+def test_a_replaced_actor_begins_anew() -> None:
+    replay = Replay(64, **OPTIONS)
+    replay.add(walk(0, first=True), actor=0, training_step=0)
+    replay.add(walk(1), actor=7, training_step=0)
+    replay.add(walk(5), actor=0, training_step=0)
+    replay.add(walk(6), actor=0, training_step=0)
+    assert replay.follow(torch.arange(4)).tolist() == [-1, -1, 3, -1]
+
+
+def test_a_transition_in_the_place_of_another_does_not_continue_its_episode() -> None:
+    replay = Replay(2, **OPTIONS)
+    replay.add(walk(0, first=True), actor=0, training_step=0)
+    replay.add(walk(5, first=True), actor=1, training_step=0)
+    # This one leads to the same state as the one that it pushes out.
+    replay.add(walk(0, first=True), actor=1, training_step=0)
+    replay.add(walk(1), actor=0, training_step=0)
+    assert replay.follow(torch.arange(2)).tolist() == [-1, -1]
+
+
+def test_equal_rows_of_different_worlds_are_different_states() -> None:
+    replay = Replay(64, **OPTIONS)
+    for layout in (0, 3, 0):
+        replay.add(walk(0, layout=layout), training_step=0)
+    assert replay.distinct_states == 4
+    batch = replay.transitions(torch.arange(3))
+    assert batch.state[0] == batch.state[2] != batch.state[1]
+    assert replay.states(batch.state).layout.tolist() == [0, 3, 0]
+
+
+def test_ids_are_used_again_and_memory_stays_the_same() -> None:
+    replay = Replay(100, **OPTIONS)
+    for step in range(200):
+        replay.add(walk(2 * step, 4), training_step=step)
+        replay.add(walk(2 * step, 4, each=2), training_step=step)
+    reserved = replay.memory_bytes()
+    for step in range(200, 3000):
+        replay.add(walk(2 * step, 4, each=1 + step % 2), training_step=step)
+    assert replay.memory_bytes() == reserved
+    assert replay.distinct_states == 200
+    assert int(replay.transitions(torch.arange(100)).successor.max()) < 300
+
+
+def test_successors_beyond_the_limit_push_out_the_oldest() -> None:
+    replay = Replay(10, **OPTIONS, max_items=24)
+    for step in range(20):
+        replay.add(walk(step, each=4), training_step=step)
+        assert replay.items <= 24
+    assert len(replay) == 3
+    assert sorted(set(cells(replay, replay.sample(50, generator())))) == [17, 18, 19]
+
+
+def test_pairs_may_have_more_successors_than_a_byte_counts() -> None:
+    replay = Replay(10, **OPTIONS, max_items=3000)
+    replay.add(walk(0), training_step=0)
+    replay.add(walk(1, each=300), training_step=0)
+    assert replay.transitions(torch.tensor([0, 1])).offsets.tolist() == [0, 1, 2, 302, 602]
+    tree = replay.state_dict()
+    restored = Replay(10, **OPTIONS, max_items=3000)
+    restored.load_state_dict(tree)
+    assert restored.transitions(torch.tensor([1])).offsets.tolist() == [0, 300, 600]
+
+
+def test_a_restored_replay_goes_on_as_the_other_would(tmp_path: Path) -> None:
+    replay = Replay(30, **OPTIONS)
+    for step in range(47):
+        replay.add(walk(step % 9, 2), training_step=step)
+    restored = Replay(30, **OPTIONS, memory="mapped", directory=tmp_path)
+    restored.load_state_dict(replay.state_dict())
+    for step in range(47, 99):
+        for one in (replay, restored):
+            one.add(walk(step % 9, 2), training_step=step)
+        first, second = (one.sample(16, generator(step), oldest=60) for one in (replay, restored))
+        for name in Transitions.__dataclass_fields__:
+            assert torch.equal(getattr(first, name), getattr(second, name)), name
+        every = torch.arange(30)
+        assert torch.equal(replay.follow(every), restored.follow(every))
+
+
+def test_a_mapped_replay_leaves_no_file_behind(tmp_path: Path) -> None:
+    replay = Replay(1000, **OPTIONS, memory="mapped", directory=tmp_path / "replay")
+    replay.add(walk(0, 4), training_step=0)
+    assert cells(replay, replay.transitions(torch.arange(4))) == [0, 0, 0, 0]
+    assert list((tmp_path / "replay").iterdir()) == []
+    # Its arrays lie in files all the same.
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        assert str(tmp_path / "replay") in maps.read_text()
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"8388608\.0 GiB of the replay do not fit"):
+        Memory("mapped", tmp_path).zeros((2**50,), np.int64)
+
+
+def test_a_replay_larger_than_memory_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"lower replay\.capacity or use memory: mapped"):
+        Replay(2**31 - 1, **OPTIONS | {"robot_actions": 10_000})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a device to pin memory for is there")
+def test_pinned_memory_needs_a_device() -> None:
+    with pytest.raises(ConfigError, match="'pinned' speeds up copies to a CUDA device"):
+        Replay(10, **OPTIONS, memory="pinned")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_pinned_memory_feeds_a_device() -> None:
+    here, there = Replay(10, **OPTIONS), Replay(10, **OPTIONS, memory="pinned", device="cuda")
+    for replay in (here, there):
+        replay.add(walk(0, 4), training_step=0)
+    batch, same = here.sample(6, generator()), there.sample(6, generator())
+    for name in Transitions.__dataclass_fields__:
+        assert torch.equal(getattr(batch, name), getattr(same, name).cpu()), name
+    assert torch.equal(here.states(batch.state).rows, there.states(same.state).rows.cpu())
+
+
+def test_a_mapped_replay_needs_a_directory() -> None:
+    with pytest.raises(ConfigError, match="'mapped' needs a directory"):
+        Replay(10, **OPTIONS, memory="mapped")
+
+
+def test_a_block_larger_than_the_replay_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"replay\.capacity: 3 transitions are fewer than the 4"):
+        Replay(3, **OPTIONS).add(walk(0, 4), training_step=0)
+    with pytest.raises(ConfigError, match="8 successors arrive at once and it holds 7"):
+        Replay(4, **OPTIONS, max_items=7).add(walk(0, 4), training_step=0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("words", 3, "states have 2 words of torch.int32"),
+        ("dtype", torch.int16, "where it was built for 2 of torch.int16"),
+        ("slots", 2, "1 goals and 2 robot actions where"),
+        ("humans", 2, r"goal of a block has shape \(1, 1\)"),
+        ("human_slots", 1, "human_policy of a block has shape"),
+        ("profiles", 3, "offsets of a block has shape"),
+    ],
+)
+def test_a_block_of_another_world_is_refused(option: str, value: Any, message: str) -> None:
+    replay = Replay(3, **OPTIONS | {option: value})
+    with pytest.raises(ConfigError, match=message):
+        replay.add(walk(0), training_step=0)
+    assert len(replay) == replay.distinct_states == 0
+
+
+def test_a_block_that_contradicts_itself_changes_nothing() -> None:
+    replay = Replay(10, **OPTIONS)
+    for name, value in (("successor", 2), ("next", -1), ("state", 9), ("offsets", 1)):
+        block = walk(0)
+        getattr(block.transitions, name)[0] = value
+        with pytest.raises(ValueError, match="of a block"):
+            replay.add(block, training_step=0)
+    assert len(replay) == replay.distinct_states == 0
+
+
+def test_a_probability_that_is_not_a_number_is_named() -> None:
+    block = walk(0)
+    block.transitions.prob[1] = float("nan")
+    with pytest.raises(NonFiniteError, match="probability of successors"):
+        Replay(10, **OPTIONS).add(block, training_step=0)
+
+
+def test_a_saved_replay_of_another_shape_is_refused() -> None:
+    tree = Replay(10, **OPTIONS).state_dict()
+    with pytest.raises(ConfigError, match="saved replay has capacity 10 where this one has 11"):
+        Replay(11, **OPTIONS).load_state_dict(tree)
+    with pytest.raises(ConfigError, match="saved replay has counts"):
+        Replay(10, **OPTIONS | {"profiles": 2}).load_state_dict(tree)
+
+
+def test_what_is_not_there_cannot_be_read() -> None:
+    replay = Replay(10, **OPTIONS)
+    with pytest.raises(ValueError, match="empty"):
+        replay.sample(1, generator())
+    replay.add(walk(0), training_step=3)
+    with pytest.raises(IndexError, match="no transition at position 1 of the replay"):
+        replay.transitions(torch.tensor([0, 1]))
+    with pytest.raises(IndexError, match="state id 7 is not in use"):
+        replay.states(torch.tensor([0, 7]))
+    with pytest.raises(ValueError, match="training_step 2 is before 3"):
+        replay.add(walk(1), training_step=2)
+
+
+def test_states_are_found_in_a_table_where_they_collide_and_vanish() -> None:
+    store = StateStore(Memory("ram", None), words=2, dtype=torch.int32, slots=1, robot_actions=2)
+    chance, held = random.Random(0), dict[int, int]()
+    reserved = store.nbytes
+    for _ in range(150):
+        # Near 1024 states the table is half full, and many states are not where they belong.
+        new = [n for n in chance.sample(range(5000), 400) if n not in held]
+        new = new[: 960 - len(held)]
+        for number, state in zip(new, store.intern(states_of([[n, 0] for n in new])), strict=True):
+            held[number] = int(state)
+        again = chance.sample(sorted(held), 50)
+        found = store.intern(states_of([[n, 0] for n in again]))
+        assert found.tolist() == [held[n] for n in again]
+        store.release(found.astype(np.int32))
+        gone = chance.sample(sorted(held), 300)
+        store.release(np.array([held.pop(n) for n in gone], np.int32))
+        assert len(store) == len(held) == len(set(held.values()))
+        rows = store.take(torch.tensor(list(held.values())), torch.device("cpu")).rows
+        assert rows[:, 0].tolist() == list(held)
+    assert store.nbytes == reserved
