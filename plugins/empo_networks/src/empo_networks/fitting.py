@@ -1,0 +1,119 @@
+"""Fitting a network: Adam on squared errors in the network's own space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from empo_core.errors import NonFiniteError
+from empo_core.types import Fit, ValueQuery
+
+if TYPE_CHECKING:
+    from empo_networks.network import Network
+
+
+class Fitting:
+    """Fits one network; a regression as ``empo_core.protocols`` wants it.
+
+    The loss is the weighted mean of e^2, where e is the error in the space of the network. Adam
+    has the usual 0.9 and 0.999, and decays weights through the gradient.
+    """
+
+    def __init__(
+        self, network: Network, weight_decay: float, max_gradient_norm: float | None
+    ) -> None:
+        self._network, self._max_norm = network, max_gradient_norm
+        named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+        self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
+        self._adam = torch.optim.Adam(self._parameters, weight_decay=weight_decay, fused=True)
+
+    def fit(
+        self,
+        query: ValueQuery,
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        *,
+        lr: float,
+    ) -> Fit:
+        """One step of Adam; see ``empo_core.protocols.Regression``."""
+        if not bool((weight != 0).any()):  # Adam's momentum would move the network all the same.
+            nothing = weight.new_zeros(())
+            return Fit(nothing, nothing)
+        loss = self._loss(query, target, weight)
+        gradients = torch.autograd.grad(loss, self._parameters)
+        norm = torch.nn.utils.get_total_norm(gradients)
+        loss = loss.detach()
+        if not torch.isfinite(loss + norm):
+            raise NonFiniteError(self._complaint(target, weight, loss))
+        if self._max_norm is not None:
+            factor = (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
+            gradients = torch._foreach_mul(gradients, factor)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._adam.param_groups[0]["lr"] = lr
+        self._adam.step()
+        self._adam.zero_grad()
+        return Fit(loss, norm)
+
+    def _loss(self, query: ValueQuery, target: Tensor, weight: Tensor) -> Tensor:
+        raw = self._network.raw(query, self._network.dropout)
+        # Where nothing counts the target may be anything, also NaN, whose gradient would be too.
+        error = self._network.scale.error(raw, target).where(weight > 0, 0.0)
+        total = weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+        return (weight * error.square()).sum() / total
+
+    def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor) -> str:
+        """What is not finite, as far up the stream as it can be seen."""
+        quantity = self._network.quantity
+        for what, wrong in {
+            "weight": ~weight.isfinite(),
+            "target": ~target.isfinite() & (weight > 0),
+        }.items():
+            if bool(wrong.any()):
+                row = int(wrong.any(1).int().argmax())
+                values = (weight if what == "weight" else target)[row].tolist()
+                return f"{what} {row} of {quantity} is {values}; {quantity} was left as it is"
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            if not bool(parameter.isfinite().all()):
+                return f"parameter {name} of {quantity} is not finite"
+        what = "gradient" if bool(loss.isfinite()) else "loss"
+        return (
+            f"the {what} of {quantity} is not finite; it was left as it is. "
+            f"Lower its learning rate, or choose another space"
+        )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The moments of each parameter; none before the first step."""
+        return {
+            f"{name}.{what}": moment
+            for name, parameter in zip(self._names, self._parameters, strict=True)
+            for what, moment in self._adam.state.get(parameter, {}).items()
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Raises:
+            ValueError: It belongs to another network.
+        """
+        state: dict[Tensor, dict[str, Tensor]] = {}
+        shapes = dict(zip(self._names, self._parameters, strict=True))
+        for key, moment in state_dict.items():
+            name, _, what = key.rpartition(".")
+            if name not in shapes or moment.shape not in {torch.Size(), shapes[name].shape}:
+                raise ValueError(
+                    f"the state of an optimiser has {key} of shape {list(moment.shape)}, which "
+                    f"fits no parameter of this {self._network.quantity} network; it was "
+                    f"saved for other params or another world"
+                )
+            kept = moment.clone() if what == "step" else moment.to(shapes[name], copy=True)
+            state.setdefault(shapes[name], {})[what] = kept
+        if state and len(state) < len(shapes):
+            missing = [name for name, parameter in shapes.items() if parameter not in state]
+            raise ValueError(f"the state of an optimiser lacks {', '.join(missing)}")
+        self._adam.state.clear()
+        self._adam.state.update(state)

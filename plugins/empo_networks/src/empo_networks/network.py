@@ -1,0 +1,284 @@
+"""Value networks: encoders, a head that joins what they say, and a scale with bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, cast
+
+import safetensors.torch
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import Regression, ValueNetwork
+from empo_core.types import Features, Quantity, ValueQuery, WorldSpec
+from empo_networks.encoders import (
+    ACTIVATIONS,
+    Encoder,
+    FlatStates,
+    Goals,
+    GridStates,
+    Humans,
+    KnownGoals,
+    KnownHumans,
+    Layers,
+    reads_agents,
+)
+from empo_networks.fitting import Fitting
+from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams, NetworkParams
+from empo_networks.reading import Reader
+from empo_networks.scales import scale_of
+
+ASKED: dict[Quantity, tuple[str, ...]] = {
+    "q_r": ("state",),
+    "v_r": ("state",),
+    "u_r": ("state",),
+    "x_h": ("state", "human"),
+    "v_h_e": ("state", "human", "goal"),
+}
+"""What each quantity is about, and so which encoders its network has."""
+
+
+class Network(nn.Module):
+    """One quantity as a function of states, and of a human and a goal where it has them.
+
+    The first layer of the head is a sum of one linear map per encoder, applied to what there is
+    to encode: states, humans and goals. Questions then only look up and add.
+    """
+
+    _slot: Tensor
+    _goal_slot: Tensor
+
+    def __init__(
+        self,
+        params: NetworkParams,
+        spec: WorldSpec,
+        quantity: Quantity,
+        encoders: dict[str, Encoder],
+        reader: Reader,
+        *,
+        sharing: bool = False,
+    ) -> None:
+        super().__init__()
+        self.quantity: Quantity = quantity
+        self._sharing = sharing
+        self.reader, self.encoders = reader, nn.ModuleDict(encoders)
+        self.scale = scale_of(quantity, params.space, params.z_exponent)
+        self._activation, self.dropout = params.activation, params.dropout
+        self._is_fitted = False
+        self.join = nn.ModuleDict(
+            {
+                part: nn.Linear(encoder.width, params.hidden, bias=part == "state")
+                for part, encoder in encoders.items()
+            }
+        )
+        self.norm = nn.LayerNorm(params.hidden) if params.layer_norm else None
+        self.layers = Layers(
+            [params.hidden] * params.head_layers, params.activation, layer_norm=params.layer_norm
+        )
+        self.out = nn.Linear(params.hidden, spec.num_robot_actions if quantity == "q_r" else 1)
+        with torch.no_grad():
+            self.out.weight.mul_(0.1)  # So that all answers start out alike.
+            self.out.bias.fill_(self.scale.start)
+        self.shared = nn.ModuleDict()
+        self.shared_join = nn.ModuleDict()
+        slot = [spec.humans.index(i) if i in spec.humans else -1 for i in range(len(spec.agents))]
+        self._num_humans = len(spec.humans)
+        self._reads_agents = reads_agents(reader.shape)
+        self.register_buffer("_slot", torch.tensor(slot), persistent=False)
+        goal_slot = torch.tensor([slot[goal.human] for goal in spec.goals], dtype=torch.int64)
+        self.register_buffer("_goal_slot", goal_slot, persistent=False)
+
+    def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
+        """The value of each query, within the bounds of its quantity."""
+        return self.scale.value(self.raw(query))
+
+    def raw(self, query: ValueQuery, dropout: float = 0.0) -> Float[Tensor, "query output"]:
+        """What the head puts out; see ``scales`` for what it means."""
+        return self.raw_of(self.reader(query.states, query.steps_left), query, dropout)
+
+    def raw_of(
+        self, features: Features, query: ValueQuery, dropout: float = 0.0
+    ) -> Float[Tensor, "query output"]:
+        """The same for states that were read already."""
+        x = self._joined(features, query)
+        if self.norm is not None:
+            x = self.norm(x)
+        x = ACTIVATIONS[self._activation](x)
+        if dropout:
+            x = functional.dropout(x, dropout)
+        raw: Tensor = self.out(self.layers(x, dropout))
+        return raw
+
+    def _joined(self, features: Features, query: ValueQuery) -> Float[Tensor, "query feature"]:
+        """What all encoders together say about each question."""
+        tables = {part: self._table(part, features) for part in self.encoders}
+        x = tables["state"]
+        if query.state is not None:
+            x = x.index_select(0, query.state)
+        if "human" in tables:
+            x = x + tables["human"].index_select(0, self._human_rows(query))
+        if "goal" in tables:
+            x = x + tables["goal"].index_select(0, given(query, "goal", self.quantity))
+        return x
+
+    def _table(self, part: str, features: Features) -> Float[Tensor, "row feature"]:
+        """What the encoders of one part contribute to the first layer of the head."""
+        table: Tensor = self.join[part](self.encoders[part](features))
+        if part in self.shared:
+            with torch.no_grad():
+                code = self.shared[part](features)
+            table = table + self.shared_join[part](code)
+        return table
+
+    def _human_rows(self, query: ValueQuery) -> Tensor:
+        """Where the table of humans has the one that each question is about."""
+        if self.quantity == "v_h_e":  # Every goal is the goal of one human.
+            slot = self._goal_slot.index_select(0, given(query, "goal", self.quantity))
+        else:
+            slot = self._slot.index_select(0, given(query, "human", self.quantity))
+        if not self._reads_agents:
+            return slot
+        state = query.state
+        if state is None:
+            state = torch.arange(query.steps_left.shape[0], device=slot.device)
+        return state * self._num_humans + slot
+
+    def share(self, source: ValueNetwork) -> bool:
+        """Read the encoders of ``source``, the network for V_h^e, beside the own ones.
+
+        Only the loss of V_h^e trains them: they are no ``parameters`` of this network. Its
+        ``state_dict`` has them, and copies of it have copies of them.
+
+        Raises:
+            ConfigError: This network is being fitted already.
+        """
+        if not self._sharing or self.quantity == "v_h_e":
+            return False
+        if not isinstance(source, Network) or source.quantity != "v_h_e" or not source.has_encoders:
+            return False
+        if source.reader.layout != self.reader.layout:
+            return False
+        if self._is_fitted:
+            raise ConfigError(f"share encoders with {self.quantity} before it is fitted")
+        hidden = self.out.in_features
+        for part in self.encoders:
+            encoder = cast("Encoder", source.encoders[part])
+            self.shared[part] = encoder
+            self.shared_join[part] = nn.Linear(encoder.width, hidden, bias=False)
+        return True
+
+    @property
+    def has_encoders(self) -> bool:
+        """Whether its encoders learn anything that is worth sharing."""
+        return any(True for _ in self.encoders["state"].parameters())
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """The trainable tensors by name: all but those of shared encoders."""
+        shared = f"{prefix}.shared." if prefix else "shared."
+        for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
+            if not name.startswith(shared):
+                yield name, parameter
+
+    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
+        """What fits this network from now on."""
+        self._is_fitted = True
+        return Fitting(self, weight_decay, max_gradient_norm)
+
+
+def given(query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity) -> Tensor:
+    """What each question names.
+
+    Raises:
+        ValueError: The questions do not name it.
+    """
+    index = query.human if name == "human" else query.goal
+    if index is None:
+        raise ValueError(f"{quantity} is about a {name}: ask with ValueQuery({name}=...)")
+    return index
+
+
+def mlp(params: MlpParams, spec: WorldSpec, quantity: Quantity) -> Network:
+    """A network with fully connected encoders.
+
+    Raises:
+        ConfigError: The world lacks what the quantity is about, or the params do not fit it.
+    """
+    reader = reader_of(params, spec, quantity)
+    sizes = [params.hidden] * params.encoder_layers
+    states = FlatStates(reader.shape, sizes, params.activation, layer_norm=params.layer_norm)
+    encoders = learned_encoders(states, params, spec, quantity, reader)
+    return Network(params, spec, quantity, encoders, reader, sharing=params.sharing)
+
+
+def grid_conv(params: GridConvParams, spec: WorldSpec, quantity: Quantity) -> Network:
+    """A network with convolutions.
+
+    Raises:
+        ConfigError: The world has no grid, or as ``mlp``.
+    """
+    reader = reader_of(params, spec, quantity)
+    if not reader.shape.channels:
+        raise ConfigError(
+            f"value network 'grid-conv' needs a grid to look at, and the features of world "
+            f"{spec.name!r} have none; choose 'mlp'"
+        )
+    states = GridStates(
+        reader.shape, params.hidden, params.encoder_layers, params.activation,
+        layer_norm=params.layer_norm,
+    )  # fmt: skip
+    encoders = learned_encoders(states, params, spec, quantity, reader)
+    return Network(params, spec, quantity, encoders, reader, sharing=params.sharing)
+
+
+def identity(params: IdentityParams, spec: WorldSpec, quantity: Quantity) -> Network:
+    """A network without encoders.
+
+    Raises:
+        ConfigError: As ``mlp``.
+    """
+    reader = reader_of(params, spec, quantity)
+    encoders: dict[str, Encoder] = {
+        "state": FlatStates(reader.shape, [], params.activation, layer_norm=False)
+    }
+    if "human" in ASKED[quantity]:
+        encoders["human"] = KnownHumans(spec, reader.shape)
+    if "goal" in ASKED[quantity]:
+        encoders["goal"] = KnownGoals(spec)
+    return Network(params, spec, quantity, encoders, reader)
+
+
+def reader_of(params: NetworkParams, spec: WorldSpec, quantity: Quantity) -> Reader:
+    """What reads the states of a world.
+
+    Raises:
+        ConfigError: The world lacks what the quantity is about.
+    """
+    needed = {"human": spec.humans, "goal": spec.goals}
+    for part in ASKED[quantity]:
+        if not needed.get(part, True):
+            raise ConfigError(f"{quantity} is about a {part}, and world {spec.name!r} has none")
+    if quantity == "q_r" and not spec.robots:
+        raise ConfigError(f"q_r values the actions of robots, and world {spec.name!r} has none")
+    return Reader(spec, include_time=params.include_time)
+
+
+def learned_encoders(
+    states: Encoder, params: MlpParams, spec: WorldSpec, quantity: Quantity, reader: Reader
+) -> dict[str, Encoder]:
+    """Encoders for all that the quantity is about."""
+    encoders = {"state": states}
+    if "human" in ASKED[quantity]:
+        encoders["human"] = Humans(spec, reader.shape, params.hidden, params.activation)
+    if "goal" in ASKED[quantity]:
+        encoders["goal"] = Goals(spec, params.hidden, params.activation)
+    return encoders
+
+
+def size_bytes(network: nn.Module) -> int:
+    """How long its state is in the format that checkpoints and actors are sent."""
+    return len(safetensors.torch.save(network.state_dict()))

@@ -1,0 +1,89 @@
+"""States, times and goals as numbers of moderate size; nothing here is learned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from empo_core.types import Features, FeatureShape, RowFeatures, WorldSpec
+
+ONE_HOT = 32
+"""Remaining steps up to this, and coordinates below it, are told apart exactly."""
+
+DIGIT = 16
+"""Words of rows are written with two digits of this base: a byte is told apart exactly."""
+
+
+def symlog(x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """sign(x) log(1 + |x|): moderate however large ``x`` is."""
+    return x.sign() * x.abs().log1p()
+
+
+def one_hot(x: Float[Tensor, "*batch feature"], count: int) -> Float[Tensor, "*batch flat"]:
+    """Whether each number is 0, 1, ..., ``count - 1``; any other is none of them."""
+    return (x[..., None] == torch.arange(count, device=x.device)).flatten(-2).to(x.dtype)
+
+
+class Reader(nn.Module):
+    """Reads states through the featurizer of their world, and brings the numbers to scale.
+
+    Time is one of the globals: its fraction of the horizon, and which step it is as long as
+    there are few left. Coordinates of agents are one-hot too where there is a grid. The words of
+    rows that no featurizer reads, which mean anything, are written digit by digit.
+    """
+
+    def __init__(self, spec: WorldSpec, *, include_time: bool) -> None:
+        super().__init__()
+        self._featurizer = spec.featurizer
+        self._is_row = isinstance(spec.featurizer, RowFeatures)
+        self._horizon = spec.horizon if include_time else None
+        self._steps = min(self._horizon or 0, ONE_HOT)
+        raw = self._featurizer.shape
+        self._side = min(max(raw.height, raw.width), ONE_HOT)
+        self.shape: FeatureShape = replace(
+            raw,
+            globals=raw.globals * (1 + 2 * DIGIT if self._is_row else 1)
+            + (1 + self._steps if self._horizon else 0),
+            agent_features=raw.agent_features * (1 + self._side),
+        )
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """Two readers with equal ones say the same about the same state."""
+        return (self.shape, self._featurizer.shape, self._is_row, self._horizon)
+
+    @torch.no_grad()
+    def forward(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Features:
+        """What encoders are told about states."""
+        return self.scaled(self._featurizer(states), steps_left)
+
+    @torch.no_grad()
+    def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:
+        """The same from features that were read already."""
+        numbers = [symlog(features.globals)]
+        if self._is_row:
+            words = features.globals
+            numbers += [
+                one_hot(words.remainder(DIGIT), DIGIT),
+                one_hot(words.div(DIGIT).floor().remainder(DIGIT), DIGIT),
+            ]
+        if self._horizon is not None:
+            steps = steps_left[:, None].to(features.globals)
+            numbers += [steps / self._horizon, one_hot(steps - 1, self._steps)]
+        agents = features.agents
+        if self._side:
+            agents = torch.cat([symlog(agents), one_hot(agents, self._side)], -1)
+        return Features(features.grid, torch.cat(numbers, 1), agents, symlog(features.objects))
+
+
+def goal_numbers(spec: WorldSpec) -> Float[Tensor, "goal feature"]:
+    """What is known about each goal beyond its number: its features, scaled and one-hot."""
+    shape = spec.featurizer.shape
+    raw = torch.tensor([goal.features for goal in spec.goals]).reshape(len(spec.goals), -1)
+    side = min(max(shape.height, shape.width), ONE_HOT) or DIGIT
+    return torch.cat([symlog(raw), one_hot(raw, side)], 1)
