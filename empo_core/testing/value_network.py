@@ -137,9 +137,9 @@ class ValueNetworkTests:
         together = network(query).detach()
         count = len(query.states)
         order = torch.arange(count).flip(0).repeat(2)
-        torch.testing.assert_close(network(rows_of(query, order)).detach(), together[order])
+        assert_equal_up_to_rounding(network(rows_of(query, order)).detach(), together[order])
         alone = [network(rows_of(query, torch.tensor([row]))).detach() for row in range(count)]
-        torch.testing.assert_close(torch.cat(alone), together)
+        assert_equal_up_to_rounding(torch.cat(alone), together)
 
     def test_states_can_be_shared_between_questions(
         self, network: ValueNetwork, world: WorldModel, quantity: Quantity
@@ -149,10 +149,10 @@ class ValueNetworkTests:
         apart = network(shared.spread()).detach()
         values = network(shared).detach()
         assert values.shape == apart.shape, "one row per question, not per state"
-        torch.testing.assert_close(values, apart)
+        assert_equal_up_to_rounding(values, apart)
         # What grows with the questions it is asked has parameters for all of them only now.
         disturb(network, scale=0.3, seed=1)
-        torch.testing.assert_close(network(shared).detach(), network(shared.spread()).detach())
+        assert_equal_up_to_rounding(network(shared).detach(), network(shared.spread()).detach())
 
     def test_no_questions_give_no_values(self, network: ValueNetwork, query: ValueQuery) -> None:
         nothing = network(rows_of(query, torch.zeros(0, dtype=torch.int64)))
@@ -223,3 +223,8 @@ def disturb(network: ValueNetwork, *, scale: float, seed: int) -> None:
         for parameter in network.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.add_(scale * noise.to(parameter))
+
+
+def assert_equal_up_to_rounding(actual: Tensor, expected: Tensor) -> None:
+    """Products of matrices round as their sizes have it, and an exponential magnifies that."""
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
