@@ -91,6 +91,7 @@ class LearnedPolicy:
             raise ValueError("where Q_r is not learned, the lookout needs a human prior")
         self._behaviour = RobotBehaviour(params, spec, lookout.slots)
         self._lookout, self._beta_r = lookout, params.theory.beta_r
+        self._num_actions = spec.num_robot_actions
 
     @property
     def network(self) -> ValueNetwork:
@@ -105,8 +106,8 @@ class LearnedPolicy:
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action; unavailable ones have 0."""
-        parts = []
-        for first in range(0, max(1, len(states)), AT_ONCE):
+        parts = [torch.zeros(0, self._num_actions, dtype=torch.float64)]
+        for first in range(0, len(states), AT_ONCE):
             part = slice(first, first + AT_ONCE)
             found = self._behaviour.policy(
                 *self._lookout(states[part], steps_left[part]), self._beta_r

@@ -1,0 +1,332 @@
+"""Policy files: they come back as they were, and nothing else gets in."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle  # noqa: S403
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from doors import DoorWorld, EagerHumans
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from empo_core.errors import NonFiniteError, StorageError
+from empo_core.protocols import Featurizer, RobotPolicy, WorldModel
+from empo_core.types import RowFeatures
+from empo_phase2 import policyfile
+from empo_phase2.behaviour import RobotBehaviour, build_networks
+from empo_phase2.ensemble import ensemble_of
+from empo_phase2.looking import Lookout
+from empo_phase2.params import Phase2Params
+from empo_phase2.policyfile import KEY, LearnedPolicy, load_policy, save_policy
+from empo_phase2.recording import learner_spec
+
+pytestmark = pytest.mark.usefixtures("components")
+
+STATES = torch.tensor([[0, 0], [1, 0], [0, 0]], dtype=torch.int16)
+STEPS = torch.tensor([4, 2, 1])
+
+
+class CompactDoor(DoorWorld):
+    """A ``DoorWorld`` with compact rows, which say how hard the door is."""
+
+    def __init__(self, hardness: int = 7, horizon: int = 4) -> None:
+        super().__init__(horizon)
+        self._hardness = hardness
+
+    @property
+    def compact_features(self) -> Featurizer:
+        return RowFeatures(3)
+
+    def compact(self, states: Tensor) -> Tensor:
+        hard = torch.full((len(states), 1), self._hardness, dtype=torch.int32)
+        return torch.cat([states.int(), hard], 1)
+
+
+def params_of(**changes: Any) -> Phase2Params:
+    """Q_r and V_h^e are learned, unless something else is asked for."""
+    data: dict[str, Any] = {
+        "human_prior": "test-eager",
+        "values": {
+            "q_r": {"name": "test-flat", "params": {"hidden": 5}},
+            "v_h_e": "test-flat",
+        },
+        "theory": {"beta_r": 3.0, "gamma_r": 0.9},
+        "aggregator": "test-adding",
+    }
+    return Phase2Params.model_validate(data | changes)
+
+
+AHEAD = {"q_r": None, "v_h_e": "test-flat", "v_r": "test-flat"}
+
+
+def published(params: Phase2Params, world: WorldModel) -> dict[str, Tensor]:
+    """Random weights, as a learner publishes them."""
+    torch.manual_seed(3)
+    quantity = "v_r" if params.values.q_r is None else "q_r"
+    networks = build_networks(params.values, learner_spec(world, params.replay.store))
+    return {f"{quantity}.{k}": v.clone() for k, v in networks[quantity].state_dict().items()}
+
+
+def saved(path: Path, params: Phase2Params, world: WorldModel) -> Path:
+    save_policy(path, params, world, published(params, world))
+    return path
+
+
+@pytest.mark.parametrize("values", [None, AHEAD], ids=["q_r", "looking-ahead"])
+def test_a_policy_acts_as_it_did(tmp_path: Path, values: Any) -> None:
+    params = params_of() if values is None else params_of(values=values)
+    world = DoorWorld()
+    weights = published(params, world)
+    file = tmp_path / "new" / "p.safetensors"
+    save_policy(file, params, world, weights)
+    policy = load_policy(file, DoorWorld())
+    assert isinstance(policy, RobotPolicy)
+    lookout = Lookout(world, "rows", None if values is None else EagerHumans(world))
+    behaviour = RobotBehaviour(params, world.spec, lookout.slots)
+    behaviour.load(weights)
+    expected = behaviour.policy(*lookout(STATES, STEPS), 3.0)
+    chances = policy.probabilities(STATES, STEPS)
+    torch.testing.assert_close(chances.float(), expected)
+    torch.testing.assert_close(chances.sum(1), torch.ones(3).double())
+    assert chances[1].tolist() == [1.0, 0.0]  # An open door cannot be opened.
+    assert 0 < chances[0, 0] < 1
+    assert not torch.equal(chances[0], chances[2])
+    assert policy.probabilities(STATES[:0], STEPS[:0]).shape == (0, 2)
+
+
+def test_a_policy_file_holds_no_pickle_and_is_the_same_each_time(tmp_path: Path) -> None:
+    one = saved(tmp_path / "one", params_of(), DoorWorld()).read_bytes()
+    two = saved(tmp_path / "two", params_of(), DoorWorld()).read_bytes()
+    assert one == two
+    with safetensors.safe_open(tmp_path / "one", "pt") as file:
+        sealed = json.loads(file.metadata()[KEY])
+        assert all(name.startswith("q_r.") for name in file.keys())  # noqa: SIM118
+    assert sealed["version"] == 1
+    assert sealed["body"]["params"]["values"]["q_r"]["params"] == {"hidden": 5}
+    assert "collector" not in sealed["body"]["params"]
+
+
+def test_saving_again_replaces_the_file(tmp_path: Path) -> None:
+    file = saved(tmp_path / "p", params_of(), DoorWorld())
+    other = params_of(theory={"beta_r": 0.0})
+    save_policy(file, other, DoorWorld(), published(other, DoorWorld()))
+    chances = load_policy(file, DoorWorld()).probabilities(STATES[:1], STEPS[:1])
+    assert chances.tolist() == [[0.5, 0.5]]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["p"]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, bad: float) -> None:
+    weights = published(params_of(), DoorWorld())
+    weights["q_r.head.bias"][0] = bad
+    with pytest.raises(NonFiniteError, match=r"weight to be saved is not finite: q_r\.head\.bias"):
+        save_policy(tmp_path / "p", params_of(), DoorWorld(), weights)
+    assert not (tmp_path / "p").exists()
+
+
+# Which worlds fit.
+
+
+class OtherStart(DoorWorld):
+    def initial_state(self) -> Tensor:
+        return self._rows[1].clone()
+
+
+class OtherLaw(DoorWorld):
+    def __init__(self) -> None:
+        super().__init__()
+        self._prob = self._prob.flip(1)
+
+
+def renamed(world: DoorWorld, **changes: Any) -> DoorWorld:
+    world._spec = replace(world.spec, **changes)
+    return world
+
+
+def other_goals() -> DoorWorld:
+    world = DoorWorld()
+    goals = (replace(world.spec.goals[0], weight=9.0), *world.spec.goals[1:])
+    return renamed(world, goals=goals)
+
+
+def other_actions() -> DoorWorld:
+    world = DoorWorld()
+    agents = list(world.spec.agents)
+    agents[1] = replace(agents[1], actions=("wait", "kick"))
+    return renamed(world, agents=tuple(agents))
+
+
+def one_human() -> DoorWorld:
+    spec = DoorWorld().spec
+    return renamed(DoorWorld(), agents=spec.agents[:2], goals=spec.goals[1:2])
+
+
+@pytest.mark.parametrize(
+    ("world", "difference"),
+    [
+        (lambda: DoorWorld(5), "its horizon was 4, not 5"),
+        (OtherStart, "it starts in another state"),
+        (OtherLaw, "its first step leads elsewhere"),
+        (other_goals, "its goals had .*'weight': 0.5.* in place 0, not .*'weight': 9.0"),
+        (other_actions, r"its agents had .*'open'\].* in place 1, not .*'kick'\]"),
+        (one_human, "its agents were 3 in number, not 2"),
+    ],
+)
+def test_another_world_is_refused(tmp_path: Path, world: Any, difference: str) -> None:
+    file = saved(tmp_path / "p", params_of(), DoorWorld())
+    with pytest.raises(StorageError, match=f"(?s)was learned in 'door', .*{difference}"):
+        load_policy(file, world())
+
+
+def test_compact_rows_fit_other_worlds_of_the_same_size(tmp_path: Path) -> None:
+    params = params_of(replay={"store": "compact"})
+    file = saved(tmp_path / "p", params, CompactDoor(7))
+    same = load_policy(file, CompactDoor(7)).probabilities(STATES, STEPS)
+    other = load_policy(file, CompactDoor(9)).probabilities(STATES, STEPS)
+    assert not torch.equal(same[0], other[0])
+    with pytest.raises(StorageError, match="its horizon was 4, not 6"):
+        load_policy(file, CompactDoor(7, horizon=6))
+
+
+def test_an_ensemble_of_rows_takes_its_other_worlds_along(tmp_path: Path) -> None:
+    params = params_of(ensemble={"worlds": [{"name": "test-door", "params": {"horizon": 4}}]})
+    played = ensemble_of([DoorWorld(), DoorWorld()])
+    file = saved(tmp_path / "p", params, played)
+    policy = load_policy(file, DoorWorld())
+    chances = policy.probabilities(STATES, STEPS)
+    lookout = Lookout(played, "rows", None)
+    own = LearnedPolicy(params, learner_spec(played, "rows"), lookout)
+    own.load(published(params, played))
+    assert torch.equal(chances, own.probabilities(STATES, STEPS))
+
+
+# Damage.
+
+
+def test_any_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    content = saved(tmp_path / "p", params_of(), DoorWorld()).read_bytes()
+    chances = load_policy(tmp_path / "p", DoorWorld()).probabilities(STATES, STEPS)
+    damaged = tmp_path / "damaged"
+
+    @settings(max_examples=60, derandomize=True, deadline=None)
+    @given(st.integers(0, len(content) - 1), st.integers(1, 255))
+    def check(position: int, change: int) -> None:
+        wrong = bytearray(content)
+        wrong[position] ^= change
+        damaged.write_bytes(wrong)
+        try:
+            found = load_policy(damaged, DoorWorld()).probabilities(STATES, STEPS)
+        except StorageError:
+            return
+        # Blanks between the parts of the header may change without changing anything.
+        assert torch.equal(found, chances)
+
+    check()
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 100, -1])
+def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, length: int) -> None:
+    file = saved(tmp_path / "p", params_of(), DoorWorld())
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(StorageError, match=r"cut off|damaged"):
+        load_policy(file, DoorWorld())
+
+
+def test_a_missing_file_a_link_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read: No such file"):
+        load_policy(tmp_path / "none", DoorWorld())
+    (tmp_path / "link").symlink_to(saved(tmp_path / "p", params_of(), DoorWorld()))
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        load_policy(tmp_path / "link", DoorWorld())
+    with pytest.raises(StorageError, match=r"cannot be read|not a regular file"):
+        load_policy(tmp_path, DoorWorld())
+
+
+class Canary:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("canary",)
+
+
+def test_foreign_files_are_refused_and_run_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "foreign"
+    for content in (
+        pickle.dumps(Canary()),
+        b"",
+        b"\x10" + bytes(7) + b"{" * 16,
+        (2).to_bytes(8, "little") + b"[]",
+        (10**12).to_bytes(8, "little") + b"{}",
+        safetensors.torch.save({"w": torch.zeros(2)}),
+        safetensors.torch.save({"w": torch.zeros(2)}, {KEY: "not json"}),
+        safetensors.torch.save({"w": torch.zeros(2)}, {KEY: '{"version": 1}'}),
+        safetensors.torch.save({"w": torch.zeros(2)}, {KEY: '{"version": NaN}'}),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(StorageError, match="foreign: "):
+            load_policy(file, DoorWorld())
+    assert not (tmp_path / "canary").exists()
+
+
+def rewritten(file: Path, change: Mapping[str, Any]) -> None:
+    """Write a policy file with another header, sealed again."""
+    raw = file.read_bytes()
+    tensors = safetensors.torch.load(raw)
+    with safetensors.safe_open(file, "pt") as opened:
+        sealed = json.loads(opened.metadata()[KEY]) | change
+    header, data = policyfile._split(file, safetensors.torch.save(tensors))
+    sealed["sha256"] = policyfile._seal(header, data, sealed["body"])
+    file.write_bytes(safetensors.torch.save(tensors, {KEY: json.dumps(sealed)}))
+
+
+def body_of(file: Path) -> dict[str, Any]:
+    with safetensors.safe_open(file, "pt") as opened:
+        body: dict[str, Any] = json.loads(opened.metadata()[KEY])["body"]
+    return body
+
+
+def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    file = saved(tmp_path / "p", params_of(), DoorWorld())
+    rewritten(file, {})
+    load_policy(file, DoorWorld())
+    rewritten(file, {"version": 2, "body": {"anything": 1}})
+    with pytest.raises(StorageError, match=r"has format version 2; this empo-phase2 reads 1\."):
+        load_policy(file, DoorWorld())
+
+
+def test_a_file_that_needs_a_plugin_that_is_not_there_says_so(tmp_path: Path) -> None:
+    file = saved(tmp_path / "p", params_of(), DoorWorld())
+    body = body_of(file)
+    body["params"]["values"]["q_r"]["name"] = "test-flap"
+    rewritten(file, {"body": body})
+    with pytest.raises(
+        StorageError,
+        match=r"(?s)what is installed here: values\.q_r\.name: .*Did you mean 'test-fl",
+    ):
+        load_policy(file, DoorWorld())
+
+
+def test_weights_that_do_not_fit_their_network_are_refused(tmp_path: Path) -> None:
+    file = saved(tmp_path / "p", params_of(), DoorWorld())
+    body = body_of(file)
+    body["params"]["values"]["q_r"]["params"] = {"hidden": 6}
+    rewritten(file, {"body": body})
+    with pytest.raises(StorageError, match="weights do not fit the networks that it names"):
+        load_policy(file, DoorWorld())
+
+
+def test_unknown_keys_in_the_header_are_refused(tmp_path: Path) -> None:
+    file = saved(tmp_path / "p", params_of(), DoorWorld())
+    rewritten(file, {"body": body_of(file) | {"surplus": 1}})
+    with pytest.raises(StorageError, match=r"damaged or not ours: body\.surplus"):
+        load_policy(file, DoorWorld())
