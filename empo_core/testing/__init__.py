@@ -10,6 +10,7 @@ import pytest
 _KITS = [
     "aggregator",
     "algorithm",
+    "collector",
     "exploration",
     "human_prior",
     "policy_loss",
