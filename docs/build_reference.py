@@ -35,6 +35,8 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "policy_loss": ("From candidate actions and their targets to a scalar.", "PolicyLoss"),
     "aggregator": ("Many items to one value per segment.", "Aggregator"),
     "tracker": ("Watches a run and changes nothing about it.", "Tracker"),
+    "collector": ("Produces experience by running actors.", "Collector"),
+    "explorer": ("How agents deviate from their policy to see more.", "Explorer"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
 
@@ -56,14 +58,19 @@ A component's `target` is called once, with its validated params first:
 |---|---|---|---|
 """
 
-CALLS: dict[str, str] = {"human_prior": ", world", "value_network": ", spec, quantity"}
+CALLS: dict[str, str] = {
+    "human_prior": ", world",
+    "value_network": ", spec, quantity",
+    "explorer": ", spec, agents",
+}
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example):$")
 
 
 def shipped() -> Registry:
-    """The installed plugins that belong to this repository."""
+    """What the core and the installed plugins of this repository offer."""
     registry = installed()
     ours = {path.parent.name.replace("_", "-") for path in ROOT.glob("plugins/*/pyproject.toml")}
+    ours.add("empo-core")
     offers = [offer for offer in registry.offers if offer.provider.distribution in ours]
     return Registry(offers, [p for p in registry.providers if p.distribution in ours])
 
@@ -99,11 +106,10 @@ def components_page() -> str:
 
 def component_section(offer: Offer) -> Iterator[str]:
     """One component: what it is, where it comes from, its params, its library."""
-    component = offer.component
-    folder = offer.provider.distribution.replace("-", "_")
+    component, distribution = offer.component, offer.provider.distribution
     yield f"### {component.kind} `{component.name}`"
-    source = f"[{offer.provider.distribution}](../../plugins/{folder}/README.md)"
-    yield f"{component.summary} From {source}."
+    source = f"[{distribution}](../../plugins/{distribution.replace('-', '_')}/README.md)"
+    yield f"{component.summary} From {'the core' if distribution == 'empo-core' else source}."
     rows = list(param_rows(component))
     head = ["| param | type | default | meaning |", "|---|---|---|---|"]
     yield "\n".join([*head, *rows]) if rows else "It has no params."
