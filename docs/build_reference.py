@@ -43,7 +43,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
 COMPONENTS = """# Kinds and components
 
 A config chooses a component of each kind by name, `{name: NAME, params: {...}}` or just `NAME`.
-This page lists what the plugins of this repository offer; `empo plugins` and
+This page lists what the core and the plugins of this repository offer; `empo plugins` and
 `empo describe KIND NAME` say the same about what you have installed.
 """
 
