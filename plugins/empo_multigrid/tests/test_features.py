@@ -455,3 +455,21 @@ def test_features_that_were_used_on_a_device_travel_without_its_tensors() -> Non
     assert len(cloudpickle.dumps(world.spec.features)) == unused
     copy = cloudpickle.loads(cloudpickle.dumps(world.spec.features))
     assert copy == world.spec.features
+
+
+def test_everything_is_computed_on_the_device_of_the_states() -> None:
+    # "meta" tensors have no numbers, but refuse to be mixed with those of another device.
+    world = world_called("household")
+    states = visited(world)[:5]
+    compactor = Compactor(Anatomy(world.layout))
+    compact = compactor(states.to("meta"))
+    grids = compactor.compress_grid(states)
+    for found, wanted in (
+        (world.spec.featurizer(states.to("meta")).flat(), world.spec.featurizer(states).flat()),
+        (compact, world.compact(states)),
+        (world.compact_features(compact).flat(), world.spec.featurizer(states).flat()),
+        (codec.decompress_grid_batch_to_tensor(grids, "meta"), world.spec.featurizer(states).grid),
+    ):
+        assert found.device.type == "meta"
+        assert found.shape == wanted.shape
+        assert found.dtype == wanted.dtype

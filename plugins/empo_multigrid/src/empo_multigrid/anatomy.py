@@ -11,9 +11,11 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_multigrid.codec import AGENT_AT, FIRST_FIXED, ground_bits, item_bits
-from empo_multigrid.descriptions import DESCRIBED, able_bits, carried_bits
+from empo_multigrid.descriptions import AGENT_SHIFTS, DESCRIBED, able_bits, carried_bits
 from empo_multigrid.layout import (
+    AGENT_WORDS,
     BUSH,
+    CELL,
     FLOOR,
     GOAL_SQUARE,
     MAGIC_WALL,
@@ -37,6 +39,7 @@ class Tables(NamedTuple):
         agent: Bits in its cell's word of each agent.
         carried: Bits in its carrier's word of each item, then of each item opened.
         able: Bits in its word of what each agent can do.
+        agent_shifts: Where in an agent's word its words in the row go.
         changing: Word in the row of each fixed object that has one.
         changing_cell: Its cell.
         object_cell: Cell of each object that is described.
@@ -51,6 +54,7 @@ class Tables(NamedTuple):
     agent: Int32[Tensor, " agent"]
     carried: Int64[Tensor, " look"]
     able: Int64[Tensor, " agent"]
+    agent_shifts: Int64[Tensor, " agent_word"]
     changing: Int64[Tensor, " thing"]
     changing_cell: Int64[Tensor, " thing"]
     object_cell: Int64[Tensor, " object"]
@@ -59,16 +63,24 @@ class Tables(NamedTuple):
     globals: Float32[Tensor, " feature"]
 
 
-class Items(NamedTuple):
-    """Where the items are, and as what.
+class Seen(NamedTuple):
+    """State rows, and where everybody and everything is.
 
     Attributes:
-        look: The item, or number of items + item where it was opened.
-        place: A cell; number of cells + agent where an agent carries it; -1 where it is gone.
+        rows: The rows.
+        cells: Where the agents are.
+        look: What each item is: itself, or number of items + itself where it was opened.
+        lies: Whether it lies in a cell.
+        spot: The cell where it lies; any cell where it lies in none.
+        holder: The agent that carries it; number of agents where none does.
     """
 
+    rows: Int64[Tensor, "state word"]
+    cells: Int64[Tensor, "state agent"]
     look: Int64[Tensor, "state thing"]
-    place: Int64[Tensor, "state thing"]
+    lies: Bool[Tensor, "state thing"]
+    spot: Int64[Tensor, "state thing"]
+    holder: Int64[Tensor, "state thing"]
 
 
 class Anatomy:
@@ -105,18 +117,32 @@ class Anatomy:
         """How many objects are described one by one."""
         return int(np.isin(self.layout.fixed_kind, DESCRIBED).sum())
 
-    def rows(self, states: Int[Tensor, "state word"]) -> Int64[Tensor, "state word"]:
-        """State rows, with integers that can be positions.
+    def seen(self, states: Int[Tensor, "state word"]) -> Seen:
+        """Where everybody and everything is.
 
         Raises:
-            WorldError: They have another length.
+            WorldError: The rows have another length.
         """
-        words = self.layout.state_words
+        layout = self.layout
+        words, first_item = layout.state_words, layout.first_item_word
         if states.ndim != 2 or states.shape[1] != words:
             raise WorldError(
                 f"state rows of this layout have shape [state, {words}], not {list(states.shape)}"
             )
-        return states.long()
+        rows = states.long()
+        place = rows[:, first_item : first_item + layout.num_items]
+        opened = place >= layout.opened
+        place = place - opened * layout.opened
+        cells = layout.num_cells
+        holder = place - cells
+        return Seen(
+            rows,
+            rows[:, CELL:first_item:AGENT_WORDS],
+            torch.arange(layout.num_items, device=rows.device) + opened * layout.num_items,
+            (place >= 0) & (place < cells),
+            place.clamp(0, cells - 1),
+            torch.where(holder < 0, layout.num_agents, holder),
+        )
 
     def on(self, device: torch.device) -> Tables:
         """The tables on a device; made once."""
@@ -125,14 +151,6 @@ class Anatomy:
                 *(torch.from_numpy(part).to(device) for part in _tables(self.layout))
             )
         return self._tables[device]
-
-    def items(self, rows: Int64[Tensor, "state word"]) -> Items:
-        """What has become of every item."""
-        layout = self.layout
-        word = rows[:, layout.first_item_word :][:, : layout.num_items]
-        opened = word >= layout.opened
-        number = torch.arange(layout.num_items, device=rows.device)
-        return Items(number + opened * layout.num_items, word - opened * layout.opened)
 
 
 def item_looks(layout: Layout) -> list[tuple[int, int, int]]:
@@ -177,6 +195,7 @@ def _tables(layout: Layout) -> list[np.ndarray]:
         (1 + layout.agent_colour.astype(np.int32)) << AGENT_AT,
         np.array([carried_bits(*look) for look in item_looks(layout)], np.int64),
         able_bits(_longs(layout.can_enter_magic), _longs(layout.can_push_rocks)),
+        np.array(AGENT_SHIFTS, np.int64),
         _longs(layout.fixed_word[changing]),
         _longs(layout.fixed_cell[changing]),
         _longs(layout.fixed_cell[described]),

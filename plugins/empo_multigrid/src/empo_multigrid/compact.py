@@ -15,20 +15,17 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.types import Features, FeatureShape
-from empo_multigrid.anatomy import Anatomy
+from empo_multigrid.anatomy import Anatomy, Seen
 from empo_multigrid.codec import CONDITION_AT, decompress_grid_batch_to_tensor
 from empo_multigrid.descriptions import (
     AGENT_FEATURES,
     CELL_MASK,
-    DIRECTION_AT,
-    FLAGS_AT,
-    FORCED_AT,
     OBJECT_FEATURES,
     STATE_AT,
     agent_features,
     object_features,
 )
-from empo_multigrid.layout import AGENT_WORDS, CELL, DIRECTION, FLAGS, FORCED
+from empo_multigrid.layout import AGENT_WORDS
 from empo_multigrid.looks import CHANNELS, CONDITION
 
 GLOBALS: Final = 4
@@ -100,24 +97,27 @@ class Compactor:
         )
 
     def __call__(self, states: Int[Tensor, "state word"]) -> Int32[Tensor, "state compact_word"]:
-        """The compact row of each state."""
-        rows = self.anatomy.rows(states)
-        tables = self.anatomy.on(states.device)
+        """The compact row of each state.
+
+        Raises:
+            WorldError: The rows have another length.
+        """
+        seen = self.anatomy.seen(states)
+        floats = self.anatomy.on(states.device).globals
         parts = (
-            self._grid(rows),
-            self._agents(rows),
-            tables.globals.view(torch.int32).expand(len(rows), -1),
-            self._objects(rows),
+            self._grid(seen),
+            self._agents(seen).int(),
+            floats.view(torch.int32).expand(len(states), -1),
+            self._objects(seen).int(),
         )
-        return torch.cat([part.to(torch.int32) for part in parts], 1)
+        return torch.cat(parts, 1)
 
     def compress_grid(
         self, states: Int[Tensor, "state word"]
     ) -> Int32[Tensor, "state height width"]:
         """All that stands or lies in the cells of each state, see ``codec``."""
         layout = self.anatomy.layout
-        grid = self._grid(self.anatomy.rows(states))
-        return grid.view(-1, layout.height, layout.width)
+        return self._grid(self.anatomy.seen(states)).view(-1, layout.height, layout.width)
 
     def tensorize_state_compact(
         self, states: Int[Tensor, "state word"]
@@ -127,47 +127,46 @@ class Compactor:
         Float32[Tensor, "state object object_feature"],
     ]:
         """What features say besides the picture: globals, agents, objects."""
-        rows = self.anatomy.rows(states)
-        tables, width = self.anatomy.on(states.device), self.anatomy.layout.width
-        objects = self._objects(rows)
-        ground = tables.ground[tables.object_cell].expand_as(objects)
+        return self.described(self.anatomy.seen(states))
+
+    def described(
+        self, seen: Seen
+    ) -> tuple[
+        Float32[Tensor, "state feature"],
+        Float32[Tensor, "state agent agent_feature"],
+        Float32[Tensor, "state object object_feature"],
+    ]:
+        """As ``tensorize_state_compact``, of states that were looked at already."""
+        tables, width = self.anatomy.on(seen.rows.device), self.anatomy.layout.width
+        ground = tables.ground[tables.object_cell]
         return (
-            tables.globals.repeat(len(rows), 1),
-            agent_features(self._agents(rows), width),
-            object_features(objects, ground, width),
+            tables.globals.repeat(len(seen.rows), 1),
+            agent_features(self._agents(seen), width),
+            object_features(self._objects(seen), ground[None], width),
         )
 
-    def _grid(self, rows: Int64[Tensor, "state word"]) -> Int32[Tensor, "state cell"]:
-        tables, layout = self.anatomy.on(rows.device), self.anatomy.layout
-        grid = tables.ground.repeat(len(rows), 1)
-        condition = (rows[:, tables.changing] & CONDITION) << CONDITION_AT
+    def _grid(self, seen: Seen) -> Int32[Tensor, "state cell"]:
+        tables = self.anatomy.on(seen.rows.device)
+        grid = tables.ground.repeat(len(seen.rows), 1)
+        condition = (seen.rows[:, tables.changing] & CONDITION) << CONDITION_AT
         grid[:, tables.changing_cell] += condition.int()
-        items = self.anatomy.items(rows)
-        lies = (items.place >= 0) & (items.place < layout.num_cells)
-        # Zero is added to a cell of the grid where an item lies in none.
-        place = items.place.clamp(0, layout.num_cells - 1)
-        grid.scatter_add_(1, place, tables.item[items.look] * lies)
-        cells = rows[:, CELL : layout.first_item_word : AGENT_WORDS]
-        return grid.scatter_add_(1, cells, tables.agent.expand(len(rows), -1))
+        # Zero is added somewhere where an item lies in no cell.
+        grid.scatter_add_(1, seen.spot, tables.item[seen.look] * seen.lies)
+        return grid.scatter_add_(1, seen.cells, tables.agent.expand(len(grid), -1))
 
-    def _agents(self, rows: Int64[Tensor, "state word"]) -> Int64[Tensor, "state agent"]:
-        tables, layout = self.anatomy.on(rows.device), self.anatomy.layout
-        agents = rows[:, : layout.first_item_word].reshape(
-            len(rows), layout.num_agents, AGENT_WORDS
-        )
-        words = agents[..., CELL] | agents[..., DIRECTION] << DIRECTION_AT | tables.able
-        words |= agents[..., FLAGS] << FLAGS_AT | agents[..., FORCED] << FORCED_AT
-        items = self.anatomy.items(rows)
+    def _agents(self, seen: Seen) -> Int64[Tensor, "state agent"]:
+        tables, layout = self.anatomy.on(seen.rows.device), self.anatomy.layout
+        agents = seen.rows[:, : layout.first_item_word].reshape(-1, layout.num_agents, AGENT_WORDS)
+        # The fields have bits of their own, so that their sum is all of them.
+        words = (agents << tables.agent_shifts).sum(-1) + tables.able
         # One column more, for what nobody carries.
-        hands = torch.cat([words, words.new_zeros(len(rows), 1)], 1)
-        carrier = items.place - layout.num_cells
-        carrier = torch.where(carrier < 0, layout.num_agents, carrier)
-        return hands.scatter_add_(1, carrier, tables.carried[items.look])[:, :-1]
+        hands = torch.nn.functional.pad(words, (0, 1))
+        return hands.scatter_add_(1, seen.holder, tables.carried[seen.look])[:, :-1]
 
-    def _objects(self, rows: Int64[Tensor, "state word"]) -> Int64[Tensor, "state object"]:
-        tables = self.anatomy.on(rows.device)
-        state = rows[:, tables.object_word] * tables.object_changes
-        return tables.object_cell | state << STATE_AT
+    def _objects(self, seen: Seen) -> Int64[Tensor, "state object"]:
+        tables = self.anatomy.on(seen.rows.device)
+        state = seen.rows[:, tables.object_word] * tables.object_changes
+        return tables.object_cell + (state << STATE_AT)
 
 
 def tensorize_state_from_compact(

@@ -22,13 +22,14 @@ row (0 for disabling switches, which have none). What stands in that cell, the g
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
 import torch
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
-from empo_multigrid.codec import ASPECT_AT, COLOUR_AT, FIRST_FIXED
+from empo_multigrid.codec import ASPECT_AT, COLOUR_AT, FIRST_FIXED, GROUND_MASK, ITEM_AT
 from empo_multigrid.layout import (
     BALL,
     BOX,
@@ -46,6 +47,9 @@ CELL_MASK: Final = (1 << 15) - 1
 DIRECTION_AT, FLAGS_AT, FORCED_AT, CARRIED_AT, MAGIC_AT, ROCKS_AT, STATE_AT = (
     15, 17, 19, 23, 29, 30, 15,
 )  # fmt: skip
+CARRIED_COLOUR_AT: Final = CARRIED_AT + 3
+AGENT_SHIFTS: Final = (0, DIRECTION_AT, FLAGS_AT, FORCED_AT)
+"""Where the four words that an agent has in a state row go."""
 DESCRIBED: Final = (KILL_BUTTON, PAUSE_SWITCH, DISABLING_SWITCH, CONTROL_BUTTON)
 """The fixed objects that are described one by one, besides being in the picture."""
 AGENT_FEATURES: Final = 13
@@ -77,24 +81,15 @@ def agent_features(
     rocks; what it carries (0 key, 1 ball, 2 empty box, 3 box with key, 4 box with ball) and the
     colour of that; whether it is paused, is terminated; its forced action. -1 means none.
     """
-    found = torch.empty((*words.shape, AGENT_FEATURES), device=words.device)
-    cell = words & CELL_MASK
-    directions = torch.arange(4, dtype=words.dtype, device=words.device)
-    found[..., 0] = cell % width
-    found[..., 1] = cell // width
-    found[..., 2:6] = (words >> DIRECTION_AT & 3)[..., None] == directions
-    found[..., 6] = words >> MAGIC_AT & 1
-    found[..., 7] = words >> ROCKS_AT
-    found[..., 8] = (words >> CARRIED_AT & 7) - 1
-    found[..., 9] = (words >> CARRIED_AT + 3 & 7) - 1
-    found[..., 10] = words >> FLAGS_AT + 1 & 1
-    found[..., 11] = words >> FLAGS_AT & 1
-    found[..., 12] = (words >> FORCED_AT & 15) - 1
-    return found
+    fields = _fields(words.device)
+    shifts, masks, bases = fields.agent.unbind(-1)
+    faces = (words >> DIRECTION_AT & 3)[..., None] == fields.directions
+    rest = (words[..., None] >> shifts & masks) + bases
+    return torch.cat([_place(words, width), faces, rest], -1).float()
 
 
 def object_features(
-    words: Int[Tensor, "state object"], ground: Int[Tensor, "state object"], width: int
+    words: Int[Tensor, "state object"], ground: Int[Tensor, "#state object"], width: int
 ) -> Float32[Tensor, "state object object_feature"]:
     """The 14 features of each button and switch.
 
@@ -106,30 +101,61 @@ def object_features(
 
     Args:
         words: Words of the objects.
-        ground: What the grid has in their cells.
+        ground: What the grid has in their cells; may be the same for all states.
         width: Columns of the grid.
     """
-    found = torch.empty((*words.shape, OBJECT_FEATURES), device=words.device)
-    cell, state = words & CELL_MASK, words >> STATE_AT
-    kinds = torch.tensor(DESCRIBED, dtype=words.dtype, device=words.device) + FIRST_FIXED
-    is_kind = (ground & 15)[..., None] == kinds
-    _, is_pause, is_disabling, is_control = is_kind.unbind(-1)
-    target = ground >> ASPECT_AT & 7
-    switched = torch.where(is_pause, state >> 1, state)
-    found[..., :4] = is_kind
-    found[..., 4] = cell % width
-    found[..., 5] = cell // width
-    found[..., 6] = (switched & 1) | is_disabling
-    found[..., 7] = state & is_pause
-    found[..., 8] = ground >> COLOUR_AT & 7
-    found[..., 9] = torch.where(is_disabling, -1, target)
-    found[..., 10] = torch.where(is_disabling, _position(target), -1)
-    found[..., 11] = torch.where(is_control, (state >> PROGRAMMED_SHIFT & 63) - 1, -1)
-    found[..., 12] = torch.where(is_control, (state >> RECORDED_SHIFT) - 1, -1)
-    found[..., 13] = (state >> 1) & is_control
-    return found
+    fields = _fields(words.device)
+    is_kind = (ground & 15)[..., None] == fields.kinds
+    shifts, masks, bases = fields.object[(ground & 15).long()].unbind(-1)
+    known = (words >> STATE_AT << STATE_OVER_GROUND) + (ground & GROUND_MASK)
+    rest = (known[..., None] >> shifts & masks) + bases
+    return torch.cat([is_kind.expand(*words.shape, -1), _place(words, width), rest], -1).float()
 
 
-def _position(target: Int[Tensor, "state object"]) -> Int[Tensor, "state object"]:
-    """0 for kill buttons, 1 for pause switches, 2 for control buttons."""
-    return target - KILL_BUTTON - (target == CONTROL_BUTTON).to(target.dtype)
+def _place(words: Int[Tensor, "state thing"], width: int) -> Int[Tensor, "state thing 2"]:
+    """Column and row of the cell in a word."""
+    cell = words & CELL_MASK
+    return torch.stack([cell % width, cell // width], -1)
+
+
+class _Fields(NamedTuple):
+    """Where features are in words: shift, mask, and what is added."""
+
+    agent: Int64[Tensor, "agent_feature 3"]
+    object: Int64[Tensor, "ground object_feature 3"]
+    directions: Int64[Tensor, " direction"]
+    kinds: Int64[Tensor, " kind"]
+
+
+Field = tuple[int, int, int]
+
+_AGENT: Final[tuple[Field, ...]] = (
+    (MAGIC_AT, 1, 0), (ROCKS_AT, 1, 0), (CARRIED_AT, 7, -1), (CARRIED_COLOUR_AT, 7, -1),
+    (FLAGS_AT + 1, 1, 0), (FLAGS_AT, 1, 0), (FORCED_AT, 15, -1),
+)  # fmt: skip
+
+STATE_OVER_GROUND: Final = ITEM_AT
+"""An object's word in the row is read from here on, above the bits of its ground."""
+_NO, _YES, _NONE = (0, 0, 0), (0, 0, 1), (0, 0, -1)
+_BIT_0, _BIT_1 = (STATE_OVER_GROUND, 1, 0), (STATE_OVER_GROUND + 1, 1, 0)
+_WHO, _WHOM = (COLOUR_AT, 7, 0), (ASPECT_AT, 7, 0)
+# KILL_BUTTON, PAUSE_SWITCH and CONTROL_BUTTON are 3, 4 and 6; halved, 1, 2 and 3.
+_WHAT = (ASPECT_AT + 1, 3, -1)
+_PROGRAMMED = (STATE_OVER_GROUND + PROGRAMMED_SHIFT, 63, -1)
+_RECORDED = (STATE_OVER_GROUND + RECORDED_SHIFT, 15, -1)
+# Enabled, on, who, whom, what it disables, programmed agent, recorded action, awaiting.
+_OBJECT: Final[dict[int, tuple[Field, ...]]] = {
+    KILL_BUTTON: (_BIT_0, _NO, _WHO, _WHOM, _NONE, _NONE, _NONE, _NO),
+    PAUSE_SWITCH: (_BIT_1, _BIT_0, _WHO, _WHOM, _NONE, _NONE, _NONE, _NO),
+    DISABLING_SWITCH: (_YES, _NO, _WHO, _NONE, _WHAT, _NONE, _NONE, _NO),
+    CONTROL_BUTTON: (_BIT_0, _NO, _WHO, _WHOM, _NONE, _PROGRAMMED, _RECORDED, _BIT_1),
+}
+
+
+@cache
+def _fields(device: torch.device) -> _Fields:
+    no_object = (_NO,) * len(_OBJECT[KILL_BUTTON])
+    objects = [_OBJECT.get(ground - FIRST_FIXED, no_object) for ground in range(16)]
+    kinds = [FIRST_FIXED + kind for kind in DESCRIBED]
+    parts: tuple[object, ...] = (_AGENT, objects, list(range(4)), kinds)
+    return _Fields(*(torch.tensor(part, device=device) for part in parts))

@@ -10,9 +10,9 @@ from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
 from empo_core.types import Features, FeatureShape
-from empo_multigrid.anatomy import Anatomy, aspects, item_looks
+from empo_multigrid.anatomy import Anatomy, Seen, aspects, item_looks
 from empo_multigrid.compact import Compactor
-from empo_multigrid.layout import AGENT_WORDS, CELL, NOTHING, Layout
+from empo_multigrid.layout import NOTHING, Layout
 from empo_multigrid.looks import (
     CHANNELS,
     CONDITION,
@@ -33,18 +33,22 @@ class _Brushes(NamedTuple):
     Attributes:
         blank: Terrain, and fixed objects that have no word in the row.
         spots: Where each other fixed object shows itself and its sort [thing * 3].
-        values: What it shows there, by condition [thing condition 3].
+        values: What things show there, by thing and condition.
+        first_value: Where those of each thing begin.
         item: Where the channel of each item, then of each item opened, begins.
         item_value: What it shows there.
         agent: Where the channel of each agent begins.
+        one: What agents show.
     """
 
     blank: Float32[Tensor, " flat"]
     spots: Int64[Tensor, " spot"]
-    values: Float32[Tensor, "thing condition 3"]
+    values: Float32[Tensor, "look 3"]
+    first_value: Int64[Tensor, " thing"]
     item: Int64[Tensor, " look"]
     item_value: Float32[Tensor, " look"]
     agent: Int64[Tensor, " agent"]
+    one: Float32[Tensor, ""]
 
 
 class MultigridFeatures:
@@ -78,28 +82,24 @@ class MultigridFeatures:
         Raises:
             WorldError: The rows have another length.
         """
-        return Features(
-            self._picture(self.anatomy.rows(states)),
-            *self._compactor.tensorize_state_compact(states),
-        )
+        seen = self.anatomy.seen(states)
+        return Features(self._picture(seen), *self._compactor.described(seen))
 
-    def _picture(
-        self, rows: Int64[Tensor, "state word"]
-    ) -> Float32[Tensor, "state channel height width"]:
-        layout = self.anatomy.layout
-        brushes, changing = self._on(rows.device), self.anatomy.on(rows.device).changing
-        pictures = brushes.blank.repeat(len(rows), 1)
-        thing = torch.arange(len(changing), device=rows.device)
-        conditions = rows[:, changing] & CONDITION
-        pictures[:, brushes.spots] = brushes.values[thing, conditions].flatten(1)
-        items = self.anatomy.items(rows)
-        lies = (items.place >= 0) & (items.place < layout.num_cells)
+    def _picture(self, seen: Seen) -> Float32[Tensor, "state channel height width"]:
+        layout, device = self.anatomy.layout, seen.rows.device
+        brushes, changing = self._on(device), self.anatomy.on(device).changing
+        pictures = brushes.blank.repeat(len(seen.rows), 1)
+        conditions = (seen.rows[:, changing] & CONDITION) + brushes.first_value
+        pictures[:, brushes.spots] = brushes.values[conditions].flatten(1)
         # Zero is added to some spot where an item lies in no cell.
-        place = items.place.clamp(0, layout.num_cells - 1)
-        agents = rows[:, CELL : layout.first_item_word : AGENT_WORDS] + brushes.agent
-        spots = [place + brushes.item[items.look], place + MOBILE * layout.num_cells, agents]
-        values = [brushes.item_value[items.look] * lies, lies, torch.ones_like(agents)]
-        pictures.scatter_add_(1, torch.cat(spots, 1), torch.cat(values, 1).float())
+        spots = (
+            seen.spot + brushes.item[seen.look],
+            seen.spot + MOBILE * layout.num_cells,
+            seen.cells + brushes.agent,
+        )
+        agents = brushes.one.expand_as(seen.cells)
+        values = (brushes.item_value[seen.look] * seen.lies, seen.lies, agents)
+        pictures.scatter_add_(1, torch.cat(spots, 1), torch.cat(values, 1))
         return pictures.view(-1, CHANNELS, layout.height, layout.width)
 
     def _on(self, device: torch.device) -> _Brushes:
@@ -128,17 +128,17 @@ def _brushes(layout: Layout) -> list[Tensor]:
         # What is seen of it at all is seen in one channel, whatever its condition.
         channel = max(looks, key=lambda look: look.value).channel
         spots += [spot * cells + cell for spot in (channel, OVERLAPPABLE, IMMOBILE)]
-        values.append(
-            [[look.value, look.sort == OVERLAPPABLE, look.sort == IMMOBILE] for look in looks]
-        )
+        values += [[look.value, look.sort == OVERLAPPABLE, look.sort == IMMOBILE] for look in looks]
     items = [item_look(*look) for look in item_looks(layout)]
     return [
         torch.from_numpy(blank.reshape(-1)),
         torch.tensor(spots, dtype=torch.int64),
-        torch.tensor(values, dtype=torch.float32).reshape(-1, CONDITION + 1, 3),
+        torch.tensor(values, dtype=torch.float32).reshape(-1, 3),
+        torch.arange(0, len(values), CONDITION + 1),
         torch.tensor([look.channel * cells for look in items], dtype=torch.int64),
         torch.tensor([look.value for look in items], dtype=torch.float32),
         (torch.from_numpy(layout.agent_colour).long() + FIRST_AGENT) * cells,
+        torch.tensor(1.0),
     ]
 
 
