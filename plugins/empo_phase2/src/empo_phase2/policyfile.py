@@ -164,8 +164,8 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
 
     Args:
         path: The file.
-        world: Where to act: the world of the run. With ``replay.store: compact`` it may be any
-            world with the same agents, horizon and size.
+        world: Where to act: the world of the run, or its ensemble. With
+            ``replay.store: compact`` it may be any world with the same agents, horizon and size.
 
     Raises:
         StorageError: The file is missing, damaged, foreign, or written by a later version; a
@@ -175,7 +175,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
     body, tensors = _read(path)
     params = _params(path, body.params)
     played = world
-    if params.ensemble.worlds:
+    if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
         played = ensemble_of([world, *map(build, params.ensemble.worlds)])
     here = learner_spec(played, params.replay.store)
     _check_fit(path, body, here, None if body.world is None else _identity(played))

@@ -212,5 +212,8 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
     for position, column in enumerate(columns):
         is_text = position == 0 or column == "goal"
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)
+        if is_text:  # Folded where a terminal is narrow, but not to nothing.
+            table.add_column(column, min_width=8, overflow="fold")
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
     return table

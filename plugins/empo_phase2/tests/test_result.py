@@ -1,0 +1,206 @@
+"""What a run reports, and the files it leaves."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from doors import THEORY, DoorWorld, SolvedDoors, knowing
+from PIL import Image
+from rich.console import Console
+
+from empo_core.protocols import Result
+from empo_core.types import AgentSpec
+from empo_phase2.behaviour import build_networks
+from empo_phase2.compare import Comparison
+from empo_phase2.params import Phase2Params
+from empo_phase2.policyfile import load_policy
+from empo_phase2.result import POLICY, Phase2Result, as_csv, joint_names
+
+pytestmark = pytest.mark.usefixtures("components")
+
+LOSSES = [(10, {"v_h_e": 0.5}), (20, {"v_h_e": 0.25, "q_r": 2.0}), (30, {"v_h_e": 0.0, "q_r": 1.0})]
+HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
+
+
+def result_of(*, compared: bool, **changes: Any) -> Phase2Result:
+    world = DoorWorld()
+    learned = knowing(world, "q_r", "v_h_e")
+    params = Phase2Params.model_validate(
+        {
+            "human_prior": "test-eager",
+            "values": {"q_r": "test-flat", "v_h_e": "test-flat"},
+            "aggregator": "test-adding",
+            "theory": THEORY,
+            "reporting": {"compare": "exact" if compared else None},
+        }
+    )
+    torch.manual_seed(0)
+    network = build_networks(params.values, world.spec)["q_r"]
+    comparison = Comparison(SolvedDoors(world), world, lambda rows: rows) if compared else None
+    if comparison is not None:
+        for step in (10, 30):
+            comparison.record(step, learned)
+    parts: dict[str, Any] = {
+        "params": params,
+        "spec": world.spec,
+        "played": world,
+        "steps": 30,
+        "env_steps": 480,
+        "seconds": 1.25,
+        "root": learned(world.initial_state()[None], torch.tensor([4])),
+        "losses": LOSSES,
+        "weights": {f"q_r.{name}": tensor for name, tensor in network.state_dict().items()},
+        "comparison": comparison,
+        "assessed": comparison.assess(learned) if comparison is not None else None,
+    }
+    return Phase2Result(**parts | changes)
+
+
+def report_of(result: Phase2Result, width: int = 120) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(result.report())
+    return stream.getvalue()
+
+
+def test_the_summary_is_json_and_says_what_is_true_at_the_start() -> None:
+    result = result_of(compared=False)
+    assert isinstance(result, Result)
+    summary = json.loads(json.dumps(result.summary(), allow_nan=False))
+    exact = SolvedDoors(DoorWorld()).exact
+    place, values = exact.at(DoorWorld().initial_state(), 4)
+    root = summary["root"]
+    assert root["V_r"] == pytest.approx(float(values.v_r[place]), rel=1e-5)
+    assert root["U_r"] == pytest.approx(float(values.u_r[place]), rel=1e-5)
+    assert root["Q_r"] == pytest.approx(values.q_r[place].tolist(), rel=1e-5)
+    assert root["robot_policy"] == pytest.approx(values.policy_r[place].tolist(), rel=1e-5)
+    assert list(root["X_h"]) == ["0", "2"]
+    assert list(root["X_h"].values()) == pytest.approx(values.x_h[place].tolist(), rel=1e-5)
+    attained = [goal["V_e"] for goal in root["goals"]]
+    assert attained == pytest.approx(values.v_e[place].tolist(), rel=1e-5)
+    assert [goal["goal"] for goal in root["goals"]][:2] == ["shut", "shut"]
+    assert (summary["algorithm"], summary["world"]) == ("phase2", "door")
+    assert (summary["steps"], summary["env_steps"], summary["seconds"]) == (30, 480, 1.25)
+    assert summary["losses"] == {"v_h_e": 0.0, "q_r": 1.0}
+    assert summary["gap"] is None
+
+
+def test_the_last_gap_is_part_of_the_summary() -> None:
+    gap = result_of(compared=True).summary()["gap"]
+    assert gap["Compare/V_r_root_rel"] < 1e-5
+    assert gap["Compare/coverage"] == 0
+
+
+def test_actions_that_do_not_exist_have_no_value() -> None:
+    result = result_of(compared=False)
+    world = DoorWorld()
+    ajar = torch.tensor([[1, 0]], dtype=torch.int16)
+    root = knowing(world, "q_r", "v_h_e")(ajar, torch.tensor([2]))
+    changed = replace(result, root=root)
+    assert changed.summary()["root"]["Q_r"][1] is None
+    assert changed.summary()["root"]["robot_policy"] == [1.0, 0.0]
+    assert "unavailable" in report_of(changed)
+
+
+@pytest.mark.parametrize("compared", [False, True])
+@pytest.mark.parametrize("width", [40, 120])
+def test_the_report_is_for_people(compared: bool, width: int) -> None:
+    text = report_of(result_of(compared=compared), width)
+    for expected in ("door: start state", "shouter", "open", "30 training steps"):
+        assert expected in text
+    assert ("Gap to exact" in text) == compared
+    assert " object at 0x" not in text
+
+
+def test_many_robot_actions_are_shown_by_probability() -> None:
+    result = result_of(compared=False)
+    agents = list(result.spec.agents)
+    agents[1] = AgentSpec(name="robot", role="robot", actions=tuple(f"a{i}" for i in range(30)))
+    policy = torch.full((1, 30), 0.01)
+    policy[0, 27] = 0.71
+    root = replace(result.root, pi_r=policy, q_r=torch.full((1, 30), -1.0))
+    changed = replace(result, spec=replace(result.spec, agents=tuple(agents)), root=root)
+    text = report_of(changed)
+    assert "... and 10 less likely ones" in text
+    assert text.index("a27") < text.index("a0 ")
+
+
+def test_joint_actions_are_named_the_first_robot_fastest() -> None:
+    spec = DoorWorld().spec
+    second = AgentSpec(name="other", role="robot", actions=("x", "y", "z"))
+    names = list(joint_names(replace(spec, agents=(*spec.agents, second))))
+    assert names == ["wait + x", "open + x", "wait + y", "open + y", "wait + z", "open + z"]
+
+
+def test_a_curve_as_csv_has_a_line_per_step_and_gaps_where_nothing_is_known() -> None:
+    rows = list(csv.reader(io.StringIO(as_csv(LOSSES))))
+    assert rows == [
+        ["step", "v_h_e", "q_r"],
+        ["10", "0.5", ""],
+        ["20", "0.25", "2.0"],
+        ["30", "0.0", "1.0"],
+    ]
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_files_are_saved_and_saved_again(tmp_path: Path, compared: bool) -> None:
+    result = result_of(compared=compared)
+    names = {"values.json", POLICY, "losses.csv"} | ({"gap.csv"} if compared else set())
+    if HAS_MATPLOTLIB:
+        names |= {"losses.png"} | ({"gap.png", "values.png"} if compared else set())
+    for _ in range(2):
+        result.save(tmp_path / "results")
+        assert {path.name for path in (tmp_path / "results").iterdir()} == names
+    values = json.loads((tmp_path / "results" / "values.json").read_text())
+    assert values == result.summary()["root"]
+    for path in (tmp_path / "results").glob("*.png"):
+        with Image.open(path) as picture:
+            picture.load()
+            assert picture.width > picture.height
+    if compared:
+        gaps = list(csv.DictReader(io.StringIO((tmp_path / "results" / "gap.csv").read_text())))
+        assert [row["step"] for row in gaps] == ["10", "30"]
+        assert float(gaps[0]["Compare/pi_r_root_tv"]) < 1e-5
+
+
+def test_the_policy_can_be_loaded_again(tmp_path: Path) -> None:
+    result = result_of(compared=False)
+    result.save(tmp_path)
+    world = DoorWorld()
+    policy = load_policy(tmp_path / POLICY, world)
+    chances = policy.probabilities(world.initial_state()[None], torch.tensor([4]))
+    assert chances.shape == (1, 2)
+    assert float(chances.sum()) == pytest.approx(1)
+
+
+def test_a_run_without_training_has_no_curves(tmp_path: Path) -> None:
+    result = result_of(compared=False, losses=[])
+    result.save(tmp_path)
+    assert result.summary()["losses"] == {}
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"values.json", POLICY}
+
+
+@pytest.mark.skipif(not HAS_MATPLOTLIB, reason="there are no pictures without matplotlib")
+def test_pictures_show_what_was_learned() -> None:
+    from empo_phase2 import pictures
+
+    result = result_of(compared=True)
+    assert result.comparison is not None
+    assert result.assessed is not None
+    (axes,) = pictures.losses(LOSSES).axes
+    curves = {line.get_label(): line.get_xdata().tolist() for line in axes.get_lines()}
+    assert curves == {"v_h_e": [10, 20, 30], "q_r": [20, 30]}
+    plots = pictures.gap(result.comparison).axes
+    assert [len(axes.get_lines()) for axes in plots] == [3, 3, 3]
+    assert plots[0].get_lines()[0].get_xdata().tolist() == [10, 30]
+    (axes,) = pictures.values(result.comparison, result.assessed).axes
+    points = axes.collections[0].get_offsets()
+    assert len(points) == len(result.comparison.right)
+    assert abs(points[:, 0] - points[:, 1]).max() < 1e-5
