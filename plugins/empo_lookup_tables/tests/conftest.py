@@ -22,10 +22,12 @@ def spec() -> WorldSpec:
 
 @pytest.fixture
 def make(spec: WorldSpec) -> Make:
-    """Makes a table of a quantity from params."""
+    """Makes a table of a quantity from params, of running means unless they say otherwise."""
 
     def table(quantity: Quantity = "v_r", **params: object) -> LookupTable:
-        return LookupTable(LookupParams.model_validate(params), spec, quantity)
+        return LookupTable(
+            LookupParams.model_validate({"rule": "running-mean"} | params), spec, quantity
+        )
 
     return table
 

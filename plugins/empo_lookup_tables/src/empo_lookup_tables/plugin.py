@@ -21,16 +21,16 @@ class LookupParams(Config):
         description="Answer where nothing was learned yet; null takes -1 for q_r and v_r, -2 for "
         "u_r, 0 for v_h_e, 1e-10 for x_h.",
     )
-    rule: Literal["running-mean", "step", "adam"] = Field(
-        "running-mean",
-        description="running-mean: each value is the mean of its targets so far, whatever the "
-        "learning rate. step: it goes the learning rate's share of the way to the mean of its "
-        "targets in the batch. adam: Adam on the squared errors, for the values asked about only.",
+    rule: Literal["step", "running-mean", "adam"] = Field(
+        "step",
+        description="step: each value goes the learning rate's share of the way to the mean of "
+        "its targets in the batch. running-mean: it is the mean of all its targets so far, "
+        "whatever the learning rate. adam: Adam on the squared errors.",
     )
     min_rate: float = Field(
-        0.01, ge=0, le=1,
+        1e-6, ge=0, le=1,
         description="running-mean: share of the way to new targets that is always gone, so that "
-        "old ones are forgotten; 0 remembers all alike.",
+        "old ones are forgotten in time; 0 remembers all alike.",
     )  # fmt: skip
 
     @model_validator(mode="after")
