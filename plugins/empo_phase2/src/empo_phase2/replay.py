@@ -23,7 +23,7 @@ from empo_phase2.replay_states import StateStore
 SUCCESSORS_PER_PAIR = 4
 """How many a replay has room for in the mean, before it evicts transitions for them."""
 
-_STATE, _NEXT, _STEPS_LEFT, _ACTION, _OTHERS = range(5)
+_STATE, _NEXT, _STEPS_LEFT, _ACTION, _GOALS = range(5)
 
 
 class Replay:
@@ -80,7 +80,7 @@ class Replay:
         limit = capacity * self._pairs * SUCCESSORS_PER_PAIR if max_items is None else max_items
         self._pool = SuccessorPool(self._memory, capacity=capacity, pairs=self._pairs, limit=limit)
         # Per transition: state, next, steps left, action, goals, human actions.
-        self._record = self._memory.zeros((capacity, _OTHERS + 2 * humans), np.int32)
+        self._record = self._memory.zeros((capacity, _GOALS + 2 * humans), np.int32)
         self._policy = self._memory.zeros((capacity, human_slots, human_actions), np.float32)
         self._links = self._memory.zeros((capacity,), np.int32)
         self._inserted = self._memory.zeros((capacity,), np.int32)
@@ -144,28 +144,30 @@ class Replay:
             block, capacity=self.capacity, policy=self._policy.shape[1:], humans=self._humans,
             pairs=self._pairs,
         )  # fmt: skip
-        self._pool.accept(counts)
-        if not len(new):
+        count, num_items = len(new), len(new.successor)
+        if not count:
             return
+        # Whatever may fail comes before the first change.
+        self._pool.accept(counts)
+        surplus = max(0, self._length + count - self.capacity)
+        gone, dropped = self._pool.to_evict(self._oldest, self._length, surplus, num_items)
+        self._pool.reserve(num_items - dropped)
         ids = self._states.intern(block.states)
-        state, after, items = (
-            ids[positions.numpy()].astype(np.int32)
-            for positions in (new.state, new.next, new.successor)
-        )
-        for held in (state, after, items):
-            self._states.hold(held)
-        self._make_room(len(new), len(items))
-        positions = (self._number + np.arange(len(new))) % self.capacity
-        self._pool.append(positions, counts, items, new.prob.numpy())
-        columns = [new.steps_left, new.action, *new.goal.T, *new.human_action.T]
-        self._record[positions] = np.stack([state, after, *(c.numpy() for c in columns)], 1)
+        record = self._recorded(new, ids)
+        successors = ids[new.successor.numpy()]
+        self._states.hold(record[:, : _NEXT + 1].reshape(-1))
+        self._states.hold(successors)
+        self._evict(gone, dropped)
+        positions = (self._number + np.arange(count)) % self.capacity
+        self._pool.append(positions, counts, successors, new.prob.numpy())
+        self._record[positions] = record
         self._policy[positions] = new.human_policy.numpy()
         self._inserted[positions] = training_step
         self._newest_step = training_step
         self._link(block, actor)
-        self._number += len(new)
-        self._length += len(new)
-        self._states.release(ids.astype(np.int32))
+        self._number += count
+        self._length += count
+        self._states.release(ids)
 
     def sample(
         self, count: int, generator: torch.Generator, *, oldest: int | None = None
@@ -216,17 +218,15 @@ class Replay:
         indices = indices.to("cpu", torch.int64)
         offsets, successor, prob = self._pool.take(indices.numpy(), self._oldest, self._length)
         record = self._gathered(self._record, indices).long()
-        state, after, steps_left, action, *others = record.T.contiguous()
-        goals, actions = others[: self._humans], others[self._humans :]
-        empty = state.new_zeros((len(indices), 0))
+        columns = record.T.contiguous()
         return Transitions(
-            state=state,
-            steps_left=steps_left,
+            state=columns[_STATE],
+            steps_left=columns[_STEPS_LEFT],
             human_policy=self._gathered(self._policy, indices),
-            goal=torch.stack(goals, 1) if goals else empty,
-            human_action=torch.stack(actions, 1) if actions else empty,
-            action=action,
-            next=after,
+            goal=columns[_GOALS : _GOALS + self._humans].T,
+            human_action=columns[_GOALS + self._humans :].T,
+            action=columns[_ACTION],
+            next=columns[_NEXT],
             offsets=self._sent(offsets),
             successor=self._sent(successor),
             prob=self._sent(prob),
@@ -308,15 +308,24 @@ class Replay:
         """Position of the oldest transition."""
         return (self._number - self._length) % self.capacity
 
-    def _make_room(self, transitions: int, items: int) -> None:
-        """Evict the oldest transitions until so many more fit."""
-        least = max(0, self._length + transitions - self.capacity)
-        gone, dropped = self._pool.to_evict(self._oldest, self._length, least, items)
-        if gone:
-            positions = (self._oldest + np.arange(gone)) % self.capacity
+    def _recorded(self, new: Transitions, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Transitions as they are kept, given the ids of the block's states."""
+        record = np.empty((len(new), self._record.shape[1]), np.int32)
+        record[:, _STATE] = ids[new.state.numpy()]
+        record[:, _NEXT] = ids[new.next.numpy()]
+        record[:, _STEPS_LEFT] = new.steps_left.numpy()
+        record[:, _ACTION] = new.action.numpy()
+        record[:, _GOALS : _GOALS + self._humans] = new.goal.numpy()
+        record[:, _GOALS + self._humans :] = new.human_action.numpy()
+        return record
+
+    def _evict(self, transitions: int, items: int) -> None:
+        """Forget the oldest transitions, which have so many successors."""
+        if transitions:
+            positions = (self._oldest + np.arange(transitions)) % self.capacity
             self._states.release(self._record[positions, : _NEXT + 1].reshape(-1))
-            self._states.release(self._pool.drop(dropped))
-            self._length -= gone
+            self._states.release(self._pool.drop(items))
+            self._length -= transitions
 
     def _link(self, block: Block, actor: int) -> None:
         """Connect the transitions of a block with those before them."""

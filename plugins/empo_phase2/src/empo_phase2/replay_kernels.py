@@ -64,7 +64,7 @@ def intern(
     slots: Ids,
     used: int,
     free: int,
-    ids: Places,
+    ids: Ids,
 ) -> tuple[int, int, int]:
     """Number states and hold each once; there must be room for all.
 

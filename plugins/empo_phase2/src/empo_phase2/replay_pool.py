@@ -67,9 +67,9 @@ class SuccessorPool:
                 f"replay: {total} successors arrive at once and it holds {self._limit}; "
                 "raise replay.capacity, or lower targets.max_pairs so that fewer are recorded"
             )
-        if most > np.iinfo(np.uint16).max:
+        if most > 65_535:
             raise ConfigError(f"replay: a pair has {most} successors; it holds at most 65,535")
-        if most > np.iinfo(self._counts.dtype).max:
+        if most > 255 and self._counts.itemsize == 1:
             wider = self._memory.zeros(self._counts.shape, np.uint16)
             wider[:] = self._counts
             self._counts = wider
@@ -88,6 +88,11 @@ class SuccessorPool:
             return 0, 0
         return to_evict(self._counts, oldest, length, least, excess)
 
+    def reserve(self, more: int) -> None:
+        """Make room for so many more successors."""
+        if self._length + more > len(self._states):
+            self._grow(self._length + more)
+
     def drop(self, count: int) -> Ids:
         """Forget the oldest successors; returns their states."""
         ids = _ring(self._states, self._tail, count)
@@ -103,8 +108,6 @@ class SuccessorPool:
         probs: NDArray[np.float32],
     ) -> None:
         """Remember the successors of new transitions, for which there must be room."""
-        if self._length + len(states) > len(self._states):
-            self._grow(self._length + len(states))
         size, head = len(self._states), self._tail + self._length
         counts = counts.reshape(len(positions), self._pairs)
         items = counts.sum(1)

@@ -16,7 +16,7 @@ from empo_phase2.experience import States
 from empo_phase2.replay_kernels import hold, intern, rebuild, release, unpack
 from empo_phase2.replay_memory import Memory
 
-Ids = NDArray[np.int64]
+Ids = NDArray[np.int32]
 MAX_LAYOUTS = 2**15
 
 
@@ -76,7 +76,7 @@ class StateStore:
         """
         keys, bits = self._packed(states)
         self._reserve(len(keys))
-        ids = np.empty(len(keys), np.int64)
+        ids = np.empty(len(keys), np.int32)
         self._used, self._free, added = intern(
             keys, bits, self._keys, self._bits, self._references, self._table,
             self._used, self._free, ids,
@@ -84,11 +84,11 @@ class StateStore:
         self._count += added
         return ids
 
-    def hold(self, ids: NDArray[np.int32]) -> None:
+    def hold(self, ids: Ids) -> None:
         """Hold states once more; they must be held already."""
         hold(ids, self._references)
 
-    def release(self, ids: NDArray[np.int32]) -> None:
+    def release(self, ids: Ids) -> None:
         """Hold states once less; those that nobody holds any more give their ids away."""
         self._free, freed = release(ids, self._keys, self._references, self._table, self._free)
         self._count -= freed
