@@ -1,0 +1,138 @@
+"""Learned values of grid worlds, compared with those of the exact solver; and played."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+from empo_core.cli import app
+from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
+from empo_core.experiment import build
+from empo_core.protocols import Solution, WorldModel
+from empo_core.types import Quantity, ValueQuery
+from empo_exact.plugin import ExactParams
+from empo_exact.solver import solve as solve_exactly
+from empo_phase2.compare import Comparison, solve, solver_for
+from empo_phase2.looking import LearnedValues, Lookout
+from empo_phase2.params import Theory
+from empo_phase2.quantities import Quantities
+
+THEORY = Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
+PRIOR = {"name": "exact", "params": {"beta_h": 10.0, "gamma_h": 0.9}}
+
+
+def world_of(name: str, **params: Any) -> WorldModel:
+    world: WorldModel = build(WorldModelRef.model_validate({"name": name, "params": params}))
+    return world
+
+
+class RightNetwork(torch.nn.Module):
+    """Knows V_r or V_h^e of a solved world; 0 where nobody can be."""
+
+    def __init__(self, quantity: Quantity, solution: Solution, horizon: int) -> None:
+        super().__init__()
+        self.quantity = quantity
+        self._right: dict[tuple[int, ...], Tensor] = {}
+        ask = solution.robot_values if quantity == "v_r" else solution.goal_values
+        for left in range(1, horizon + 1):
+            rows = solution.reachable_states(left)
+            values = ask(rows, left).view(len(rows), -1)
+            keys = [(left, *row) for row in rows.tolist()]
+            self._right |= dict(zip(keys, values, strict=True))
+        self._width = len(next(iter(self._right.values())))
+
+    def forward(self, query: ValueQuery) -> Tensor:
+        asked = query.spread()
+        keys = torch.cat([asked.steps_left[:, None], asked.states.long()], 1).tolist()
+        unknown = torch.zeros(self._width, dtype=torch.float64)
+        values = torch.stack([self._right.get(tuple(key), unknown) for key in keys]).float()
+        return values if asked.goal is None else values.gather(1, asked.goal[:, None])
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("multigrid/trivial", {"max_steps": 5}),
+        ("multigrid/small_trolley", {"max_steps": 3}),
+        ("bushworld/two_robots", {"max_steps": 2}),
+    ],
+)
+def test_values_that_are_right_have_no_gap_to_the_solver(
+    tmp_path: Path, name: str, params: dict[str, Any]
+) -> None:
+    world = world_of(name, **params)
+    steps = params["max_steps"]
+    prior = HumanPriorRef.model_validate(PRIOR)
+    solution = solve(solver_for("exact", THEORY, prior), world, tmp_path)
+    lookout = Lookout(world, "rows", build(prior, world))
+    comparison = Comparison(solution, world, lookout.stored)
+    aggregate = build(AggregatorRef.model_validate("scatter-add"))
+    networks: dict[Quantity, Any] = {
+        "v_r": RightNetwork("v_r", solution, steps),
+        "v_h_e": RightNetwork("v_h_e", solution, steps),
+    }
+    values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregate)
+    learned = LearnedValues(values, lookout, world.spec, THEORY, aggregate)
+    metrics = comparison.record(0, learned)
+    assert len(comparison.right) > 40
+    # Q_r was found by looking one step ahead with V_r, and the policy from it.
+    assert max(metrics.values()) < 1e-5
+
+
+def test_the_solver_is_told_the_same_theory(tmp_path: Path) -> None:
+    world = world_of("multigrid/trivial", max_steps=4)
+    prior = HumanPriorRef.model_validate(
+        {"name": "exact", "params": {"beta_h": 10.0, "gamma_h": 0.95}}
+    )
+    solution = solve(solver_for("exact", THEORY, prior), world, tmp_path)
+    theory = THEORY.model_dump(exclude={"x_h_floor"})
+    right = solve_exactly(world, ExactParams(beta_h=10.0, **theory))
+    start = world.initial_state()[None]
+    assert float(solution.robot_values(start, 4)[0]) == pytest.approx(right.at(0).V_r, rel=1e-12)
+
+
+def evaluated(tmp_path: Path, config: str, *options: str) -> dict[str, Any]:
+    """What ``empo evaluate`` says about a run of a config."""
+    (tmp_path / "run.yaml").write_text(f"{config}runs: runs\n")
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "run.yaml"), "--quiet"])
+    assert done.exit_code == 0, done.stderr
+    directory = done.stdout.splitlines()[-1]
+    played = CliRunner().invoke(app, ["evaluate", directory, "--json", *options])
+    assert played.exit_code == 0, played.stderr
+    summary: dict[str, Any] = json.loads(played.stdout)
+    for name in summary["files"]:
+        assert (Path(directory) / name).stat().st_size > 100
+    return summary
+
+
+def test_a_solved_run_attains_goals_as_often_as_it_says(tmp_path: Path) -> None:
+    found = evaluated(
+        tmp_path,
+        "world: {name: multigrid/trivial, params: {max_steps: 5}}\n"
+        "algorithm: {name: exact, params: {beta_h: 10.0, beta_r: 10.0}}\n",
+    )
+    # V_h^e at the start, from the reference numbers of this world.
+    right = {"(2,1)": 0.795971, "(1,1)": 0.150256, "(2,2)": 1.0}
+    for goal in found["goals"]:
+        share = right.get(goal["name"], 0.0)
+        error = (share * (1 - share) / found["episodes"]) ** 0.5
+        assert abs(goal["reached"] - share) <= 4 * error
+    assert found["mean_length"] == 5
+    assert len(found["files"]) == 4
+
+
+def test_two_humans_and_two_robots_are_played_and_filmed(tmp_path: Path) -> None:
+    found = evaluated(
+        tmp_path,
+        "world: {name: bushworld/two_robots, params: {max_steps: 3}}\n"
+        "algorithm: {name: exact, params: {human_prior: shortest-path}}\n",
+        "--episodes", "20", "--gifs", "2",
+    )  # fmt: skip
+    assert len({goal["human"] for goal in found["goals"]}) == 2
+    assert any(goal["reached"] > 0 for goal in found["goals"])
