@@ -89,7 +89,7 @@ def agent_features(
 
 
 def object_features(
-    words: Int[Tensor, "state object"], ground: Int[Tensor, "#state object"], width: int
+    words: Int[Tensor, "state object"], ground: Int[Tensor, "_state object"], width: int
 ) -> Float32[Tensor, "state object object_feature"]:
     """The 14 features of each button and switch.
 
