@@ -260,6 +260,13 @@ def test_a_block_of_another_world_is_refused(option: str, value: Any, message: s
     assert len(replay) == replay.distinct_states == 0
 
 
+def test_policies_that_are_not_recorded_may_have_any_length() -> None:
+    for length in (0, 2, 3):
+        replay = Replay(3, **OPTIONS | {"human_actions": length})
+        replay.add(walk(0), training_step=0)
+        assert replay.sample(4, generator()).human_policy.shape == (4, 0, length)
+
+
 def test_a_block_that_contradicts_itself_changes_nothing() -> None:
     replay = Replay(10, **OPTIONS)
     for name, value in (("successor", 2), ("next", -1), ("state", 9), ("offsets", 1)):

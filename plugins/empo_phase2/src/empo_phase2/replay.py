@@ -39,7 +39,7 @@ class Replay:
         slots: Goal slots.
         robot_actions: Joint actions of the robots.
         human_slots: Slots that the humans' policies are recorded for: all or none.
-        human_actions: Length of those policies.
+        human_actions: Length of those policies; any number where there are none.
         humans: How many humans there are.
         profiles: Joint actions of the humans that successors are recorded for.
         memory: Where it lies: ordinary memory, page-locked memory (for copies to a CUDA device
@@ -161,7 +161,7 @@ class Replay:
         positions = (self._number + np.arange(count)) % self.capacity
         self._pool.append(positions, counts, successors, new.prob.numpy())
         self._record[positions] = record
-        self._policy[positions] = new.human_policy.numpy()
+        self._policy[positions] = new.human_policy.numpy()[..., : self._policy.shape[2]]
         self._inserted[positions] = training_step
         self._newest_step = training_step
         self._link(block, actor)

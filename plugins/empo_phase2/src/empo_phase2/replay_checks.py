@@ -36,8 +36,10 @@ def check_block(
             f"replay.capacity: {capacity} transitions are fewer than the {count} that arrive at "
             "once; raise it"
         )
+    # Where no policies are kept, it does not matter how long they would be.
+    policies = new.human_policy if policy[0] else new.human_policy[..., : policy[1]]
     for name, tensor, shape in (
-        ("human_policy", new.human_policy, (count, *policy)),
+        ("human_policy", policies, (count, *policy)),
         ("goal", new.goal, (count, humans)),
         ("human_action", new.human_action, (count, humans)),
         ("offsets", new.offsets, (count * pairs + 1,)),
