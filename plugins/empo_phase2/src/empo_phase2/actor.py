@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.config import WorldModelRef
@@ -22,6 +22,7 @@ from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
 from empo_phase2.episodes import Episodes
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorers.team import Team
+from empo_phase2.frontier import Frontier
 from empo_phase2.memories import RememberedPrior
 from empo_phase2.params import Phase2Params
 from empo_phase2.recording import Recorder, learner_spec
@@ -51,6 +52,7 @@ class ActorSettings:
         steps_per_episode: Steps after which episodes are cut; None cuts none.
         episodes_per_world: Episodes in one world of an ensemble before the next one follows.
         goal_resample_prob: Chance per step that a human pursues another goal.
+        frontier_prob: Chance that an episode starts where none has been yet.
         all_profiles: Whether successors of all joint actions of the humans are recorded; else
             those of one, drawn from the prior.
         model_based: Whether successors of all robot actions are recorded; else one of one.
@@ -62,6 +64,7 @@ class ActorSettings:
     steps_per_episode: int | None = None
     episodes_per_world: int = 1
     goal_resample_prob: float = 0.01
+    frontier_prob: float = 0.0
     all_profiles: bool = True
     model_based: bool = True
     store: str = "rows"
@@ -79,6 +82,7 @@ class ActorSettings:
             episodes_per_world=params.ensemble.episodes_per_world,
             # Along an observed path goals must stay what they were.
             goal_resample_prob=exploration.goal_resample_prob if one_step else 0.0,
+            frontier_prob=exploration.frontier_prob,
             all_profiles=few and targets.model_based,
             model_based=targets.model_based,
             store=params.replay.store,
@@ -141,6 +145,7 @@ class Phase2Actor:
         self._episodes.pursue(
             torch.ones_like(self._episodes.goal, dtype=torch.bool), self._random()
         )
+        self._frontier = Frontier(spec) if settings.frontier_prob else None
         self._weights: dict[str, Tensor] = {}
         self._version = 0
 
@@ -180,6 +185,8 @@ class Phase2Actor:
         states = recorder.states()
         count = torch.arange(len(episodes))
         block = Block(states, transitions, count, episodes.started, human)
+        if self._frontier is not None:
+            self._look_around(self._frontier, successors.states, states, transitions)
         self._go_on(rows, states, transitions)
         return Experience(block.arrays(), len(episodes), self._index, self._version)
 
@@ -189,6 +196,7 @@ class Phase2Actor:
             "episodes": self._episodes.state_dict(),
             "generator": self._generator.get_state(),
             "team": self._team.state_dict(),
+            "frontier": self._frontier.state_dict() if self._frontier else None,
             "weights": dict(self._weights),
             "version": self._version,
         }
@@ -200,6 +208,8 @@ class Phase2Actor:
         self._episodes.load_state_dict(state_dict["episodes"])
         self._generator.set_state(state_dict["generator"])
         self._team.load_state_dict(state_dict["team"])
+        if self._frontier:
+            self._frontier.load_state_dict(state_dict["frontier"])
 
     def _humans_choose(
         self, state: Tensor, policy: Float[Tensor, "env slot action"], training_step: int
@@ -325,8 +335,31 @@ class Phase2Actor:
         episodes, following = self._episodes, transitions.next
         reached = states.achieved[following].gather(1, episodes.goal)
         over = episodes.move(rows, states.terminal[following])
+        if self._frontier is not None:
+            self._start_at(self._frontier, over)
         bored = self._random() < self._settings.goal_resample_prob
         episodes.pursue(over[:, None] | reached | bored, self._random())
+
+    def _look_around(
+        self, frontier: Frontier, successors: Tensor, states: States, transitions: Transitions
+    ) -> None:
+        """Tell the frontier where episodes are, and where they could get."""
+        episodes = self._episodes
+        frontier.enter(episodes.rows, episodes.steps_left)
+        passed = 0 if self._world.spec.horizon is None else 1
+        counts = transitions.offsets.diff().view(len(episodes), -1).sum(1)
+        left = (episodes.steps_left - passed).repeat_interleave(counts)
+        alive = ~states.terminal[transitions.successor] & (left > 0)
+        frontier.see(successors[alive], left[alive])
+
+    def _start_at(self, frontier: Frontier, over: Bool[Tensor, " env"]) -> None:
+        """Let some of the episodes that begin now begin where none has been yet."""
+        episodes, world = self._episodes, self._world
+        uniform = torch.rand(len(over), generator=self._generator, dtype=torch.float64)
+        chosen = (over & (uniform < self._settings.frontier_prob)).nonzero()[:, 0]
+        rows, steps_left = frontier.draw(len(chosen), self._generator)
+        layout = world.layout_of(rows) if isinstance(world, EnsembleWorld) else None
+        episodes.begin_at(chosen[: len(rows)], rows, steps_left, layout)
 
     def _scene(self, available: Tensor, successors: Successors | None, training_step: int) -> Scene:
         episodes = self._episodes

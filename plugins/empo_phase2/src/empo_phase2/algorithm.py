@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from empo_core.config import WorldModelRef
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
 from empo_core.protocols import (
     Aggregator,
@@ -18,6 +19,8 @@ from empo_core.protocols import (
     RunContext,
     WorldModel,
 )
+from empo_core.rundir import RESULTS
+from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.profile import StageProfile
 from empo_core.types import WorldSpec
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
@@ -28,9 +31,11 @@ from empo_phase2.explorers.team import Team
 from empo_phase2.learner import Learner
 from empo_phase2.looking import LearnedValues, Lookout
 from empo_phase2.params import Phase2Params
+from empo_phase2.policyfile import LearnedPolicy, load_policy
 from empo_phase2.recording import learner_spec
 from empo_phase2.replay import Replay
-from empo_phase2.session import Session
+from empo_phase2.result import POLICY, Phase2Result
+from empo_phase2.session import CHECKPOINTS, Session
 from empo_phase2.slots import check_world, goal_slots
 
 log = logging.getLogger(__name__)
@@ -148,6 +153,10 @@ class Phase2:
 
     def run(self, context: RunContext) -> Phase2Result:
         """Learn the values of ``context.world``; see ``empo_core.protocols.Algorithm``."""
+        with _threads(self._params.threads):
+            return self._learn(context)
+
+    def _learn(self, context: RunContext) -> Phase2Result:
         params = self._params
         problem = Problem.of(params, context.world, context.world_model, context.seed)
         profile = StageProfile(params.device, enabled=params.reporting.profile_batching)
@@ -172,9 +181,42 @@ class Phase2:
             if context.resume:
                 session.resume()
             session.train(learned)
+            env_steps = int(collector.counters()["env_steps"])
         finally:
             collector.stop()
-        raise NotImplementedError
+        start = lookout.world.initial_state()[None]
+        return Phase2Result(
+            params=params,
+            spec=lookout.world.spec,
+            played=problem.world,
+            steps=session.step,
+            env_steps=env_steps,
+            seconds=session.seconds,
+            root=learned(start, torch.tensor([problem.spec.horizon or 1])),
+            losses=session.losses,
+            weights=learner.published(),
+            comparison=comparison,
+            assessed=None if comparison is None else comparison.assess(learned),
+        )
+
+    def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
+        """What the robots learned so far; see ``empo_core.protocols.Playable``."""
+        problem = Problem.of(self._params, context.world, context.world_model, context.seed)
+        prior = problem.factory.prior(problem.lookout().world)
+        file = context.directory / RESULTS / POLICY
+        if file.exists():
+            return load_policy(file, problem.world), prior
+        checkpoints = Checkpoints(context.directory / CHECKPOINTS)
+        found = checkpoints.newest()
+        if found is None:
+            raise StorageError(
+                f"{context.directory}: this run has learned nothing that could be loaded: it has "
+                f"neither {RESULTS}/{POLICY} nor a checkpoint; go on with: empo resume "
+                f"{context.directory}"
+            )
+        policy = LearnedPolicy(self._params, problem.spec, problem.lookout())
+        policy.load(found[1]["published"])
+        return policy, prior
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run."""
@@ -201,6 +243,17 @@ class Phase2:
         reference = solver_for(name, self._params.theory, self._params.human_prior)
         solution = solve(reference, context.world, context.directory / "solution", context.seed)
         return Comparison(solution, context.world, lookout.stored)
+
+
+@contextlib.contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """So many threads for torch: most of what a learner does is too small to be shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,27 @@ class Episodes:
             self._restart(over)
         return over
 
+    def begin_at(
+        self,
+        which: Int[Tensor, " chosen"],
+        rows: Int[Tensor, "chosen word"],
+        steps_left: Int[Tensor, " chosen"],
+        layout: Int[Tensor, " chosen"] | None,
+    ) -> None:
+        """Begin the new episodes of some environments elsewhere than the world would.
+
+        Args:
+            which: The environments; their episodes have not gone on yet.
+            rows: Where.
+            steps_left: With how many steps remaining.
+            layout: In which world; None where there is only one.
+        """
+        self.rows, self.steps_left = self.rows.clone(), self.steps_left.clone()
+        self.rows[which], self.steps_left[which] = rows, steps_left
+        if layout is not None:
+            self.layout = self.layout.clone()
+            self.layout[which] = layout
+
     def _restart(self, over: Tensor) -> None:
         self.played = self.played + over
         moves_on = over & (self.played % self._per_world == 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -30,6 +30,7 @@ class Frontier:
             limit: Once so many situations are known, all are forgotten.
         """
         self._words, self._limit = spec.state_words, limit
+        self._entered: NDArray[np.bool_]
         self._state_dtype = spec.state_dtype
         self._dtype = torch.promote_types(spec.state_dtype, torch.int32)
         self._forget()
@@ -83,12 +84,4 @@ class Frontier:
     def _forget(self) -> None:
         kind = torch.empty(0, dtype=self._dtype).numpy().dtype
         self._table = RowTable(self._words + 1, kind)
-        self._entered: NDArray[np.bool_] = np.zeros(1024, np.bool_)
-
-
-def passing(
-    chance: float, over: Bool[Tensor, " env"], generator: torch.Generator
-) -> Int[Tensor, " chosen"]:
-    """Which of the environments whose episode is over start at the frontier."""
-    uniform = torch.rand(len(over), generator=generator, dtype=torch.float64)
-    return (over & (uniform < chance)).nonzero()[:, 0]
+        self._entered = np.zeros(1024, np.bool_)

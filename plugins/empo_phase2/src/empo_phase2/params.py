@@ -159,18 +159,29 @@ class ReplayParams(Config):
     )
 
 
+def _epsilon_greedy() -> list[ExplorerRef]:
+    return [ExplorerRef.model_validate("epsilon-greedy")]
+
+
 class Exploration(Config):
     """How behaviour differs from policy while experience is collected."""
 
     robot: list[ExplorerRef] = Field(
-        default_factory=list, description="Applied one after the other to the robots' policy."
+        default_factory=_epsilon_greedy,
+        description="Applied one after the other to the robots' policy.",
     )
     human: list[ExplorerRef] = Field(
-        default_factory=list, description="Applied one after the other to each human's policy."
+        default_factory=_epsilon_greedy,
+        description="Applied one after the other to each human's policy.",
     )
     goal_resample_prob: float = Field(
         0.01, ge=0, le=1, description="Chance per step that a human pursues another goal."
     )
+    frontier_prob: float = Field(
+        0.0, ge=0, le=1,
+        description="Chance that an episode starts in a situation that could have been reached "
+        "but never was, instead of where the world starts.",
+    )  # fmt: skip
     environments: int = Field(16, ge=1, description="Environments that each actor steps at once.")
     steps_per_episode: int | None = Field(
         None, ge=1, description="Cut episodes here; null lets them end by themselves."
@@ -229,3 +240,15 @@ class Phase2Params(Config):
     ensemble: Ensemble = Field(default_factory=Ensemble, description="Further worlds.")
     reporting: Reporting = Field(default_factory=Reporting, description="What is shown and kept.")
     device: str = Field("cpu", description="Where the learner computes, e.g. cpu or cuda.")
+    threads: int = Field(
+        1, ge=1, description="Threads of the learner; more only pay for large networks."
+    )
+
+    @model_validator(mode="after")
+    def _knows_what_could_follow(self) -> Phase2Params:
+        if self.exploration.frontier_prob and not self.targets.model_based:
+            raise ValueError(
+                "exploration.frontier_prob needs targets.model_based, because without it nobody "
+                "knows what could have followed; set one of them otherwise"
+            )
+        return self

@@ -26,6 +26,7 @@ from empo_phase2.warmup import Timetable
 
 log = logging.getLogger(__name__)
 
+CHECKPOINTS = "checkpoints"
 TASK = "training"
 SHOW_S = 0.2
 """Seconds between signs of progress."""
@@ -37,6 +38,7 @@ class Session:
     Attributes:
         step: Training steps so far.
         seconds: How long they took, over all attempts.
+        losses: The loss of each quantity, now and then.
     """
 
     def __init__(
@@ -66,13 +68,14 @@ class Session:
         self._learner, self._replay, self._collector = learner, replay, collector
         self._team, self._profile, self._comparison = team, profile, comparison
         self._checkpoints = Checkpoints(
-            context.directory / "checkpoints", keep=params.reporting.keep_checkpoints
+            context.directory / CHECKPOINTS, keep=params.reporting.keep_checkpoints
         )
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
         self._shown = 0.0
         self.step = 0
         self.seconds = 0.0
+        self.losses: list[tuple[int, dict[str, float]]] = []
 
     def train(self, learned: LearnedValues) -> None:
         """Train until all steps are done, from wherever the session stands.
@@ -107,6 +110,7 @@ class Session:
             return
         self.step, state = found
         self.seconds = state["seconds"]
+        self.losses = [(step, losses) for step, losses in state["losses"]]
         self._learner.load_state_dict(state["learner"])
         self._replay.load_state_dict(state["replay"])
         self._published = state["published"]
@@ -124,6 +128,7 @@ class Session:
         """Write a checkpoint."""
         state = {
             "seconds": self.seconds,
+            "losses": [[step, losses] for step, losses in self.losses],
             "learner": self._learner.state_dict(),
             "replay": self._replay.state_dict(),
             "published": dict(self._published),
@@ -178,6 +183,7 @@ class Session:
             self._shown = now
         if self._is_due(reporting.log_interval):
             numbers = metrics.of_step(self.step - 1, self._timetable, self._learner, targets, fits)
+            self.losses.append((self.step, {q: float(fit.loss) for q, fit in fits.items()}))
             numbers |= metrics.of_collection(self._collector, self._replay) | self._exploration
             tracker.log(self.step, numbers)
         if reporting.profile_batching and self._is_due(reporting.profile_batching_interval):
