@@ -117,7 +117,7 @@ class LookupTable(nn.Module):
         if grow:
             before = self.num_entries
             entry = self._keys.number(query.states, query.steps_left)
-            self._make_room(before)
+            self._add_defaults(before)
         else:
             entry = self._keys.find(query.states, query.steps_left)
         if query.state is not None:
@@ -146,11 +146,12 @@ class LookupTable(nn.Module):
         return TableRegression(self, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
 
     def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "fitting output"]:
-        """A copy of those rows, of one per line, whose entries are saved."""
+        """Those rows, of one per line, whose entries are saved; a view where that is all."""
         outputs = rows.shape[1]
         entries = rows.detach()[: self.num_entries * self.columns]
         entries = entries.view(self.num_entries, self.columns * outputs)
-        return entries[self._kept().to(rows.device)].reshape(-1, outputs)
+        kept = self._kept()
+        return (entries if kept is None else entries[kept.to(rows.device)]).view(-1, outputs)
 
     def _selected(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
         lines = lines.to(self.values.device)
@@ -182,24 +183,28 @@ class LookupTable(nn.Module):
             raise ValueError(f"X_h is asked of a robot; the humans are agents {self.spec.humans}")
         return column
 
-    def _make_room(self, before: int) -> None:
+    def _add_defaults(self, before: int) -> None:
         """Give default values to the entries from number ``before`` on."""
-        first, used = before * self.columns, self.num_entries * self.columns
-        if first == used:
-            return
+        if before < self.num_entries:
+            self._make_room()
+            new = slice(before * self.columns, self.num_entries * self.columns)
+            self.values.data[new] = self.default
+            self.counts[new] = 0
+
+    def _make_room(self) -> None:
+        """Have a line for each column of each entry."""
+        used = self.num_entries * self.columns
         if used > len(self.values):
             rows = max(used, 2 * len(self.values))
             # The parameter stays the same object, as who holds it expects.
             self.values.grad = None
             self.values.data = grown(self.values.data, rows)
             self.counts = grown(self.counts, rows)
-        self.values.data[first:used] = self.default
-        self.counts[first:used] = 0
 
-    def _kept(self) -> Int[Tensor, " fitting"]:
-        """The entries that are saved: all but those that were only asked about."""
+    def _kept(self) -> Int[Tensor, " fitting"] | None:
+        """The entries that are saved: those that were not only asked about; None means all."""
         if not self._some_were_only_asked_about:
-            return torch.arange(self.num_entries)
+            return None
         used = self.num_entries * self.columns
         learned = (self.values[:used] != self.default) | (self.counts[:used] > 0)
         per_entry = learned.view(self.num_entries, self.columns * learned.shape[1])
@@ -208,15 +213,14 @@ class LookupTable(nn.Module):
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        kept = self._kept()
+        kept, states, steps_left = self._kept(), self.states(), self.steps_left()
         saved = {
-            "states": self.states()[kept],
+            "states": states if kept is None else states[kept],
             "values": self.saved(self.values),
             "counts": self.saved(self.counts),
         }
-        steps_left = self.steps_left()
         if steps_left is not None:
-            saved["steps_left"] = steps_left[kept]
+            saved["steps_left"] = steps_left if kept is None else steps_left[kept]
         destination |= {prefix + name: tensor for name, tensor in saved.items()}
 
     def _load_from_state_dict(
@@ -239,11 +243,12 @@ class LookupTable(nn.Module):
         saved = {name: state_dict[prefix + name] for name in names}
         values, outputs = saved["values"], self.values.shape[1]
         shape = (len(saved["states"]) * self.columns, outputs)
-        if values.shape != shape or saved["counts"].shape != shape:
+        times = saved.get("steps_left", saved["states"])
+        if not values.shape == saved["counts"].shape == shape or len(times) != len(saved["states"]):
             error_msgs.append(
                 f"{prefix}values have shape {list(values.shape)}, but {len(saved['states'])} "
-                f"entries of this {self.quantity} table have {list(shape)}: it belongs to another "
-                "world or quantity"
+                f"entries of this {self.quantity} table have {list(shape)}, and as many counts and "
+                "times: it belongs to another world or quantity"
             )
             return
         try:
@@ -252,7 +257,7 @@ class LookupTable(nn.Module):
             error_msgs.append(f"{prefix}states cannot be used: {error}")
             return
         self._some_were_only_asked_about = False
-        self._make_room(0)
+        self._make_room()
         self.values.data[: shape[0]].copy_(values)
         self.counts[: shape[0]].copy_(saved["counts"])
 
