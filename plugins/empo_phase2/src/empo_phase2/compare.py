@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.config import AlgorithmRef, HumanPriorRef, installed
@@ -244,7 +245,8 @@ def solve(
 
 def _keys(
     rows: Int[Tensor, "state stored_word"], steps_left: Int[Tensor, " state"]
-) -> Int[np.ndarray, "state key"]:
+) -> NDArray[np.int64]:
+    """Rows and remaining steps in one row of integers."""
     keys = torch.cat([rows.to(torch.int64), steps_left[:, None].to(torch.int64)], 1)
     return keys.numpy()
 
