@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,8 @@ from empo_core.experiment import build
 from empo_core.protocols import (
     Aggregator,
     Collector,
+    HumanPrior,
+    RobotPolicy,
     RunContext,
     WorldModel,
 )
@@ -37,8 +38,6 @@ from empo_phase2.replay import Replay
 from empo_phase2.result import POLICY, Phase2Result
 from empo_phase2.session import CHECKPOINTS, Session
 from empo_phase2.slots import check_world, goal_slots
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

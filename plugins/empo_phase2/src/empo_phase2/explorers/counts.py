@@ -50,12 +50,10 @@ class CountBonus:
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Count the states, and what was chosen there."""
-        room = self._params.max_states - self._table.count
         rows = scene.states.numpy()
-        if len(rows) > room:  # Near the end, enter what still has room.
-            new = np.flatnonzero(self._table.find(rows) < 0)
-            rows = np.delete(rows, new[max(room, 0) :], 0)
-            choice = torch.from_numpy(np.delete(choice.numpy(), new[max(room, 0) :]))
+        if self._table.count >= self._params.max_states:
+            known = self._table.find(rows) >= 0
+            rows, choice = rows[known], choice[torch.from_numpy(known)]
         number = torch.from_numpy(self._table.number(rows)).long()
         if self._table.count > len(self._visits):
             size = max(self._table.count, 2 * len(self._visits))

@@ -47,7 +47,7 @@ class CountBonusParams(Config):
         False, description="Take scale * sqrt(ln(all visits) / (visits + 1)) as bonus instead."
     )
     max_states: int = Field(
-        1_000_000, ge=1, description="Count so many states; further ones stay new for ever."
+        1_000_000, ge=1, description="Once so many states are counted, others stay new for ever."
     )
 
 
