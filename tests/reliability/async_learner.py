@@ -193,11 +193,11 @@ def kill_at_random(
 def main(ending: str, start_method: str, channels: str) -> None:
     """Learn until the ending comes; print the processes of the actors first."""
     full = channels == "full"
-    settings: dict[str, Any] = {"payload": 500_000} if full else {"pause_s": 0.05}
+    settings: dict[str, Any] = {"payload": 300_000} if full else {"pause_s": 0.05}
     if ending == "actor raises":
         settings |= {"fault": "raise", "at": 3}
     params = AsyncParams(
-        actors=2, start_method=start_method, min_env_steps=1, queue_size=400, max_restarts=1,
+        actors=2, start_method=start_method, min_env_steps=1, queue_size=80, max_restarts=1,
         max_env_steps_per_training_step=None,
     )  # type: ignore[arg-type]  # fmt: skip
     collector = AsyncCollector(params)
@@ -215,7 +215,7 @@ def main(ending: str, start_method: str, channels: str) -> None:
             print("now", flush=True)
             if ending == "learner raises":
                 raise ValueError("the learner's own fault")
-            while ending != "normal":
+            while ending not in {"normal", "forgets to stop"}:
                 if not full or ending == "actor raises":
                     learner.learn()
                 time.sleep(0.01)

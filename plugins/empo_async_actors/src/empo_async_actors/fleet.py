@@ -178,7 +178,7 @@ class Fleet:
                 process.close()
             shutil.rmtree(self.directory, ignore_errors=True)
         for slot in self.slots:
-            slot.process = None
+            slot.process, slot.given_up, slot.last_failure = None, True, "it was stopped"
         return self.receive()
 
     def _bury(self, process: ActorProcess) -> None:

@@ -1,0 +1,300 @@
+"""How far actors run ahead, what they are told, and what a collector refuses."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from empo_async_actors.collector import AsyncCollector
+from empo_async_actors.plugin import AsyncParams
+from empo_core.errors import CollectError, NonFiniteError, StorageError
+from empo_core.types import Experience
+
+STEPS = 3
+
+
+@pytest.fixture(autouse=True)
+def by_value() -> Iterator[None]:
+    """Actor processes cannot import this module."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+class Reporter:
+    """Says what it was built with and what it knows."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.acted = 0
+        self.version = 0
+
+    def load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        self.version = version
+
+    def act(self, training_step: int) -> Experience:
+        self.acted += 1
+        values = [self.index, self.acted, training_step, torch.get_num_threads()]
+        return Experience({"values": np.array(values)}, STEPS, version=self.version)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"acted": self.acted}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.acted = state_dict["acted"]
+
+
+Start = Callable[..., AsyncCollector]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started = []
+
+    def start(make: Callable[[int], Any] = Reporter, **params: Any) -> AsyncCollector:
+        collector = AsyncCollector(AsyncParams.model_validate({"min_env_steps": 1} | params))
+        started.append(collector)
+        collector.start(make, tmp_path)
+        return collector
+
+    yield start
+    for collector in started:
+        collector.stop()
+    assert not list(tmp_path.iterdir())
+
+
+def settled(collector: AsyncCollector) -> float:
+    """How many environment steps there are once the actors pause."""
+    count = -1.0
+    while count != (count := collector.counters()["env_steps"]):
+        time.sleep(0.05)
+    return count
+
+
+def values(experience: Experience) -> list[int]:
+    return experience.arrays["values"].tolist()
+
+
+def test_training_waits_for_the_first_experience(start: Start) -> None:
+    collector = start(min_env_steps=100, actors=2)
+    first = collector.collect(0)
+    assert 100 <= sum(experience.env_steps for experience in first) < 100 + 2 * STEPS
+    assert collector.collect(0) == []
+
+
+def test_actors_pause_beyond_so_many_steps_per_training_step(start: Start) -> None:
+    collector = start(min_env_steps=10, max_env_steps_per_training_step=2.0, actors=2)
+    for step in (0, 5, 20, 40, 41):
+        collector.collect(step)
+        collector.collect(step)
+        limit = max(10, 2 * step)
+        assert settled(collector) < limit + 2 * STEPS
+        while collector.counters()["env_steps"] < limit:
+            collector.collect(step)
+
+
+def test_without_a_limit_only_the_queue_makes_actors_pause(start: Start) -> None:
+    collector = start(max_env_steps_per_training_step=None, queue_size=60, actors=2)
+    collector.collect(0)
+    settled(collector)
+    assert 60 <= collector.counters()["queued_env_steps"] < 60 + 2 * STEPS
+
+
+def test_actors_learn_the_training_step_and_use_one_thread(start: Start) -> None:
+    collector = start(max_env_steps_per_training_step=None, queue_size=10)
+    while not (found := [values(e) for e in collector.collect(77)]) or found[-1][2] != 77:
+        pass
+    assert {threads for *_, threads in found} == {1}
+
+
+def test_experience_names_its_actor_and_every_process_has_its_own_number(start: Start) -> None:
+    def make(index: int) -> Reporter:
+        if index in (0, 3):
+
+            class Failing(Reporter):
+                def act(self, training_step: int) -> Experience:
+                    if self.acted == 2:
+                        raise RuntimeError("enough")
+                    return super().act(training_step)
+
+            return Failing(index)
+        return Reporter(index)
+
+    collector = start(make, actors=3, max_env_steps_per_training_step=None, queue_size=30)
+    built: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+    while 4 not in built[0]:
+        for experience in collector.collect(0):
+            built[experience.actor].add(values(experience)[0])
+    assert built == {0: {0, 3, 4}, 1: {1}, 2: {2}}
+
+
+def test_counters_say_what_happened(start: Start) -> None:
+    collector = start(actors=2)
+    collector.publish({}, 0)
+    collector.publish({}, 0)
+    delivered = collector.collect(0)
+    while collector.counters()["acknowledged_version"] < 2:
+        pass
+    collector.stop()
+    counters = collector.counters()
+    assert counters["env_steps"] == STEPS * counters["accepted_frames"]
+    queued = counters["accepted_frames"] - len(delivered)
+    assert counters["queued_env_steps"] == STEPS * queued
+    assert (counters["policy_version"], counters["acknowledged_version"]) == (2, 2)
+    assert (counters["version_lag_mean"], counters["version_lag_max"]) == (0, 0)
+    assert (counters["restarts"], counters["actors"]) == (0, 0)
+
+
+def test_the_lag_is_counted_in_policies(start: Start) -> None:
+    collector = start(max_env_steps_per_training_step=None, queue_size=STEPS)
+    collector.publish({}, 0)
+    collector.collect(0)
+    while not collector.counters()["queued_env_steps"]:
+        pass
+    for _ in range(4):
+        collector.publish({}, 0)
+    collector.collect(0)
+    assert collector.counters()["version_lag_max"] == 4
+    assert 0 < collector.counters()["version_lag_mean"] < 4
+
+
+def test_a_resumed_collector_goes_on_counting_and_acting(start: Start) -> None:
+    first = start(actors=2)
+    first.publish({}, 0)
+    first.publish({}, 0)
+    first.collect(0)
+    state = first.state_dict()
+    first.stop()
+    assert [actor["acted"] > 0 for actor in state["actors"]].count(True) >= 1
+    second = start(actors=2, min_env_steps=10**6, max_env_steps_per_training_step=None)
+    second.load_state_dict(state | {"env_steps": 10**6})
+    second.publish({}, 0)
+    experience: list[Experience] = []
+    while {e.actor for e in experience} != {0, 1}:
+        experience += second.collect(0)  # Enough was collected before; it does not wait.
+    for actor in (0, 1):
+        numbers = [values(e)[1] for e in experience if e.actor == actor]
+        assert numbers[0] == state["actors"][actor]["acted"] + 1
+    assert {e.version for e in experience} == {3}
+    assert second.counters()["accepted_frames"] > state["accepted_frames"]
+
+
+def test_a_state_may_come_from_more_or_fewer_actors(start: Start) -> None:
+    state = {
+        "env_steps": 5, "accepted_frames": 2, "restarts": 1, "policy_version": 4,
+        "actors": [None, {"acted": 10}, {"acted": 20}],
+    }  # fmt: skip
+    collector = start(actors=2)
+    collector.load_state_dict(state)
+    assert collector.counters()["restarts"] == 1
+    small = start(actors=4)
+    small.load_state_dict(state)
+    assert len(small.state_dict()["actors"]) == 4
+
+
+def test_states_larger_than_a_pipe_travel_both_ways(start: Start) -> None:
+    class Large(Reporter):
+        def state_dict(self) -> dict[str, Any]:
+            return {"acted": self.acted, "memory": torch.arange(1_000_000)}
+
+        def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+            super().load_state_dict(state_dict)
+            assert torch.equal(state_dict["memory"], torch.arange(1_000_000))
+
+    first = start(Large)
+    first.collect(0)
+    state = first.state_dict()
+    second = start(Large)
+    second.load_state_dict(state)
+    while not (experience := second.collect(1000)):
+        pass
+    assert values(experience[0])[1] == state["actors"][0]["acted"] + 1
+
+
+def test_weights_that_are_not_finite_reach_no_actor(start: Start) -> None:
+    collector = start()
+    collector.publish({"w": torch.zeros(2)}, 0)
+    with pytest.raises(NonFiniteError, match=r"weight 'w'"):
+        collector.publish({"w": torch.tensor([0.0, float("nan")])}, 0)
+    assert {e.version for e in collector.collect(0)} == {1}
+    assert collector.counters()["policy_version"] == 1
+
+
+def test_a_factory_that_cannot_be_sent_is_refused(start: Start) -> None:
+    lock = threading.Lock()
+    with pytest.raises(CollectError, match=r"actor factory cannot be sent.*use the collector"):
+        start(lambda index: lock)
+
+
+def test_an_actor_that_takes_no_steps_is_reported(start: Start) -> None:
+    class Idle(Reporter):
+        def act(self, training_step: int) -> Experience:
+            return Experience({}, 0)
+
+    collector = start(Idle, max_restarts=0)
+    with pytest.raises(CollectError, match=r"every call must take at least 1"):
+        collector.collect(0)
+
+
+def test_an_actor_that_sends_what_is_no_array_is_reported(start: Start) -> None:
+    class Strange(Reporter):
+        def act(self, training_step: int) -> Experience:
+            return Experience({"what": np.array([object()])}, 1)
+
+    collector = start(Strange, max_restarts=0)
+    with pytest.raises(CollectError, match=r"array 'what' .* only booleans and numbers"):
+        collector.collect(0)
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    collector = AsyncCollector(AsyncParams())
+    with pytest.raises(StorageError, match=r"the files that actors need cannot be made"):
+        collector.start(Reporter, tmp_path / "file")
+    assert collector.pids() == []
+
+
+def test_it_must_run_to_be_used_and_runs_once(start: Start, tmp_path: Path) -> None:
+    idle = AsyncCollector(AsyncParams())
+    for use in (lambda: idle.collect(0), lambda: idle.publish({}, 0)):
+        with pytest.raises(CollectError, match=r"call start first"):
+            use()
+    running = start()
+    with pytest.raises(CollectError, match=r"runs already"):
+        running.start(Reporter, tmp_path)
+
+
+def test_a_stopped_collector_can_start_again_and_goes_on_counting(
+    start: Start, tmp_path: Path
+) -> None:
+    collector = start()
+    collector.collect(0)
+    collector.stop()
+    before = collector.counters()["accepted_frames"]
+    collector.start(Reporter, tmp_path)
+    collector.publish({}, 0)
+    while collector.counters()["accepted_frames"] < before + 1:
+        collector.collect(1000)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"actors": 0}, {"queue_size": 0}, {"min_env_steps": 0}, {"heartbeat_s": 0.0},
+        {"max_env_steps_per_training_step": 0.0}, {"start_method": "fork"}, {"max_restarts": -1},
+        {"actor": 2},
+    ],
+)  # fmt: skip
+def test_wrong_params_are_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        AsyncParams.model_validate(params)

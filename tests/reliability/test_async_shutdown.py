@@ -1,0 +1,184 @@
+"""However a run with actors ends, nothing of it is left: no process, no file, no descriptor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from empo_async_actors.collector import AsyncCollector
+from empo_async_actors.plugin import AsyncParams
+from empo_core.errors import CollectError
+from empo_core.types import Experience
+
+SCRIPT = Path(__file__).with_name("async_learner.py")
+PATIENCE_S = 60
+"""What still runs by then would run for ever; on an idle machine all is over within seconds."""
+SIGNALS = {
+    "Ctrl-C": [signal.SIGINT],
+    "Ctrl-C twice": [signal.SIGINT, signal.SIGINT],
+    "SIGTERM": [signal.SIGTERM],
+    "SIGKILL": [signal.SIGKILL],
+}
+CODES = {
+    "normal": 0, "forgets to stop": 0, "learner raises": 1, "actor raises": 1,
+    "Ctrl-C": -2, "Ctrl-C twice": -2, "SIGTERM": -15, "SIGKILL": -9,
+}  # fmt: skip
+QUICK = {
+    ("actor raises", "forkserver", "empty"),
+    ("forgets to stop", "forkserver", "empty"),
+    ("Ctrl-C twice", "forkserver", "full"),
+    ("SIGKILL", "forkserver", "full"),
+}
+MATRIX = [
+    pytest.param(
+        ending, method, channels,
+        marks=[] if (ending, method, channels) in QUICK else pytest.mark.slow,
+    )
+    for ending in CODES
+    for method in ("forkserver", "spawn")
+    for channels in ("empty", "full")
+]  # fmt: skip
+
+
+@pytest.fixture
+def shared_memory() -> Iterator[None]:
+    """Checks that no segment of shared memory is left."""
+    folder = Path("/dev/shm")
+    before = set(folder.glob("*"))
+    yield
+    assert {path for path in set(folder.glob("*")) - before if os.access(path, os.W_OK)} == set()
+
+
+@pytest.mark.parametrize(("ending", "method", "channels"), MATRIX)
+def test_no_process_outlives_the_run(
+    ending: str, method: str, channels: str, tmp_path: Path, shared_memory: None
+) -> None:
+    command = [sys.executable, str(SCRIPT), ending, method, channels]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        start_new_session=True,
+    ) as learner:  # fmt: skip
+        assert learner.stdout is not None
+        actors = [int(pid) for pid in learner.stdout.readline().split()]
+        assert len(actors) == 2
+        assert learner.stdout.readline() == "now\n"
+        family = psutil.Process(learner.pid).children(recursive=True)
+        for number in SIGNALS.get(ending, []):
+            # As a terminal does it: to the whole group, actors included.
+            os.killpg(learner.pid, number) if number == signal.SIGINT else learner.send_signal(
+                number
+            )
+        _, errors = learner.communicate(timeout=PATIENCE_S)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    expected = {
+        "normal": 0,
+        "forgets to stop": 0,
+        "SIGTERM": -15,
+        "SIGKILL": -9,
+        "Ctrl-C": -2,
+        "Ctrl-C twice": -2,
+    }
+    assert learner.returncode == expected.get(ending, 1), errors
+    if ending == "actor raises":
+        assert "RuntimeError: the planted fault" in errors
+    if ending not in {"SIGTERM", "SIGKILL"}:
+        assert not list(tmp_path.rglob("*")), errors
+
+
+def resources() -> dict[str, int]:
+    """What a cycle must not use up."""
+    process = psutil.Process()
+    return {
+        "descriptors": process.num_fds(),
+        "threads": threading.active_count(),
+        "processes": len(process.children(recursive=True)),
+        "segments": len(list(Path("/dev/shm").glob("*"))),
+    }
+
+
+def cycle(folder: Path, method: str) -> None:
+    """Start, collect and stop once."""
+
+    def make(index: int) -> object:
+        from types import SimpleNamespace
+
+        return SimpleNamespace(act=lambda training_step: Experience({}, 1))
+
+    params = {"actors": 2, "min_env_steps": 5, "start_method": method}
+    collector = AsyncCollector(AsyncParams.model_validate(params))
+    collector.start(make, folder)  # type: ignore[arg-type]
+    assert len(collector.collect(0)) >= 5
+    collector.stop()
+    collector.stop()
+
+
+@pytest.mark.parametrize(
+    ("cycles", "method"),
+    [
+        (20, "forkserver"),
+        pytest.param(200, "forkserver", marks=pytest.mark.slow),
+        pytest.param(5, "spawn", marks=pytest.mark.slow),
+    ],
+)
+def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_path: Path) -> None:
+    cycle(tmp_path, method)  # Starts what stays: the fork server and the resource tracker.
+    before = resources()
+    for _ in range(cycles):
+        cycle(tmp_path, method)
+    assert resources() == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_learner_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    left, others = tmp_path / f"actors-{gone.pid}-abc", tmp_path / "actors-of-mine"
+    alive = tmp_path / f"actors-{os.getpid()}-abc"
+    for folder in (left, others, alive):
+        folder.mkdir()
+        (folder / "file").touch()
+    cycle(tmp_path, "forkserver")
+    assert not left.exists()
+    assert (others / "file").exists()
+    assert (alive / "file").exists()
+
+
+def test_stopping_ends_even_actors_that_are_stopped_or_sleep(tmp_path: Path) -> None:
+    def make(index: int) -> object:
+        import os
+        import signal
+        import time
+        from types import SimpleNamespace
+
+        calls = iter(range(2))
+
+        def act(training_step: int) -> Experience:
+            if next(calls) == 0:
+                return Experience({}, 1)
+            if index:
+                time.sleep(1e9)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            raise AssertionError
+
+        return SimpleNamespace(act=act)
+
+    collector = AsyncCollector(AsyncParams(actors=2, min_env_steps=2))
+    collector.start(make, tmp_path)  # type: ignore[arg-type]
+    collector.collect(0)
+    processes = [psutil.Process(pid) for pid in collector.pids()]
+    while processes[0].status() != psutil.STATUS_STOPPED:
+        collector.collect(1)
+    collector.stop()
+    assert not any(process.is_running() for process in processes)
+    with pytest.raises(CollectError, match="does not run; call start first"):
+        collector.collect(2)
