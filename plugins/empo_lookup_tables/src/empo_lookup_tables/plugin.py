@@ -35,7 +35,9 @@ class LookupParams(Config):
 
     @model_validator(mode="after")
     def _min_rate_has_a_use(self) -> LookupParams:
-        if "min_rate" in self.model_fields_set and self.rule != "running-mean":
+        # The config that a run keeps spells out every default, so that alone is no mistake.
+        usual = type(self).model_fields["min_rate"].default
+        if self.min_rate != usual and self.rule != "running-mean":
             raise ValueError(
                 f"rule {self.rule!r} has no min_rate: leave it out, or choose rule 'running-mean'"
             )
