@@ -237,6 +237,7 @@ class Checkpoints:
         """Remove a checkpoint so that a crash leaves no half of it under its name."""
         dying = path.with_name(f".{path.name}.new")
         self._ops.rename(path, dying)
+        self._ops.sync(path.parent)
         self._ops.remove(dying)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import pytest
 import torch
@@ -28,6 +28,25 @@ class Crash(BaseException):
     """The process is gone; no handler may run."""
 
 
+@dataclass
+class Change:
+    """A change of a directory that was not forced to the disk yet."""
+
+    kind: Literal["made", "written", "renamed", "removed"]
+    path: Path
+    before: Path | None = None
+
+    def take_back(self) -> None:
+        if self.kind == "made":
+            shutil.rmtree(self.path)
+        elif self.kind == "written":
+            self.path.unlink()
+        elif self.kind == "renamed":
+            self.path.rename(self.before or self.path)
+        elif self.before is not None:
+            self.before.rename(self.path)
+
+
 class FaultyDisk(FileOps):
     """Fails at one operation, and knows what a power cut could take back by then.
 
@@ -39,19 +58,18 @@ class FaultyDisk(FileOps):
         self.count, self.fail_at, self.error = 0, fail_at, error
         self._trash = trash
         self._unsynced: set[int] = set()  # By inode: names change.
-        self._entries: list[tuple[Path, Callable[[], object]]] = []  # How to take each back.
+        self._changes: list[Change] = []
 
     def mkdir(self, path: Path) -> None:
         self._tick()
         super().mkdir(path)
-        self._entries.append((path.parent, lambda: shutil.rmtree(path)))
+        self._changes.append(Change("made", path))
 
     def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
-        path = Path(file.name)
         inode = os.fstat(file.fileno()).st_ino
         if inode not in self._unsynced:
             self._unsynced.add(inode)
-            self._entries.append((path.parent, lambda: path.unlink(missing_ok=True)))
+            self._changes.append(Change("written", Path(file.name)))
         try:
             self._tick()
         except BaseException:
@@ -63,13 +81,17 @@ class FaultyDisk(FileOps):
         self._tick()
         super().sync(path)
         self._unsynced.discard(path.stat().st_ino)
-        if path.is_dir():
-            self._entries = [entry for entry in self._entries if entry[0] != path]
+        for change in [change for change in self._changes if change.path.parent == path]:
+            earlier = self._changes[: self._changes.index(change)]
+            self._changes.remove(change)
+            for each in earlier if change.kind == "renamed" else []:
+                if change.before in each.path.parents:  # It has another name for good.
+                    each.path = change.path / each.path.relative_to(change.before or "")
 
     def rename(self, old: Path, new: Path) -> None:
         self._tick()
         super().rename(old, new)
-        self._entries.append((new.parent, lambda: new.rename(old)))
+        self._changes.append(Change("renamed", new, old))
 
     def remove(self, path: Path) -> None:
         try:
@@ -80,13 +102,13 @@ class FaultyDisk(FileOps):
             raise
         kept = self._trash / str(self.count)
         path.rename(kept)
-        self._entries.append((path.parent, lambda: kept.rename(path)))
+        self._changes.append(Change("removed", path, kept))
 
     def cut_power(self, root: Path, rng: random.Random) -> None:
-        keep = rng.randrange(len(self._entries) + 1)
-        for _, take_back in reversed(self._entries[keep:]):
+        keep = rng.randrange(len(self._changes) + 1)
+        for change in reversed(self._changes[keep:]):
             with suppress(FileNotFoundError):  # Its directory is gone with an earlier change.
-                take_back()
+                change.take_back()
         for path in root.rglob("*"):
             if path.is_file() and path.stat().st_ino in self._unsynced:
                 os.truncate(path, rng.randrange(path.stat().st_size + 1))
@@ -146,6 +168,8 @@ class Scenario:
             assert new or (self.before and step == self.before[-1][0])
             assert new or is_state(tree, self.before[-1][1])
         assert saved is None or new == saved
+        for step in Checkpoints(directory).steps():
+            Checkpoints(directory).load(step)  # No half of any is left under its name.
         if any(score is not None for *_, score in self.before):
             best = Checkpoints(directory).best()
             assert best is not None
