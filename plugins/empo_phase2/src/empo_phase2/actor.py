@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from empo_phase2.successions import PairOrder, draw, pick
 from empo_phase2.warmup import Timetable
 
 
+@runtime_checkable
 class Behaviour(Protocol):
     """How an actor's robots decide; ``RobotBehaviour`` is the one."""
 

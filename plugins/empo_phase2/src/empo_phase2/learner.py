@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -28,6 +28,7 @@ from empo_phase2.warmup import Timetable
 log = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class Memory(Protocol):
     """What the learner asks of a replay."""
 
