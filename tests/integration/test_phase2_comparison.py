@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from empo_core.cli import app
 from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
+from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import Solution, WorldModel
 from empo_core.types import Quantity, ValueQuery
@@ -21,6 +23,7 @@ from empo_exact.solver import solve as solve_exactly
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.looking import LearnedValues, Lookout
 from empo_phase2.params import Theory
+from empo_phase2.policyfile import load_policy
 from empo_phase2.quantities import Quantities
 
 THEORY = Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
@@ -136,3 +139,54 @@ def test_two_humans_and_two_robots_are_played_and_filmed(tmp_path: Path) -> None
     )  # fmt: skip
     assert len({goal["human"] for goal in found["goals"]}) == 2
     assert any(goal["reached"] > 0 for goal in found["goals"])
+
+
+LEARNED = """
+world: {name: multigrid/trivial, params: {max_steps: 3}}
+algorithm:
+  name: phase2
+  params:
+    human_prior: uniform
+    values: {q_r: VALUES, v_h_e: VALUES}
+    steps: 60
+    warm_up: {v_h_e: 20, q_r: 20, ramp: 10}
+    reporting: {compare: exact, compare_interval: 20, log_interval: 10}
+"""
+
+
+@pytest.mark.parametrize("values", ["lookup", "{name: mlp, params: {hidden: 8}}"])
+def test_a_learned_run_can_be_played_and_its_policy_loaded(tmp_path: Path, values: str) -> None:
+    found = evaluated(tmp_path, LEARNED.replace("VALUES", values), "--episodes", "50")
+    assert found["algorithm"] == "phase2"
+    assert found["mean_length"] == 3
+    results = Path(found["run_dir"]) / "results"
+    summary = json.loads((results / "summary.json").read_text())
+    world = world_of("multigrid/trivial", max_steps=3)
+    policy = load_policy(results / "policy.safetensors", world)
+    chances = policy.probabilities(world.initial_state()[None], torch.tensor([3]))[0].tolist()
+    assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
+    gaps = (results / "gap.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in gaps] == ["step", "20", "40", "60"]
+    with pytest.raises(StorageError, match="its horizon was 3, not 4"):
+        load_policy(results / "policy.safetensors", world_of("multigrid/trivial", max_steps=4))
+    with pytest.raises(StorageError, match="was learned in 'Trivial'"):
+        load_policy(results / "policy.safetensors", world_of("multigrid/two_room", max_steps=3))
+
+
+def test_a_learned_run_that_has_left_nothing_cannot_be_played(tmp_path: Path) -> None:
+    found = evaluated(tmp_path, LEARNED.replace("VALUES", "lookup"), "--episodes", "5")
+    directory = Path(found["run_dir"])
+    policy = directory / "results" / "policy.safetensors"
+    content = bytearray(policy.read_bytes())
+    content[-1] ^= 1
+    policy.write_bytes(content)
+    played = CliRunner().invoke(app, ["evaluate", str(directory)])
+    assert played.exit_code == 3
+    assert "policy.safetensors: is damaged" in played.stderr
+    policy.unlink()
+    played = CliRunner().invoke(app, ["evaluate", str(directory), "--episodes", "5"])
+    assert played.exit_code == 0, "the newest checkpoint is played"
+    shutil.rmtree(directory / "checkpoints")
+    played = CliRunner().invoke(app, ["evaluate", str(directory)])
+    assert played.exit_code == 3
+    assert "nothing that could be loaded" in played.stderr
