@@ -78,7 +78,7 @@ def test_the_newest_two_are_kept(tmp_path: Path) -> None:
 def test_a_weight_that_is_not_finite_is_never_published(tmp_path: Path, value: float) -> None:
     bad = torch.zeros(4)
     bad[2] = value
-    with pytest.raises(NonFiniteError, match=r"'layer\.weight'"):
+    with pytest.raises(NonFiniteError, match=r"policy 1, .* is not finite: layer\.weight"):
         Publisher(tmp_path).publish(WEIGHTS | {"layer.weight": bad}, 1)
     assert not list(tmp_path.iterdir())
 

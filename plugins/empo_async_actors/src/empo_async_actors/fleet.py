@@ -58,6 +58,7 @@ class Fleet:
         self.slots = [
             Slot(actor, self._begin, params.max_restarts) for actor in range(params.actors)
         ]
+        self._made_parent = not directory.exists()
         self.directory = _folder(directory)
 
     @property
@@ -177,6 +178,9 @@ class Fleet:
             for process in processes:
                 process.close()
             shutil.rmtree(self.directory, ignore_errors=True)
+            if self._made_parent:
+                with contextlib.suppress(OSError):  # Others keep something there.
+                    self.directory.parent.rmdir()
         for slot in self.slots:
             slot.process, slot.given_up, slot.last_failure = None, True, "it was stopped"
         return self.receive()

@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load, save
 
-from empo_core.errors import NonFiniteError, StorageError, WorkerError
+from empo_core.errors import StorageError, WorkerError
 from empo_core.protocols import Weights
+from empo_core.training.finite import check_finite
 
 _HEADER = struct.Struct("<4sQQ32s")  # Magic, version, length, digest of all but the magic.
 _MAGIC = b"EMP1"
@@ -36,7 +37,7 @@ class Publisher:
             NonFiniteError: A weight is not finite; nothing was written.
             StorageError: The disk refuses.
         """
-        _require_finite(weights)
+        check_finite(weights, f"policy {version}, which was to be published,")
         # Copies, for safetensors refuses tensors that share memory.
         body = save({name: tensor.detach().cpu().clone() for name, tensor in weights.items()})
         path = policy_path(self._directory, version)
@@ -89,16 +90,6 @@ def _digest(version: int, body: bytes) -> bytes:
     digest = hashlib.blake2b(struct.pack("<QQ", version, len(body)), digest_size=32)
     digest.update(body)
     return digest.digest()
-
-
-def _require_finite(weights: Weights) -> None:
-    for name, tensor in weights.items():
-        if (tensor.is_floating_point() or tensor.is_complex()) and not tensor.isfinite().all():
-            bad = int((~tensor.isfinite()).sum())
-            raise NonFiniteError(
-                f"weight {name!r} has {bad} of {tensor.numel()} entries that are infinite or NaN; "
-                "it was not published, and the actors keep the policy they have"
-            )
 
 
 __all__ = ["Publisher", "policy_path", "read_policy"]
