@@ -288,6 +288,33 @@ class TestCompactRows:
             held(scene, cell) for cell in range(layout.num_cells)
         ]
 
+    @given(tinted_worlds())
+    @settings(max_examples=60, deadline=None, derandomize=True,
+              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    def test_a_row_ends_with_agents_chances_and_objects(
+        self, world: tuple[Layout, torch.Tensor]
+    ) -> None:
+        layout, rows = world
+        row, state = Compactor(Anatomy(layout))(rows)[0], rows[0].tolist()
+        agents, chances, objects = row[layout.num_cells :].split(
+            [layout.num_agents, 4, len(row) - layout.num_cells - layout.num_agents - 4]
+        )
+        for i, word in enumerate(agents.tolist()):
+            cell, direction, flags, forced = state[4 * i : 4 * i + 4]
+            assert word & 0x7FFFFF == cell | direction << 15 | flags << 17 | forced << 19
+            assert word >> 29 == layout.can_enter_magic[i] + 2 * layout.can_push_rocks[i]
+        assert chances.view(torch.float32).tolist() == pytest.approx(
+            reference.global_features(layout), rel=1e-6
+        )
+        described = [f for f, kind in enumerate(layout.fixed_kind) if kind in reference.BUTTONS]
+        position = [int(layout.fixed_word[f]) for f in described]
+        assert [word >> 15 for word in objects.tolist()] == [
+            state[p] if p >= 0 else 0 for p in position
+        ]
+        assert [word & 0x7FFF for word in objects.tolist()] == [
+            layout.fixed_cell[f] for f in described
+        ]
+
     @pytest.mark.parametrize("name", NAMES)
     def test_shipped_worlds_survive_compaction(self, name: str) -> None:
         world = world_called(name)
