@@ -71,8 +71,13 @@ class EnsembleWorld:
         """Which world each state belongs to.
 
         Raises:
-            WorldError: There is no such world.
+            WorldError: There is no such world, or the rows have another length.
         """
+        if states.ndim != 2 or states.shape[1] != self.spec.state_words:
+            raise WorldError(
+                f"states have shape {list(states.shape)}; a row of {self.spec.name!r} has "
+                f"{self.spec.state_words} words"
+            )
         layout = states[:, 0].long()
         wrong = (layout < 0) | (layout >= len(self.worlds))
         if bool(wrong.any()):
