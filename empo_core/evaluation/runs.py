@@ -87,7 +87,12 @@ def evaluate_run(
     if world is None:
         raise ConfigError(f"{run_dir}: this run has no world to play in")
     context = Context(
-        world=world, seed=config.seed, directory=path, tracker=Trackers([]), resume=True
+        world=world,
+        seed=config.seed,
+        directory=path,
+        tracker=Trackers([]),
+        resume=True,
+        world_model=config.world_model,
     )
     cast = Cast(world, *algorithm.restore(context), max_steps)
     evaluation = evaluate(cast, episodes=episodes, seed=seed)
