@@ -10,6 +10,8 @@ from torch import Tensor
 from empo_core.protocols import Weights, WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_phase2.experience import States, Transitions
+from empo_phase2.params import Phase2Params, Values, WarmUp
+from empo_phase2.warmup import Timetable
 
 WALK = ("still", "left", "right", "forward")
 
@@ -79,14 +81,12 @@ class Even:
         return available / available.sum(1, keepdim=True)
 
 
-class Stages:
-    """A timetable in which nothing changes."""
-
-    def __init__(self) -> None:
-        self.stage_start = {"v_h_e": 0, "q_r": 100, "ramp": 200, "full": 300}
-
-    def beta_r(self, step: int) -> float:
-        return 0.0
+def timetable() -> Timetable:
+    """Stages of a hundred steps; the timetable only asks whether a quantity is learned."""
+    learned = Values.model_construct(q_r=True, v_h_e=True)
+    stages = WarmUp(v_h_e=100, q_r=100, ramp=100)
+    params = Phase2Params.model_construct(values=learned, warm_up=stages)
+    return Timetable(params)
 
 
 def favours_first(world: WorldModel) -> Any:
