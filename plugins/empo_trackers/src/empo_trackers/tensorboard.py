@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
 from torch.utils.tensorboard import SummaryWriter
 
 from empo_core.protocols import RunStatus
@@ -19,13 +21,13 @@ from empo_trackers.plugin import TensorboardParams
 class TensorboardTracker:
     """Writes scalars, histograms and the config as events into the run directory.
 
-    A resumed run adds an event file of its own. Where it starts from an earlier step than the
+    A resumed run adds an event file of its own. Where it goes on from an earlier step than the
     last one logged, the new file says so, and TensorBoard draws no step twice.
     """
 
     def __init__(self, params: TensorboardParams) -> None:
         self._params = params
-        self._directory, self._config = "", ""
+        self._config = ""
         self._writer: SummaryWriter | None = None
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
@@ -33,10 +35,14 @@ class TensorboardTracker:
         text = json.dumps(config, indent=2, default=str, ensure_ascii=False)
         # Text is read as Markdown, where an indented block is shown as it is.
         self._config = "".join(f"    {line}\n" for line in text.splitlines())
-        self._directory = str(directory)
-        # TensorBoard heeds a restart only if it has seen a start, so the first file says "start".
-        first = not any(directory.glob("events.out.tfevents.*"))
-        self._writer = self._opened(purge_step=0 if first else None)
+        first = _newest_second(directory) is None
+        _wait_for_another_second(directory)
+        self._writer = SummaryWriter(
+            log_dir=str(directory), flush_secs=math.ceil(self._params.flush_s)
+        )
+        if first:  # TensorBoard heeds a restart only if it has seen a start.
+            _restart(self._writer, 0)
+        self._writer.add_text("config", self._config)
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Write one event per metric.
@@ -53,15 +59,15 @@ class TensorboardTracker:
                 self._writer.add_scalar(key, float(value), step)
 
     def rewind(self, step: int) -> None:
-        """Open another event file that makes TensorBoard forget later steps.
+        """Write what makes TensorBoard forget later steps.
 
         Raises:
             ValueError: The tracker has not started.
         """
         if self._writer is None:
             raise ValueError("rewind needs a started tracker: call start first, finish last")
-        self._writer.close()
-        self._writer = self._opened(purge_step=step + 1)
+        _restart(self._writer, step + 1)
+        self._writer.add_text("config", self._config)  # It is of step 0.
 
     def progress(self, task: str, done: float, total: float) -> None:
         """Nothing: TensorBoard shows measurements, not how far a run is."""
@@ -72,15 +78,25 @@ class TensorboardTracker:
             self._writer.close()
             self._writer = None
 
-    def _opened(self, *, purge_step: int | None) -> SummaryWriter:
-        """A new event file; TensorBoard reads them in the order of their names."""
-        writer = SummaryWriter(
-            log_dir=self._directory,
-            purge_step=purge_step,
-            flush_secs=math.ceil(self._params.flush_s),
-        )
-        writer.add_text("config", self._config)  # Again, for the purge may take it away.
-        return writer
+
+def _restart(writer: SummaryWriter, step: int) -> None:
+    """Say that the run goes on with this step; what was written of it before is void."""
+    if writer.file_writer is not None:
+        writer.file_writer.add_event(Event(session_log=SessionLog(status=SessionLog.START)), step)
+
+
+def _newest_second(directory: Path) -> int | None:
+    """When the last event file was made, as their names say; None where there is none."""
+    names = [path.name for path in directory.glob("events.out.tfevents.*")]
+    return max((int(n) for name in names if (n := name.split(".")[3]).isdecimal()), default=None)
+
+
+def _wait_for_another_second(directory: Path) -> None:
+    """TensorBoard reads files in the order of their names, which tell seconds apart, no less."""
+    newest = _newest_second(directory)
+    deadline = time.monotonic() + 1.0  # A clock that was set back is not waited for.
+    while newest is not None and int(time.time()) <= newest and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _add_histogram(writer: SummaryWriter, key: str, histogram: Histogram, step: int) -> None:
