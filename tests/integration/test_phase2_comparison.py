@@ -153,6 +153,26 @@ algorithm:
     reporting: {compare: exact, compare_interval: 20, log_interval: 10}
 """
 
+ENSEMBLE = """
+    ensemble: {worlds: [{name: multigrid/trivial, params: {max_steps: 3}}]}
+    replay: {store: STORE}
+"""
+
+
+@pytest.mark.parametrize("store", ["rows", "compact"])
+def test_what_was_learned_in_an_ensemble_is_played_in_the_runs_own_world(
+    tmp_path: Path, store: str
+) -> None:
+    config = LEARNED.replace("VALUES", "{name: mlp, params: {hidden: 8}}").rstrip()
+    found = evaluated(tmp_path, config + ENSEMBLE.replace("STORE", store), "--episodes", "20")
+    results = Path(found["run_dir"]) / "results"
+    summary = json.loads((results / "summary.json").read_text())
+    world = world_of("multigrid/trivial", max_steps=3)
+    policy = load_policy(results / "policy.safetensors", world)
+    chances = policy.probabilities(world.initial_state()[None], torch.tensor([3]))[0].tolist()
+    assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
+    assert 0 < summary["gap"]["Compare/coverage"] <= 1
+
 
 @pytest.mark.parametrize("values", ["lookup", "{name: mlp, params: {hidden: 8}}"])
 def test_a_learned_run_can_be_played_and_its_policy_loaded(tmp_path: Path, values: str) -> None:
