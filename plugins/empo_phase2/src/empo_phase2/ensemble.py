@@ -151,7 +151,7 @@ class EnsembleWorld:
         first = self._first_goal[layout]
         return torch.arange(first, first + len(self.worlds[layout].spec.goals))
 
-    def _wrapped(self, layout: int, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state row"]:
+    def _wrapped(self, layout: int, rows: Int[Tensor, "state word"]) -> Tensor:
         whole = torch.zeros(len(rows), self.spec.state_words, dtype=self.spec.state_dtype)
         whole[:, 0] = layout
         whole[:, 1 : 1 + rows.shape[1]] = rows
