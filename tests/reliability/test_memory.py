@@ -1,6 +1,7 @@
 """Nothing grows while training goes on, once the replay is full."""
 
 import threading
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -9,7 +10,12 @@ import psutil
 import pytest
 import torch
 
+from empo_core.config import WorldModelRef
+from empo_core.experiment import build
+from empo_core.training.profile import StageProfile
+from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
+from empo_phase2.params import Phase2Params
 from empo_phase2.replay import Replay
 
 ENVIRONMENTS, ROBOT_ACTIONS, SLOTS, CAPACITY = 16, 16, 4, 500
@@ -66,26 +72,65 @@ def test_memory_stays_flat_once_the_replay_is_full(steps: int, memory: str, tmp_
         human_slots=SLOTS, human_actions=3, humans=1, profiles=1, memory=memory,
         directory=tmp_path,
     )  # fmt: skip
-    generator, process, clock = torch.Generator().manual_seed(0), psutil.Process(), count()
+    generator = torch.Generator().manual_seed(0)
 
-    def train(number: int) -> list[int]:
+    def once(step: int) -> None:
+        # Actors come and go, and each is somebody new.
+        replay.add(block(step, generator), actor=step // 50, training_step=step)
+        batch = replay.sample(64, generator, oldest=step - 100)
+        replay.states(torch.cat([batch.state, batch.next, batch.successor]).unique())
+        replay.follow(torch.arange(64))
+
+    assert_flat(once, replay, before=3 * CAPACITY // ENVIRONMENTS, steps=steps)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("values", ["lookup", "mlp"])
+def test_memory_stays_flat_while_a_learner_trains(values: str) -> None:
+    params = Phase2Params.model_validate(
+        {
+            "human_prior": "path-heuristic",
+            "values": {"q_r": values, "v_h_e": values},
+            "replay": {"capacity": 2000},
+            # Every quantity is trained from the start, in every state that there is.
+            "warm_up": dict.fromkeys(["v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"], 0),
+        }
+    )
+    world = build(WorldModelRef.model_validate({"name": "multigrid/trivial"}))
+    problem = Problem.of(params, world)
+    learner, replay, actor = (
+        problem.learner(StageProfile(), 0),
+        problem.replay(),
+        problem.factory(0),
+    )
+
+    def once(step: int) -> None:
+        experience = actor.act(step)
+        replay.add(Block.from_arrays(experience.arrays), training_step=step)
+        learner.step(step, replay)
+
+    assert_flat(once, replay, before=1000, steps=20_000)
+
+
+def assert_flat(once: Callable[[int], None], replay: Replay, *, before: int, steps: int) -> None:
+    """Fill the replay, then go on, and compare."""
+    process, clock = psutil.Process(), count()
+
+    def go(number: int) -> list[int]:
         used = []
         for _ in range(number):
-            step = next(clock)
-            # Actors come and go, and each is somebody new.
-            replay.add(block(step, generator), actor=step // 50, training_step=step)
-            batch = replay.sample(64, generator, oldest=step - 100)
-            replay.states(torch.cat([batch.state, batch.next, batch.successor]).unique())
-            replay.follow(torch.arange(64))
+            once(next(clock))
             used.append(process.memory_info().rss)
         return used
 
-    train(3 * CAPACITY // ENVIRONMENTS)
-    assert len(replay) == CAPACITY
-    reserved, before = replay.memory_bytes(), handles()
-    used = np.array(train(steps))
+    go(before)
+    assert len(replay) == replay.capacity
+    reserved, held = replay.memory_bytes(), handles()
+    used = np.array(go(steps))
     assert replay.memory_bytes() == reserved
-    assert handles() == before
+    assert handles() == held
     slope = np.polyfit(np.arange(steps), used, 1)[0]
     # The floor is for short runs, where a few pages more look like a trend.
     assert slope * steps <= max(2**20 * steps / 10_000, 2**19)
