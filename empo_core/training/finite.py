@@ -24,11 +24,10 @@ def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
     """
     groups: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors.values():
-        if tensor.is_floating_point() and tensor.numel():
-            groups.setdefault(tensor.device, []).append(tensor.detach())
-    # The largest magnitude, unlike a sum, cannot overflow, and a NaN reaches it.
-    largest = [torch.stack(_largest(group)) for group in groups.values()]
-    if all(bool(each.isfinite().all()) for each in largest):
+        if tensor.is_floating_point():
+            groups.setdefault(tensor.device, []).append(tensor.detach().sum())
+    # Whatever is not finite makes the sum so. A sum may also overflow, hence the second look.
+    if all(bool(torch.stack(sums).isfinite().all()) for sums in groups.values()):
         return
     for name, tensor in tensors.items():
         finite = tensor.isfinite()
@@ -38,7 +37,3 @@ def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
                 f"{what} is not finite: {name} has {len(bad):,} of {tensor.numel():,} numbers "
                 f"that are infinite or NaN, the first is {bad[0].item()}"
             )
-
-
-def _largest(tensors: list[Tensor]) -> list[Tensor]:
-    return list(torch._foreach_norm(tensors, float("inf")))

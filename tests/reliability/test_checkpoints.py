@@ -256,6 +256,7 @@ def test_a_power_cut_at_any_point_does_too(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_five_thousand_power_cuts(
     scenario: Scenario, places: Callable[[], tuple[Path, Path]]
