@@ -70,7 +70,7 @@ class GradientRegression:
             if found[0] == 0:
                 return Fit(torch.zeros_like(norm), torch.zeros_like(norm))
             self._check(*found[1:])
-            if self._max_norm is not None:
+            if self._max_norm is not None and found[2] > self._max_norm:
                 torch.nn.utils.clip_grads_with_norm_(
                     self._parameters, self._max_norm, norm, foreach=True
                 )
