@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import random
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -166,6 +167,19 @@ def test_actors_killed_while_they_are_built_use_up_the_budget(start: Start) -> N
 
     with pytest.raises(CollectError, match=r"(?s)none of the 2 .* killed by signal 9"):
         start(make, max_restarts=2)
+
+
+def test_too_few_descriptors_are_reported_before_anything_is_collected(start: Start) -> None:
+    start(lambda index: None, actors=1)  # Now there is a fork server, with the usual limit.
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = {int(name) for name in os.listdir("/proc/self/fd")}
+    free = [number for number in range(4096) if number not in used]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[10], before[1]))
+    try:
+        with pytest.raises(CollectError, match=r"cannot be started: .*Too many open files"):
+            start(lambda index: None, actors=20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_an_actor_that_takes_too_long_to_build_counts_as_failed(start: Start) -> None:

@@ -27,6 +27,8 @@ _TICK_S = 0.02
 """The longest wait between two looks at the actors."""
 _STOP_S = 1.5
 """What actors may take to end by themselves."""
+_SHOWN = 3
+"""Of how many actors an error shows the traceback."""
 _PREFIX = "actors-"
 
 
@@ -53,6 +55,7 @@ class Fleet:
         self._told: dict[Cell, int] = {}
         self._accounts: list[Account] = []
         self._acknowledged = [0] * params.actors
+        self._launched = False
         self.built = 0
         self.states: list[Any] = [None] * params.actors
         self.slots = [
@@ -100,6 +103,7 @@ class Fleet:
             self.supervise()
             self.receive(wait=True)
         self.supervise()
+        self._launched = True
 
     def supervise(self) -> None:
         """Replace actors that died or hang, as far as the budget reaches.
@@ -110,10 +114,11 @@ class Fleet:
         for slot in self.slots:
             slot.run(self._params.heartbeat_s, self._params.start_timeout_s)
         if all(slot.given_up for slot in self.slots):
+            shown = [slot.last_failure for slot in self.slots[:_SHOWN]]
             raise CollectError(
                 f"none of the {len(self.slots)} actors works any more; each was replaced up to "
-                f"{self._params.max_restarts} times (max_restarts). The last failure of each:\n"
-                + "\n".join(slot.last_failure for slot in self.slots)
+                f"{self._params.max_restarts} times (max_restarts). The last failure of each "
+                f"(of the first {len(shown)}):\n" + "\n".join(shown)
             )
 
     def receive(self, *, wait: bool = False) -> list[tuple[ActorProcess, Frame]]:
@@ -196,10 +201,18 @@ class Fleet:
             )
 
     def _begin(self, actor: int, incarnation: int) -> ActorProcess:
-        process = ActorProcess(
-            self._context, self.directory, actor, incarnation, self._factory, self.built,
-            self._events,
-        )  # fmt: skip
+        try:
+            process = ActorProcess(
+                self._context, self.directory, actor, incarnation, self._factory, self.built,
+                self._events,
+            )  # fmt: skip
+        except OSError as error:
+            if self._launched:
+                raise
+            raise CollectError(
+                f"actor {actor} of {len(self.slots)} cannot be started: {error}. Choose fewer "
+                "actors, or raise what the system allows (ulimit)."
+            ) from error
         self._accounts.append(process.account)
         self.built += 1
         for cell, value in self._told.items():
