@@ -28,10 +28,12 @@ KINDS: dict[str, tuple[Callable[..., Network], type[Config]]] = {
 class Pictures:
     """A door on a grid of 2 rows and 3 columns, and who stands where."""
 
-    shape: FeatureShape = FeatureShape(
-        channels=2, height=2, width=3, globals=1, agents=3, agent_features=2, objects=1,
-        object_features=2,
-    )  # fmt: skip
+    @property
+    def shape(self) -> FeatureShape:
+        return FeatureShape(
+            channels=2, height=2, width=3, globals=1, agents=3, agent_features=2, objects=1,
+            object_features=2,
+        )  # fmt: skip
 
     def __call__(self, states: Tensor) -> Features:
         opened, inside = states[:, 0].float(), states[:, 1].float()
@@ -39,7 +41,9 @@ class Pictures:
         grid[:, 0, 0, 1], grid[:, 1, 1, 2] = opened, inside
         agents = torch.tensor([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0]]).repeat(len(states), 1, 1)
         agents[:, 0, 0] += 2 * inside
-        return Features(grid, 3 * opened[:, None], agents, torch.stack([opened, inside], 1)[:, None])
+        return Features(
+            grid, 3 * opened[:, None], agents, torch.stack([opened, inside], 1)[:, None]
+        )
 
 
 class PictureWorld(TinyWorld):

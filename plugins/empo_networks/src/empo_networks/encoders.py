@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from empo_core.types import Features, FeatureShape, WorldSpec
-from empo_networks.reading import goal_numbers
+from empo_networks.reading import Reader, goal_numbers
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {
@@ -27,22 +27,44 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+def linear(read: int, said: int, *, bias: bool = True, active: int | None = None) -> nn.Linear:
+    """A linear map whose answers start out moderate, few of its inputs being other than 0.
+
+    Args:
+        read: How many inputs there are.
+        said: How many outputs.
+        bias: Whether something is added.
+        active: About how many inputs are not 0; None means all.
+    """
+    made = nn.Linear(read, said, bias=bias)
+    with torch.no_grad():
+        made.weight.normal_(0.0, (2 / max(active or read, 1)) ** 0.5)
+        if bias:
+            made.bias.zero_()
+    return made
+
+
 class Layers(nn.Module):
     """Hidden layers one after the other, each with its activation."""
 
-    def __init__(self, sizes: Sequence[int], activation: str, *, layer_norm: bool = False) -> None:
+    def __init__(
+        self, sizes: Sequence[int], activation: str,
+        *, layer_norm: bool = False, active: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         pairs = list(pairwise(sizes))
         self._activation = activation
-        self.linears = nn.ModuleList(nn.Linear(read, said) for read, said in pairs)
+        self.linears = nn.ModuleList(
+            linear(read, said, active=None if i else active) for i, (read, said) in enumerate(pairs)
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(said) for _, said in pairs if layer_norm)
 
     def forward(
         self, x: Float[Tensor, "batch feature"], dropout: float = 0.0
     ) -> Float[Tensor, "batch code"]:
         """What the last layer says."""
-        for i, linear in enumerate(self.linears):
-            x = linear(x)
+        for i, layer in enumerate(self.linears):
+            x = layer(x)
             if self.norms:
                 x = self.norms[i](x)
             x = ACTIVATIONS[self._activation](x)
@@ -57,20 +79,28 @@ class Encoder(nn.Module):
     width: int
     """Length of a code."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether there is anything to train."""
+        return any(True for _ in self.parameters())
+
 
 class FlatStates(Encoder):
     """All features of a state in a row, through some layers; none of them is the identity."""
 
     def __init__(
-        self, shape: FeatureShape, sizes: Sequence[int], activation: str, *, layer_norm: bool
+        self, reader: Reader, sizes: Sequence[int], activation: str, *, layer_norm: bool
     ) -> None:
         super().__init__()
-        self.layers = Layers([shape.flat, *sizes], activation, layer_norm=layer_norm)
-        self.width = [shape.flat, *sizes][-1]
+        sizes = [reader.shape.flat, *sizes]
+        self.layers = Layers(sizes, activation, layer_norm=layer_norm, active=reader.active)
+        self.width = sizes[-1]
+        self._parts = filled_parts(reader.shape)
 
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
-        code: Tensor = self.layers(features.flat())
+        flat = [getattr(features, part).flatten(1) for part in self._parts]
+        code: Tensor = self.layers(torch.cat(flat, 1))
         return code
 
 
@@ -90,8 +120,7 @@ class GridStates(Encoder):
         filters = max(hidden // 4, 8)
         channels = [shape.channels, *[filters] * convolutions]
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(read, said, kernel_size=3, padding=1)
-            for read, said in pairwise(channels)
+            nn.Conv2d(read, said, kernel_size=3, padding=1) for read, said in pairwise(channels)
         )
         parts = {
             "grid": (filters * shape.height * shape.width, hidden // 2),
@@ -103,6 +132,7 @@ class GridStates(Encoder):
         joined = sum(said for _, said in parts.values()) + shape.globals
         self.joint = Layers([joined, hidden], activation, layer_norm=layer_norm)
         self.width = hidden
+        self._has_globals = shape.globals > 0
 
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
@@ -111,7 +141,9 @@ class GridStates(Encoder):
             picture = ACTIVATIONS[self._activation](convolution(picture))
         flat = {"grid": picture, "agents": features.agents, "objects": features.objects}
         said = [part(flat[name].flatten(1)) for name, part in self.parts.items()]
-        code: Tensor = self.joint(torch.cat([*said, features.globals], 1))
+        if self._has_globals:
+            said.append(features.globals)
+        code: Tensor = self.joint(torch.cat(said, 1))
         return code
 
 
@@ -128,7 +160,7 @@ class Humans(Encoder):
         self._activation, self.width = activation, width
         self.own = nn.Parameter(0.5 * torch.randn(len(spec.humans), width))
         self.register_buffer("_humans", torch.tensor(spec.humans), persistent=False)
-        self.features = nn.Linear(shape.agent_features, width) if reads_agents(shape) else None
+        self.features = linear(shape.agent_features, width) if reads_agents(shape) else None
 
     def forward(self, features: Features) -> Float[Tensor, "row code"]:
         """The code of each human, in each state if that matters."""
@@ -172,7 +204,7 @@ class Goals(Encoder):
         numbers = goal_numbers(spec)
         self.own = nn.Parameter(0.5 * torch.randn(len(spec.goals), width))
         self.register_buffer("_numbers", numbers, persistent=False)
-        self.features = nn.Linear(numbers.shape[1], width) if numbers.shape[1] else None
+        self.features = linear(numbers.shape[1], width) if numbers.shape[1] else None
 
     def forward(self, features: Features) -> Float[Tensor, "goal code"]:
         """The code of each goal, whatever the states."""
@@ -201,3 +233,14 @@ class KnownGoals(Encoder):
 def reads_agents(shape: FeatureShape) -> bool:
     """Whether states say anything about single agents."""
     return bool(shape.agents and shape.agent_features)
+
+
+def filled_parts(shape: FeatureShape) -> tuple[str, ...]:
+    """Names of the features that a world has."""
+    sizes = {
+        "grid": shape.channels * shape.height * shape.width,
+        "globals": shape.globals,
+        "agents": shape.agents * shape.agent_features,
+        "objects": shape.objects * shape.object_features,
+    }
+    return tuple(name for name, size in sizes.items() if size)

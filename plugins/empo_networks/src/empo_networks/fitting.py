@@ -40,10 +40,13 @@ class Fitting:
         lr: float,
     ) -> Fit:
         """One step of Adam; see ``empo_core.protocols.Regression``."""
-        if not bool((weight != 0).any()):  # Adam's momentum would move the network all the same.
-            nothing = weight.new_zeros(())
-            return Fit(nothing, nothing)
-        loss = self._loss(query, target, weight)
+        total = weight.sum()
+        if not total:  # Adam's momentum would move the network all the same.
+            return Fit(total, total)
+        # Where nothing counts the target may be anything, also NaN.
+        read = target.where(weight > 0, 1.0)
+        error = self._network.scale.error(self._network.raw(query, self._network.dropout), read)
+        loss = (weight / total * error.square()).sum()
         gradients = torch.autograd.grad(loss, self._parameters)
         norm = torch.nn.utils.get_total_norm(gradients)
         loss = loss.detach()
@@ -58,13 +61,6 @@ class Fitting:
         self._adam.step()
         self._adam.zero_grad()
         return Fit(loss, norm)
-
-    def _loss(self, query: ValueQuery, target: Tensor, weight: Tensor) -> Tensor:
-        raw = self._network.raw(query, self._network.dropout)
-        # Where nothing counts the target may be anything, also NaN, whose gradient would be too.
-        error = self._network.scale.error(raw, target).where(weight > 0, 0.0)
-        total = weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
-        return (weight * error.square()).sum() / total
 
     def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor) -> str:
         """What is not finite, as far up the stream as it can be seen."""

@@ -24,6 +24,7 @@ from empo_networks.encoders import (
     KnownGoals,
     KnownHumans,
     Layers,
+    linear,
     reads_agents,
 )
 from empo_networks.fitting import Fitting
@@ -70,8 +71,9 @@ class Network(nn.Module):
         self._is_fitted = False
         self.join = nn.ModuleDict(
             {
-                part: nn.Linear(encoder.width, params.hidden, bias=part == "state")
+                part: linear(encoder.width, params.hidden, bias=part == "state", active=active)
                 for part, encoder in encoders.items()
+                for active in [reader.active if part == "state" and not encoder.learns else None]
             }
         )
         self.norm = nn.LayerNorm(params.hidden) if params.layer_norm else None
@@ -85,7 +87,7 @@ class Network(nn.Module):
         self.shared = nn.ModuleDict()
         self.shared_join = nn.ModuleDict()
         slot = [spec.humans.index(i) if i in spec.humans else -1 for i in range(len(spec.agents))]
-        self._num_humans = len(spec.humans)
+        self.humans = spec.humans
         self._reads_agents = reads_agents(reader.shape)
         self.register_buffer("_slot", torch.tensor(slot), persistent=False)
         goal_slot = torch.tensor([slot[goal.human] for goal in spec.goals], dtype=torch.int64)
@@ -144,7 +146,7 @@ class Network(nn.Module):
         state = query.state
         if state is None:
             state = torch.arange(query.steps_left.shape[0], device=slot.device)
-        return state * self._num_humans + slot
+        return state * len(self.humans) + slot
 
     def share(self, source: ValueNetwork) -> bool:
         """Read the encoders of ``source``, the network for V_h^e, beside the own ones.
@@ -167,13 +169,13 @@ class Network(nn.Module):
         for part in self.encoders:
             encoder = cast("Encoder", source.encoders[part])
             self.shared[part] = encoder
-            self.shared_join[part] = nn.Linear(encoder.width, hidden, bias=False)
+            self.shared_join[part] = linear(encoder.width, hidden, bias=False)
         return True
 
     @property
     def has_encoders(self) -> bool:
         """Whether its encoders learn anything that is worth sharing."""
-        return any(True for _ in self.encoders["state"].parameters())
+        return cast("Encoder", self.encoders["state"]).learns
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -210,7 +212,7 @@ def mlp(params: MlpParams, spec: WorldSpec, quantity: Quantity) -> Network:
     """
     reader = reader_of(params, spec, quantity)
     sizes = [params.hidden] * params.encoder_layers
-    states = FlatStates(reader.shape, sizes, params.activation, layer_norm=params.layer_norm)
+    states = FlatStates(reader, sizes, params.activation, layer_norm=params.layer_norm)
     encoders = learned_encoders(states, params, spec, quantity, reader)
     return Network(params, spec, quantity, encoders, reader, sharing=params.sharing)
 
@@ -243,7 +245,7 @@ def identity(params: IdentityParams, spec: WorldSpec, quantity: Quantity) -> Net
     """
     reader = reader_of(params, spec, quantity)
     encoders: dict[str, Encoder] = {
-        "state": FlatStates(reader.shape, [], params.activation, layer_norm=False)
+        "state": FlatStates(reader, [], params.activation, layer_norm=False)
     }
     if "human" in ASKED[quantity]:
         encoders["human"] = KnownHumans(spec, reader.shape)

@@ -18,9 +18,9 @@ class NetworkParams(Config):
         2, ge=1, description="Hidden layers behind the encoders; the first joins what they say."
     )
     activation: Literal["relu", "silu", "gelu", "tanh"] = Field(
-        "silu", description="What follows each hidden layer."
+        "relu", description="What follows each hidden layer."
     )
-    layer_norm: bool = Field(False, description="Normalise hidden layers before the activation.")
+    layer_norm: bool = Field(True, description="Normalise hidden layers before the activation.")
     dropout: float = Field(
         0.0, ge=0, lt=1, description="Share of the head's units left out while it is fitted."
     )

@@ -37,48 +37,61 @@ class Reader(nn.Module):
 
     def __init__(self, spec: WorldSpec, *, include_time: bool) -> None:
         super().__init__()
-        self._featurizer = spec.featurizer
-        self._is_row = isinstance(spec.featurizer, RowFeatures)
-        self._horizon = spec.horizon if include_time else None
-        self._steps = min(self._horizon or 0, ONE_HOT)
-        raw = self._featurizer.shape
+        self.featurizer = spec.featurizer
+        self.is_row = isinstance(spec.featurizer, RowFeatures)
+        self.horizon = spec.horizon if include_time else None
+        self._steps = min(self.horizon or 0, ONE_HOT)
+        raw = self.featurizer.shape
         self._side = min(max(raw.height, raw.width), ONE_HOT)
         self.shape: FeatureShape = replace(
             raw,
-            globals=raw.globals * (1 + 2 * DIGIT if self._is_row else 1)
-            + (1 + self._steps if self._horizon else 0),
+            globals=raw.globals * (1 + 2 * DIGIT if self.is_row else 1)
+            + (1 + self._steps if self.horizon else 0),
             agent_features=raw.agent_features * (1 + self._side),
         )
 
     @property
+    def active(self) -> int:
+        """About how many of the numbers are not 0, which says how large weights should start.
+
+        Of the channels of a cell, and of the digits of a number, one is.
+        """
+        raw = self.featurizer.shape
+        grid, agents = raw.height * raw.width, raw.agents * raw.agent_features
+        numbers = raw.globals * (3 if self.is_row else 1) + (2 if self.horizon else 0)
+        active = grid + numbers + agents * (2 if self._side else 1)
+        return max(active + raw.objects * raw.object_features, 1)
+
+    @property
     def layout(self) -> tuple[object, ...]:
         """Two readers with equal ones say the same about the same state."""
-        return (self.shape, self._featurizer.shape, self._is_row, self._horizon)
+        return (self.shape, self.featurizer.shape, self.is_row, self.horizon)
 
     @torch.no_grad()
     def forward(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Features:
         """What encoders are told about states."""
-        return self.scaled(self._featurizer(states), steps_left)
+        return self.scaled(self.featurizer(states), steps_left)
 
     @torch.no_grad()
     def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:
         """The same from features that were read already."""
-        numbers = [symlog(features.globals)]
-        if self._is_row:
+        numbers = [symlog(features.globals)] if self.featurizer.shape.globals else []
+        if self.is_row:
             words = features.globals
             numbers += [
                 one_hot(words.remainder(DIGIT), DIGIT),
                 one_hot(words.div(DIGIT).floor().remainder(DIGIT), DIGIT),
             ]
-        if self._horizon is not None:
+        if self.horizon is not None:
             steps = steps_left[:, None].to(features.globals)
-            numbers += [steps / self._horizon, one_hot(steps - 1, self._steps)]
+            numbers += [steps / self.horizon, one_hot(steps - 1, self._steps)]
         agents = features.agents
         if self._side:
             agents = torch.cat([symlog(agents), one_hot(agents, self._side)], -1)
-        return Features(features.grid, torch.cat(numbers, 1), agents, symlog(features.objects))
+        told = torch.cat(numbers, 1) if numbers else features.globals
+        return Features(features.grid, told, agents, symlog(features.objects))
 
 
 def goal_numbers(spec: WorldSpec) -> Float[Tensor, "goal feature"]:

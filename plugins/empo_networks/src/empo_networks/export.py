@@ -1,0 +1,115 @@
+"""Networks as ONNX files, for programs that have neither torch nor this package.
+
+The file computes values from what a world's featurizer says, not from rows: what a featurizer
+does is the world's own business. Where a world has none its rows are the features, and the file
+reads them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from empo_core.errors import ConfigError, StorageError
+from empo_core.types import Features, ValueQuery
+from empo_networks.encoders import filled_parts
+from empo_networks.network import ASKED, Network
+
+OPSET = 17
+
+
+def onnx_inputs(network: Network, questions: int = 2) -> dict[str, Tensor]:
+    """Inputs of the exported file by name, with an example of each; the first axis is free.
+
+    ``states`` are rows (int64) of a world without a featurizer; else ``grid``, ``globals``,
+    ``agents`` and ``objects`` (float32) are the parts of ``Features`` that the world has.
+    ``steps_left``, ``human`` and ``goal`` (int64) are there where the network reads them.
+    """
+    shape = network.reader.featurizer.shape
+    sizes = {
+        "grid": (shape.channels, shape.height, shape.width),
+        "globals": (shape.globals,),
+        "agents": (shape.agents, shape.agent_features),
+        "objects": (shape.objects, shape.object_features),
+    }
+    if network.reader.is_row:
+        inputs = {"states": torch.zeros(questions, shape.globals, dtype=torch.int64)}
+    else:
+        inputs = {part: torch.zeros(questions, *sizes[part]) for part in filled_parts(shape)}
+    index = torch.zeros(questions, dtype=torch.int64)
+    if network.reader.horizon is not None:
+        inputs["steps_left"] = index + 1
+    if network.quantity == "x_h":
+        inputs["human"] = index + network.humans[0]
+    if "goal" in ASKED[network.quantity]:
+        inputs["goal"] = index
+    return inputs
+
+
+def export_onnx(network: Network, path: str | Path) -> None:
+    """Write a file whose output ``value`` is what ``network`` answers.
+
+    Raises:
+        ConfigError: The package ``onnx`` is missing.
+        StorageError: The file cannot be written.
+    """
+    inputs = onnx_inputs(network)
+    names = [*inputs, "value"]
+    with torch.no_grad(), warnings.catch_warnings():
+        # The older of torch's exporters needs no further package. It warns that it is old, and
+        # of every length that it takes for a constant; the tests check that those are.
+        warnings.simplefilter("ignore")
+        torch.onnx.register_custom_op_symbolic("aten::asinh", _asinh, 9)  # type: ignore[attr-defined]
+        try:
+            torch.onnx.export(
+                _Graph(network, tuple(inputs)), tuple(inputs.values()), path, dynamo=False,
+                input_names=list(inputs), output_names=["value"], opset_version=OPSET,
+                dynamic_axes={name: {0: "question"} for name in names},
+            )  # fmt: skip
+        except ImportError as error:
+            raise ConfigError(
+                "an export needs the package onnx: pip install 'empo-networks[onnx]'"
+            ) from error
+        except OSError as error:
+            raise StorageError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def _asinh(graph: Any, x: Any) -> Any:
+    """The operator of that name, which ONNX has and torch's older exporter does not know."""
+    return graph.op("Asinh", x)
+
+
+class _Graph(nn.Module):
+    """The network as a function of the inputs by position, one question per row."""
+
+    def __init__(self, network: Network, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.network, self._names = network, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The value of each question."""
+        given = dict(zip(self._names, inputs, strict=True))
+        questions = inputs[0].shape[0]
+        if "states" in given:
+            given["globals"] = given["states"].to(torch.float32)
+        features = Features(
+            given.get("grid", torch.zeros(questions, 0, 0, 0)),
+            given.get("globals", torch.zeros(questions, 0)),
+            given.get("agents", torch.zeros(questions, 0, 0)),
+            given.get("objects", torch.zeros(questions, 0, 0)),
+        )
+        steps_left = given.get("steps_left", torch.ones(questions, dtype=torch.int64))
+        query = ValueQuery(
+            given.get("states", steps_left[:, None]),
+            steps_left,
+            given.get("human"),
+            given.get("goal"),
+        )
+        network = self.network
+        return network.scale.value(
+            network.raw_of(network.reader.scaled(features, steps_left), query)
+        )
