@@ -73,6 +73,8 @@ class Quantities:
         """
         self.networks = networks
         self._spec, self._slots, self._theory, self._aggregate = spec, slots, theory, aggregator
+        # A goal of weight 0 counts as much as any other where weights do not matter.
+        self._weight = (slots.goal >= 0).to(slots.weight) if theory.x_agg == "sum" else slots.weight
         self._humans = torch.tensor(spec.humans, device=slots.human.device)
         self._belongs = slots.human[:, None] == torch.arange(
             len(spec.humans), device=slots.human.device
@@ -109,21 +111,17 @@ class Quantities:
     def x_h(
         self, situations: Situations, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
-        """X_h of each situation and human, at least ``x_h_floor``."""
+        """X_h of each situation and human."""
         if "x_h" not in self.networks:
             return self.power(situations, v_h_e)
-        values = self.networks["x_h"](self.human_query(situations))
-        return values.view(len(situations), -1).clamp(min=self._theory.x_h_floor)
+        return self.networks["x_h"](self.human_query(situations)).view(len(situations), -1)
 
     def power(
         self, situations: Situations, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
         """X_h in closed form, equation (7)."""
-        weight = self._slots.weight
-        if self._theory.x_agg == "sum":
-            weight = (weight > 0).to(weight.dtype)
-        powered = weight[situations.states.layout].to(v_h_e.dtype) * v_h_e**self._theory.zeta
-        return (powered @ self._belongs.to(v_h_e.dtype)).clamp(min=self._theory.x_h_floor)
+        weight = self._weight[situations.states.layout].to(v_h_e.dtype)
+        return (weight * v_h_e**self._theory.zeta) @ self._belongs.to(v_h_e.dtype)
 
     def u_r(
         self, situations: Situations, x_h: Float[Tensor, "distinct human"]
@@ -134,8 +132,9 @@ class Quantities:
         return self.networks["u_r"](state_query(situations))[:, 0]
 
     def reward(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
-        """U_r in closed form, equation (8)."""
+        """U_r in closed form, equation (8), no X_h counting as less than ``x_h_floor``."""
         theory, (count, humans) = self._theory, x_h.shape
+        x_h = x_h.clamp(min=theory.x_h_floor)
         offsets = torch.arange(0, count * humans + 1, humans, device=x_h.device)
         segments = Segments(_repeated(count, humans, x_h.device), count, offsets)
         lack = self._aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
@@ -183,7 +182,8 @@ def mean_value(
     pi_r: Float[Tensor, "distinct robot_action"],
 ) -> Float[Tensor, " distinct"]:
     """V_r in closed form, equation (9); Q_r of actions that are never taken is not read."""
-    return u_r + torch.where(pi_r > 0, pi_r * q_r, 0.0).sum(-1)
+    # Not "pi_r > 0", which would hide a NaN.
+    return u_r + torch.where(pi_r == 0, 0.0, pi_r * q_r).sum(-1)
 
 
 def policy_of(
