@@ -1,4 +1,4 @@
-"""States that could have followed something but never did: where to start more episodes."""
+"""Situations that episodes could get into: where to start more of them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,17 @@ class Frontier:
     def draw(
         self, count: int, generator: torch.Generator
     ) -> tuple[Int[Tensor, "drawn word"], Int[Tensor, " drawn"]]:
-        """Situations that were never entered, drawn evenly; fewer than ``count`` at the end."""
-        waiting = np.flatnonzero(~self._entered[: self._table.count])
-        order = torch.randperm(len(waiting), generator=generator)[:count].numpy()
-        keys = torch.from_numpy(self._table.rows[waiting[order]].copy())
+        """Situations that were never entered, drawn evenly; once there are too few, any known.
+
+        Fewer than ``count`` only where nothing is known yet.
+        """
+        known = self._table.count
+        waiting = np.flatnonzero(~self._entered[:known])
+        drawn = waiting[torch.randperm(len(waiting), generator=generator)[:count].numpy()]
+        if len(drawn) < count and known:
+            others = torch.randint(known, (count - len(drawn),), generator=generator)
+            drawn = np.concatenate([drawn, others.numpy()])
+        keys = torch.from_numpy(self._table.rows[drawn].copy())
         return keys[:, :-1].to(self._state_dtype), keys[:, -1].long()
 
     def state_dict(self) -> dict[str, Any]:

@@ -179,8 +179,8 @@ class Exploration(Config):
     )
     frontier_prob: float = Field(
         0.0, ge=0, le=1,
-        description="Chance that an episode starts in a situation that could have been reached "
-        "but never was, instead of where the world starts.",
+        description="Chance that an episode starts in a situation that others could have got "
+        "into, first of all one that none ever did, instead of where the world starts.",
     )  # fmt: skip
     environments: int = Field(16, ge=1, description="Environments that each actor steps at once.")
     steps_per_episode: int | None = Field(

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 
-from empo_core.errors import EmpoError
+from empo_core.errors import EmpoError, StorageError
 from empo_core.protocols import Collector, Rewindable, RunContext, Weights
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
@@ -94,6 +94,8 @@ class Session:
                 while self.step < self._params.steps:
                     interrupts.check()
                     self._advance(learned)
+            except StorageError:
+                raise  # The disk refused a checkpoint; it would refuse another one.
             except (KeyboardInterrupt, EmpoError):
                 self.save()
                 raise
@@ -107,6 +109,7 @@ class Session:
         """
         found = self._checkpoints.newest()
         if found is None:
+            self._rewind()
             return
         self.step, state = found
         self.seconds = state["seconds"]
@@ -120,9 +123,13 @@ class Session:
         if self._comparison:
             self._comparison.load_state_dict(state["comparison"])
         restore(state["randomness"])
+        self._rewind()
+        log.info("going on from step %d", self.step)
+
+    def _rewind(self) -> None:
+        """Let trackers forget what an interrupted attempt logged after this step."""
         if isinstance(self._context.tracker, Rewindable):
             self._context.tracker.rewind(self.step)
-        log.info("going on from step %d", self.step)
 
     def save(self) -> None:
         """Write a checkpoint."""
