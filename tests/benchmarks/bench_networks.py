@@ -1,7 +1,7 @@
 """How large each value network is, and how long it takes to answer and to be fitted.
 
 Run ``python tests/benchmarks/bench_networks.py``. Everything uses one thread and counts its CPU
-time. The world is ``multigrid/trivial``; the states are random walks in it. Ratios compare with
+time. The world is ``multigrid/trivial``, with states that can be reached in it. Ratios compare with
 ``identity``, measured in the same run.
 """
 

@@ -106,7 +106,8 @@ class Fitting:
                     f"fits no parameter of this {self._network.quantity} network; it was "
                     f"saved for other params or another world"
                 )
-            kept = moment.clone() if what == "step" else moment.to(shapes[name], copy=True)
+            # Fused Adam counts steps where the parameters are.
+            kept = moment.to(shapes[name].device, copy=True)
             state.setdefault(shapes[name], {})[what] = kept
         if state and len(state) < len(shapes):
             missing = [name for name, parameter in shapes.items() if parameter not in state]
