@@ -292,5 +292,6 @@ TestReplayMachine.settings = quick
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 class TestReplayMachineAtLength(ReplayMachine.TestCase):
     settings = settings(quick, max_examples=500, stateful_step_count=50)
