@@ -39,6 +39,9 @@ FORBIDDEN = {
 ALLOWED = {
     # Callables reach worker processes that we started, over pipes they inherit; never a file.
     ("empo_core/parallel.py", "cloudpickle.loads"),
+    # Likewise what an actor is built from, and what it says about itself.
+    ("plugins/empo_async_actors/src/empo_async_actors/child.py", "cloudpickle.loads"),
+    ("plugins/empo_async_actors/src/empo_async_actors/fleet.py", "cloudpickle.loads"),
     # The kit sends a world through memory and back, as to a worker.
     ("empo_core/testing/world_model.py", "cloudpickle.loads"),
 }
