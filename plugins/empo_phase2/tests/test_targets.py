@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from batches import EVERYTHING, Form, Made, SmallNet, made
+from batches import EVERYTHING, Form, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,3 +85,88 @@ def test_targets_are_those_of_the_reference(
     found = problem.batched(networks, theory, setting)
     plain = problem.plain(networks, theory, setting).compute(problem.batch, problem.states.at)
     assert_same(found, plain)
+
+
+@pytest.mark.parametrize("expectation", ["all", "sampled", "free"])
+def test_asking_together_is_asking_one_by_one(expectation: str) -> None:
+    problem = made(5, Form(expectation=expectation))
+    plain = problem.plain(problem.networks(), THEORY, SETTING)
+    alone = plain.compute(problem.batch, problem.states.at)
+    together = plain.compute(problem.batch, problem.states.at, together=True)
+    for field in fields(PlainTargets):
+        torch.testing.assert_close(getattr(together, field.name), getattr(alone, field.name))
+
+
+@pytest.mark.parametrize("learned", MIXES, ids="-".join)
+def test_every_network_is_asked_exactly_once(learned: tuple[Quantity, ...]) -> None:
+    problem = made(1, Form(transitions=6, fewest_successors=1))
+    networks = problem.networks(learned)
+    problem.batched(networks, THEORY, SETTING)
+    assert {quantity: net.calls for quantity, net in networks.items()} == dict.fromkeys(learned, 1)
+
+
+def test_every_situation_is_asked_about_once() -> None:
+    problem = made(2, Form(transitions=30, states=5))
+    found = problem.batched(problem.networks(), THEORY, SETTING)
+    batch, pairs = problem.batch, problem.spec.num_joint_actions
+    counts = batch.offsets.diff().view(len(batch), pairs).sum(1)
+    left = batch.steps_left.repeat_interleave(counts) - 1
+    situations = set(zip(batch.successor.tolist(), left.tolist(), strict=True))
+    situations |= set(zip(batch.state.tolist(), batch.steps_left.tolist(), strict=True))
+    assert found.distinct == len(situations) < found.items == len(batch.successor)
+
+
+def effort(compute: Callable[[], Any]) -> dict[str, int]:
+    """How many lines Python runs, and how many functions it or C code in it calls."""
+    counts = {"line": 0, "call": 0, "c_call": 0}
+
+    def on_line(frame: FrameType, event: str, argument: Any) -> Any:
+        counts["line"] += event == "line"
+        return on_line
+
+    def on_call(frame: FrameType, event: str, argument: Any) -> None:
+        if event in counts:
+            counts[event] += 1
+
+    compute()  # What only happens the first time is not counted.
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(on_line)
+    sys.setprofile(on_call)
+    try:
+        compute()
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+    return counts
+
+
+@pytest.mark.parametrize("expectation", ["all", "sampled", "free"])
+@pytest.mark.parametrize("learned", [("v_h_e", "q_r"), EVERYTHING], ids="-".join)
+def test_python_runs_as_many_lines_for_a_large_batch_as_for_a_small_one(
+    learned: tuple[Quantity, ...], expectation: str
+) -> None:
+    small = Form(transitions=2, humans=2, goals=2, states=6, expectation=expectation)
+    large = Form(
+        transitions=50, humans=3, robots=2, layouts=3, goals=7, states=90, most_successors=9,
+        fewest_successors=4, expectation=expectation,
+    )  # fmt: skip
+    efforts = []
+    for form in (small, large):
+        problem = made(0, form)
+        networks = problem.networks(learned)
+        efforts.append(effort(lambda p=problem, n=networks: p.batched(n, THEORY, SETTING)))
+    few, many = efforts
+    # Preparing a computation looks at every agent; nothing else may depend on any size.
+    agents = 60 * 2
+    assert few["line"] > 0
+    assert all(many[what] <= few[what] + agents for what in few), (few, many)
+
+
+def test_the_reference_would_fail_that_test() -> None:
+    problem = made(0, Form(transitions=2))
+    plain = problem.plain(problem.networks(), THEORY, SETTING)
+    larger = made(0, Form(transitions=8))
+    plain_larger = larger.plain(larger.networks(), THEORY, SETTING)
+    few = effort(lambda: plain.compute(problem.batch, problem.states.at, together=True))
+    many = effort(lambda: plain_larger.compute(larger.batch, larger.states.at, together=True))
+    assert many["line"] > 2 * few["line"]

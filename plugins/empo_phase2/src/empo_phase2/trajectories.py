@@ -84,7 +84,7 @@ def along_q_r(
 ) -> Float[Tensor, " transition"]:
     """Q_r of the action taken: discounted U_r on the way, and V_r at the end of the path."""
     before_last, last = _parts(paths, u_r)
-    step = torch.arange(1, u_r.shape[1] + 1, device=u_r.device)
+    step = torch.arange(1, u_r.shape[1] + 1, dtype=u_r.dtype, device=u_r.device)
     return (gamma_r**step * (before_last * u_r + last * v_r)).sum(1)
 
 
@@ -97,7 +97,7 @@ def along_v_h_e(
     """V_h^e of the goals pursued: 1 where they were reached first, else V_h^e at the end."""
     before_last, last = _parts(paths, v_h_e)
     within = before_last + last
-    step = torch.arange(1, v_h_e.shape[1] + 1, device=v_h_e.device)[:, None]
+    step = torch.arange(1, v_h_e.shape[1] + 1, dtype=v_h_e.dtype, device=v_h_e.device)[:, None]
     reached = achieved.to(v_h_e.dtype) * within[..., None]
     # How often the goal was reached before each step: only the first time pays.
     earlier = reached.cumsum(1) - reached
