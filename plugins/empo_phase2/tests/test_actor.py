@@ -23,11 +23,12 @@ from empo_phase2.experience import Block
 from empo_phase2.explorers.team import Team
 from empo_phase2.memories import RememberedPrior
 from empo_phase2.params import Exploration, Phase2Params
-from empo_phase2.recording import learner_spec
+from empo_phase2.recording import Recorder, learner_spec
 from empo_phase2.slots import check_world, goal_slots
+from empo_phase2.successions import PairOrder
 
 AT_RANDOM = {"name": "epsilon-greedy", "params": {"start": 1.0, "end": 1.0}}
-RND = {"name": "rnd", "params": {"feature_dim": 4, "hidden_dim": 8}}
+RND: dict[str, Any] = {"name": "rnd", "params": {"feature_dim": 4, "hidden_dim": 8}}
 
 
 def actor_in(
@@ -139,11 +140,14 @@ def test_states_say_what_the_world_says_of_them(world: WorldModel) -> None:
             assert states.available[i].tolist() == joint
 
 
-def test_what_follows_can_follow_and_episodes_end_as_they_should(world: WorldModel) -> None:
+@pytest.mark.parametrize("explorers", [[], [AT_RANDOM]])
+def test_what_follows_can_follow_and_episodes_end_as_they_should(
+    world: WorldModel, explorers: list[Any]
+) -> None:
     horizon = world.spec.horizon
     before: Block | None = None
     ended = 0
-    for block in play(actor_in(world), 60):
+    for block in play(actor_in(world, explorers), 60):
         moves, states = block.transitions, block.states
         assert not states.terminal[moves.state].any()
         assert bool(states.available[moves.state, moves.action].all())
@@ -175,6 +179,34 @@ def test_what_follows_can_follow_and_episodes_end_as_they_should(world: WorldMod
                 )
         before = block
     assert ended > 5
+
+
+def test_robots_can_do_jointly_what_each_of_them_can_do() -> None:
+    class Narrow(Street):
+        def available(self, states: Tensor) -> Tensor:
+            found = super().available(states)
+            found[:, 1, 3], found[:, 2, 0] = states[:, 2] > 2, states[:, 4] > 2
+            return found
+
+    world = Narrow(2)
+    recorder = Recorder(world, goal_slots(world.spec), PairOrder(world.spec), "rows")
+    recorder.number(world.initial_state()[None])
+    first, second = [True, True, True, False], [False, True, True, True]
+    expected = [a and b for b in second for a in first]
+    assert recorder.states().available[0].tolist() == expected
+
+
+def test_explorers_learn_from_what_humans_really_did() -> None:
+    block = play(actor_in(Street(), all_profiles=False), 1)[0]
+    block = replace(block, human_choice=torch.full_like(block.human_choice, 2))
+    rnd = {"name": "rnd", "params": RND["params"] | {"weight_decay": 0.0}}
+    team = Team(Exploration.model_validate({"human": [rnd]}), Street().spec)
+    name = "explorers.human_0.0.predictor.6.bias"
+    before = team.weights()[name].clone()
+    numbers = team.learn(block)
+    changed = (team.weights()[name] != before).view(4, -1).any(1)
+    assert changed.tolist() == [False, False, True, False]
+    assert numbers["explorers/human_0/0/loss"] > 0
 
 
 def test_a_cut_episode_leaves_no_mark_in_what_was_recorded() -> None:
