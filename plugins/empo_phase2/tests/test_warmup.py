@@ -96,6 +96,13 @@ def test_the_learning_rate_never_falls_before_full_training() -> None:
     assert plan.lr("q_r", 100_000) == pytest.approx(0.5e-4)
 
 
+def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
+    plan = timetable(optimisation=Optimisation(lr=1e-4, lr_decay="linear"))
+    assert plan.lr("q_r", 70_000) == 1e-4
+    assert plan.lr("q_r", 85_000) == pytest.approx(0.5e-4)
+    assert plan.lr("q_r", 99_999) == pytest.approx(1e-4 / 30_000)
+
+
 def test_each_quantity_can_have_its_own_learning_rate() -> None:
     rates = {"q_r": 1e-4, "v_h_e": 1e-3, "x_h": 1e-4}
     plan = timetable(optimisation=Optimisation(lr=rates))  # type: ignore[arg-type]

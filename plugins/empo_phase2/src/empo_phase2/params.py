@@ -90,8 +90,10 @@ class Optimisation(Config):
     lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], float] | float = Field(
         1e-3, description="Learning rate, for all quantities or for each."
     )
-    lr_decay: Literal["constant", "inverse", "inverse_sqrt"] = Field(
-        "inverse", description="How it falls once its constant part is over: not, 1/t, 1/sqrt(t)."
+    lr_decay: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
+        "inverse",
+        description="How it falls once its constant part is over: not, like 1/t or 1/sqrt(t), or "
+        "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
         0.7, ge=0, le=1, description="Share of the training steps before it starts to fall."

@@ -75,7 +75,10 @@ class Timetable:
         optimisation = self._params.optimisation
         base = optimisation.lr
         rate = base[quantity] if isinstance(base, dict) else base
-        return schedule.learning_rate(step, rate, optimisation.lr_decay, self._lr_falls_at)
+        falls_at, end = self._lr_falls_at, self._params.steps
+        if optimisation.lr_decay == "linear":
+            return schedule.linear(step - falls_at, rate, 0.0, max(end - falls_at, 1))
+        return schedule.learning_rate(step, rate, optimisation.lr_decay, falls_at)
 
     def oldest(self, step: int) -> int | None:
         """The insertion step before which transitions are not used any more; None: use all."""
