@@ -24,6 +24,7 @@ from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorers.team import Team
 from empo_phase2.frontier import Frontier
 from empo_phase2.memories import RememberedPrior
+from empo_phase2.outlook import Outlook
 from empo_phase2.params import Phase2Params
 from empo_phase2.recording import Recorder, learner_spec
 from empo_phase2.slots import check_world, goal_slots
@@ -126,6 +127,12 @@ class Phase2Actor:
         spec = world.spec
         slots = goal_slots(spec, [member.spec for member in members])
         self._order = PairOrder(spec)
+        self._outlook = Outlook(
+            world,
+            self._order,
+            all_profiles=settings.all_profiles,
+            model_based=settings.model_based,
+        )
         self._prior = RememberedPrior(prior, spec, slots)
         self._recorder = Recorder(world, slots, self._order, settings.store)
         starts = world.initial_state()[None]
@@ -166,7 +173,7 @@ class Phase2Actor:
         state = recorder.number(episodes.rows)
         policy = self._prior(episodes.rows, episodes.steps_left, episodes.layout)
         expected, human = self._humans_choose(state, policy, training_step)
-        successors = self._successors(expected)
+        successors = self._outlook.recorded(episodes.rows, expected)
         transitions = Transitions(
             state=state,
             steps_left=episodes.steps_left,
@@ -235,17 +242,6 @@ class Phase2Actor:
             chain.observe(scene, human[:, position])
         return expected, human
 
-    def _successors(self, expected: Int[Tensor, "env human"]) -> Successors:
-        """What is to be recorded: none where only what was sampled counts."""
-        rows, order = self._episodes.rows, self._order
-        if self._settings.all_profiles:
-            return order.arranged(self._checked(self._world.transitions(rows)), len(rows))
-        if self._settings.model_based:
-            return self._under_every_robot_action(expected)
-        pairs = len(rows) * order.robot_actions
-        nothing = torch.zeros(pairs + 1, dtype=torch.int64)
-        return Successors(nothing, rows[:0], torch.zeros(0, dtype=torch.float64))
-
     def _robots_move(
         self,
         transitions: Transitions,
@@ -254,13 +250,14 @@ class Phase2Actor:
         training_step: int,
     ) -> tuple[Int[Tensor, " env"], Int[Tensor, "env word"]]:
         """What the robots do, and the states that follow."""
-        states = self._recorder.states()
+        states, rows = self._recorder.states(), self._episodes.rows
+        expected = transitions.human_action
         beta_r = self._timetable.beta_r(training_step)
         policy = self._behaviour.policy(states, transitions, beta_r)
         around = None
         scene = None
         if self._team.robots:
-            around = self._around(successors, transitions.human_action, human)
+            around = self._outlook.around(rows, successors, expected, human)
             stored = replace(around, states=self._recorder.stored(around.states))
             available = states.available[transitions.state]
             scene = self._scene(available, stored, training_step)
@@ -269,56 +266,19 @@ class Phase2Actor:
         robot = draw(policy, uniform)
         if scene is not None:
             self._team.robots.observe(scene, robot)
-        after = self._after(robot, successors, transitions.human_action, human, around)
-        return robot, sample_successors(after, self._episodes.rows, self._generator)
-
-    def _around(self, successors: Successors, expected: Tensor, human: Tensor) -> Successors:
-        """What can follow each robot action, given what the humans really do."""
-        if self._settings.all_profiles:
-            return pick(successors, self._pairs(human).flatten())
-        if self._settings.model_based and torch.equal(expected, human):
-            return successors
-        return self._under_every_robot_action(human)
-
-    def _after(
-        self,
-        robot: Tensor,
-        successors: Successors,
-        expected: Tensor,
-        human: Tensor,
-        around: Successors | None,
-    ) -> Successors:
-        """What can follow what everybody really does; asks the world only if it must."""
-        here = torch.arange(len(robot))
-        if around is not None:
-            return pick(around, here * self._order.robot_actions + robot)
-        if self._settings.all_profiles:
-            return pick(successors, self._pairs(human)[here, robot])
-        if self._settings.model_based and torch.equal(expected, human):
-            return pick(successors, here * self._order.robot_actions + robot)
-        actions = self._order.actions(human, robot)
-        return self._checked(self._world.transitions(self._episodes.rows, actions))
-
-    def _pairs(self, human: Tensor) -> Int[Tensor, "env robot_action"]:
-        """Where the successors of each robot action lie among those of all profiles."""
-        here = torch.arange(len(human))
-        first = here * self._order.profiles + self._order.profile(human)
-        return (first * self._order.robot_actions)[:, None] + torch.arange(
-            self._order.robot_actions
-        )
-
-    def _under_every_robot_action(self, human: Tensor) -> Successors:
-        rows = self._episodes.rows.repeat_interleave(self._order.robot_actions, 0)
-        actions = self._order.under_every_robot_action(human)
-        return self._checked(self._world.transitions(rows, actions))
+        if around is None:
+            after = self._outlook.after(rows, successors, expected, human, robot)
+        else:
+            here = torch.arange(len(robot))
+            after = pick(around, here * self._order.robot_actions + robot)
+        return robot, sample_successors(after, rows, self._generator)
 
     def _with_sample(self, transitions: Transitions, rows: Tensor, human: Tensor) -> Transitions:
         """The transitions with one successor each, which no human's exploration led to."""
         expected, robot = transitions.human_action, transitions.action
         explored = (expected != human).any(1)
         if explored.any():
-            actions = self._order.actions(expected, robot)
-            found = self._checked(self._world.transitions(self._episodes.rows, actions))
+            found = self._outlook.under(self._episodes.rows, expected, robot)
             other = sample_successors(found, self._episodes.rows, self._generator)
             rows = torch.where(explored[:, None], other, rows)
         count = torch.zeros(len(rows), self._order.robot_actions, dtype=torch.int64)
@@ -377,20 +337,6 @@ class Phase2Actor:
     def _random(self) -> Float[Tensor, "env human"]:
         """A number in [0, 1) for each human."""
         return torch.rand(self._episodes.goal.shape, generator=self._generator, dtype=torch.float64)
-
-    def _checked(self, successors: Successors) -> Successors:
-        """The same successors.
-
-        Raises:
-            SolveError: Transitions take other times than one step.
-        """
-        duration = successors.duration
-        if duration is not None and bool((duration != 1).any()):
-            raise SolveError(
-                f"transitions of {self._world.spec.name!r} take up to {float(duration.max()):g} "
-                "steps, but values are learned for steps of equal length; use algorithm 'exact'"
-            )
-        return successors
 
     def _check_starts(self, starts: Int[Tensor, "layout word"]) -> None:
         """Refuse worlds in which nothing ever happens.
