@@ -32,7 +32,7 @@ ROUNDS = 8
 ROUND_S = 2.0
 STEPS = 16
 """Environment steps per round."""
-LOOPS = 150_000
+LOOPS = 500_000
 """About 10 ms of work in Python."""
 
 
