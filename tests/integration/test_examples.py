@@ -30,6 +30,17 @@ EXPECTED: dict[str, tuple[list[str], str]] = {
     "solve_in_python.py": (["runs=RUNS"], "sooner or later"),
 }
 
+# Learning takes a minute or more; that it ends is enough here (see test_phase2_learning.py).
+SHORTER: dict[str, list[str]] = {
+    name: [
+        "algorithm.params.steps=120",
+        "algorithm.params.warm_up.v_h_e=40",
+        "algorithm.params.warm_up.q_r=40",
+        "algorithm.params.warm_up.ramp=40",
+    ]
+    for name in ("learn_trivial.yaml", "learn_two_rooms.yaml")
+}
+
 
 def name_of(path: Path) -> str:
     return path.name
@@ -52,7 +63,8 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("config", CONFIGS, ids=name_of)
 def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["run", str(config), "--json", f"runs={tmp_path / 'runs'}"])
+    changes = [f"runs={tmp_path / 'runs'}", *SHORTER.get(config.name, [])]
+    done = CliRunner().invoke(app, ["run", str(config), "--json", *changes])
     assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
     assert sum(report["root"]["robot_policy"]) == pytest.approx(1.0)

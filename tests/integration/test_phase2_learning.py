@@ -1,0 +1,94 @@
+"""What is learned is what ``exact`` computes, within the bounds that we promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from empo_core.config import WorldModelRef
+from empo_core.experiment import build, seed_everything
+from empo_core.testing.algorithm import fresh
+from empo_phase2.algorithm import Phase2
+from empo_phase2.params import Phase2Params
+
+WORLDS = {
+    "trivial": 5,
+    "small_trolley": 3,  # This and the next have two humans.
+    "asymmetric_freeing_simple": 3,
+}
+TABLES: dict[str, Any] = {
+    "values": {"q_r": "lookup", "v_h_e": "lookup"},
+    "steps": 1000,
+    "warm_up": {"v_h_e": 100, "q_r": 100, "ramp": 100},
+    "optimisation": {"lr": 1.0, "target_interval": 5},
+    "collector": {"name": "sync", "params": {"min_env_steps": 3000}},
+}
+NETWORKS: dict[str, Any] = {
+    "values": {"q_r": "mlp", "v_h_e": "mlp"},
+    "steps": 8000,
+    "warm_up": {"v_h_e": 1000, "q_r": 1000, "ramp": 1000},
+    "optimisation": {"lr": 3e-3, "lr_decay": "linear", "lr_constant_fraction": 0.4}
+    | {"target_interval": 50},
+    "replay": {"phase_out_warm_up": False},
+}
+
+
+def gap(world: str, learner: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
+    """The last comparison of a run with the exact solution."""
+    setting = Phase2Params.model_validate(
+        learner
+        | {
+            "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+            "exploration": {"frontier_prob": 0.5},
+            "reporting": {"compare": "exact", "compare_interval": learner["steps"]},
+        }
+    )
+    reference = {"name": f"multigrid/{world}", "params": {"max_steps": WORLDS[world]}}
+    context = fresh(build(WorldModelRef.model_validate(reference)), directory)
+    context.seed = seed
+    seed_everything(seed)
+    return Phase2(setting).run(context).gap
+
+
+def check(found: dict[str, float], at_start: float, on_average: float) -> None:
+    assert found["Compare/V_r_root_rel"] < at_start
+    assert found["Compare/V_r_mean_rel"] < on_average
+    assert found["Compare/pi_r_root_tv"] < 0.02
+
+
+def test_tables_learn_what_exact_computes(tmp_path: Path) -> None:
+    check(gap("trivial", TABLES, 0, tmp_path), at_start=0.01, on_average=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("world", WORLDS)
+def test_tables_learn_it_in_every_world_from_every_seed(
+    world: str, seed: int, tmp_path: Path
+) -> None:
+    check(gap(world, TABLES, seed, tmp_path), at_start=0.01, on_average=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("world", WORLDS)
+def test_networks_learn_it_in_every_world_from_every_seed(
+    world: str, seed: int, tmp_path: Path
+) -> None:
+    check(gap(world, NETWORKS, seed, tmp_path), at_start=0.05, on_average=0.05)
+
+
+def test_v_r_can_be_learned_instead_of_q_r(tmp_path: Path) -> None:
+    values = {"q_r": None, "v_r": "lookup", "v_h_e": "lookup"}
+    warm_up = {"v_h_e": 100, "v_r": 100, "ramp": 100}
+    learner = TABLES | {"values": values, "warm_up": warm_up}
+    check(gap("trivial", learner, 1, tmp_path), at_start=0.01, on_average=0.03)
+
+
+def test_everything_can_be_learned_at_once(tmp_path: Path) -> None:
+    values = dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r"), "lookup")
+    warm_up = dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r", "ramp"), 80)
+    learner = TABLES | {"values": values, "warm_up": warm_up}
+    check(gap("trivial", learner, 2, tmp_path), at_start=0.01, on_average=0.03)
