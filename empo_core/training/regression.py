@@ -11,6 +11,7 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.protocols import FitsItself, Regression, ValueNetwork
+from empo_core.training.finite import check_finite
 from empo_core.types import Fit, ValueQuery
 
 
@@ -55,7 +56,8 @@ class GradientRegression:
         """Take one step of Adam; where all weights are 0 nothing changes and the loss is 0.
 
         Raises:
-            NonFiniteError: The loss or the gradient is not finite; the network is unchanged.
+            NonFiniteError: The loss, the gradient or a moment is not finite; the network is
+                unchanged.
         """
         try:
             with torch.enable_grad():
@@ -66,7 +68,8 @@ class GradientRegression:
                 loss.backward()  # type: ignore[no-untyped-call]
             gradients = [each.grad for each in self._parameters if each.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-            found = torch.stack([total.detach(), loss.detach(), norm]).tolist()
+            moments = size_of_moments(self._adam, norm)
+            found = torch.stack([total.detach(), loss.detach(), norm, moments]).tolist()
             if found[0] == 0:
                 return Fit(torch.zeros_like(norm), torch.zeros_like(norm))
             self._check(*found[1:])
@@ -104,12 +107,30 @@ class GradientRegression:
         state = {int(number): dict(moments) for number, moments in state_dict.items()}
         self._adam.load_state_dict({"state": state, "param_groups": groups})
 
-    def _check(self, loss: float, norm: float) -> None:
-        for what, value in (("loss", loss), ("gradient", norm)):
+    def _check(self, loss: float, norm: float, moments: float) -> None:
+        numbers = {"optimiser's memory": moments, "loss": loss, "gradient": norm}
+        if not abs(loss) < float("inf"):
+            name = self._network.quantity
+            weights = {f"{name}.{key}": t for key, t in self._network.state_dict().items()}
+            check_finite(weights, "a weight")
+        for what, value in numbers.items():
             if not abs(value) < float("inf"):
                 raise NonFiniteError(
                     f"the {what} of {self._network.quantity} is not finite ({value})"
                 )
+
+
+def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """The largest number that an optimiser remembers; 0 before its first step."""
+    remembered = [
+        moment
+        for memory in optimiser.state.values()
+        for moment in memory.values()
+        if moment.is_floating_point()
+    ]
+    if not remembered:
+        return torch.zeros_like(like)
+    return torch.nn.utils.get_total_norm(remembered, float("inf"), foreach=True).to(like)
 
 
 def regression_of(

@@ -166,8 +166,11 @@ def test_what_is_not_finite_is_refused_before_anything_changes(
     else:
         network.first.weight.register_hook(lambda gradient: gradient.fill_(bad))
     before, remembered = snapshot(network), repr(regression.state_dict())
-    what = "gradient" if where == "gradient" else "loss"
-    with pytest.raises(NonFiniteError, match=f"the {what} of v_h_e is not finite"):
+    what = {
+        "parameter": r"a weight is not finite: v_h_e\.second\.bias",
+        "gradient": "the gradient of v_h_e is not finite",
+    }.get(where, "the loss of v_h_e is not finite")
+    with pytest.raises(NonFiniteError, match=what):
         regression.fit(query, target, weight, lr=0.1)
     assert all(
         torch.equal(before[name].nan_to_num(), now.nan_to_num())

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
+from empo_core.training.regression import size_of_moments
 from empo_core.types import Fit, ValueQuery
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ class Fitting:
         gradients = torch.autograd.grad(loss, self._parameters)
         norm = torch.nn.utils.get_total_norm(gradients)
         loss = loss.detach()
-        if not torch.isfinite(loss + norm):
-            raise NonFiniteError(self._complaint(target, weight, loss))
+        moments = size_of_moments(self._adam, norm)
+        if not torch.isfinite(loss + norm + moments):
+            raise NonFiniteError(self._complaint(target, weight, loss, moments))
         if self._max_norm is not None:
             factor = (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
             gradients = torch._foreach_mul(gradients, factor)
@@ -62,7 +64,7 @@ class Fitting:
         self._adam.zero_grad()
         return Fit(loss, norm)
 
-    def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor) -> str:
+    def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor, moments: Tensor) -> str:
         """What is not finite, as far up the stream as it can be seen."""
         quantity = self._network.quantity
         for what, wrong in {
@@ -76,6 +78,8 @@ class Fitting:
         for name, parameter in zip(self._names, self._parameters, strict=True):
             if not bool(parameter.isfinite().all()):
                 return f"parameter {name} of {quantity} is not finite"
+        if not bool(moments.isfinite()):
+            return f"the optimiser's moments of {quantity} are not finite; it was left as it is"
         what = "gradient" if bool(loss.isfinite()) else "loss"
         return (
             f"the {what} of {quantity} is not finite; it was left as it is. "

@@ -11,6 +11,7 @@ from torch import Tensor
 from empo_core.config import ValueNetworkRef
 from empo_core.experiment import build
 from empo_core.protocols import Aggregator, SharesEncoders, ValueNetwork, Weights
+from empo_core.training.finite import check_finite
 from empo_core.types import Quantity, WorldSpec
 from empo_phase2.experience import GoalSlots, States, Transitions
 from empo_phase2.params import QUANTITIES, Phase2Params, Values
@@ -64,13 +65,18 @@ class RobotBehaviour:
             self.network.eval()
 
     def load(self, weights: Weights) -> None:
-        """Act with these weights, named ``<quantity>.<parameter>``; others are not looked at."""
+        """Act with these weights, named ``<quantity>.<parameter>``; others are not looked at.
+
+        Raises:
+            NonFiniteError: One is not finite; it goes on acting with those that it has.
+        """
         prefix = f"{self.quantity}."
         own: dict[str, Any] = {
             name.removeprefix(prefix): tensor
             for name, tensor in weights.items()
             if name.startswith(prefix)
         }
+        check_finite(own, f"a weight of {self.quantity} to act with")
         self.network.load_state_dict(own)
 
     @torch.no_grad()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
@@ -16,6 +17,7 @@ from empo_core.protocols import Aggregator, Regression, ValueNetwork
 from empo_core.training.finite import check_finite
 from empo_core.training.profile import StageProfile
 from empo_core.training.regression import regression_of
+from empo_core.training.tree import flatten
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
 from empo_phase2.behaviour import build_networks
 from empo_phase2.experience import GoalSlots, States, Transitions
@@ -128,23 +130,27 @@ class Learner:
         paths = self._paths(index, batch, memory)
         targets = self._compute(batch, memory.states, self._target_values, setting, paths)
         fits: dict[Quantity, Fit] = {}
-        for quantity in timetable.active(step):
-            try:
+        active: tuple[Quantity, ...] = ()
+        with self._guarded(step):
+            check_finite(targets.must_be_finite, "what targets are computed from")
+            active = timetable.active(step)
+        for quantity in active:
+            with self._guarded(step):
                 fits[quantity] = self._fit(quantity, targets, timetable.lr(quantity, step))
-            except NonFiniteError as error:
-                if self._params.optimisation.on_nan == "stop":
-                    error.add_note(f"This happened in training step {step}.")
-                    raise
-                self.skipped += 1
-                log.warning("step %d: %s; the step was skipped", step, error)
         if (step + 1) % self._params.optimisation.target_interval == 0:
             self.refresh_targets()
         return targets, fits
 
     def refresh_targets(self) -> None:
-        """Compute targets with the newest values from now on."""
-        for quantity, network in self.networks.items():
-            self._targets[quantity].load_state_dict(network.state_dict())
+        """Compute targets with the newest values from now on.
+
+        Raises:
+            NonFiniteError: A weight is not finite.
+        """
+        states: dict[str, Any] = {q: dict(net.state_dict()) for q, net in self.networks.items()}
+        check_finite(flatten(states)[1], "a weight")
+        for quantity, target in self._targets.items():
+            target.load_state_dict(states[quantity])
 
     def published(self) -> dict[str, Tensor]:
         """What actors need to know to act, on the CPU, named ``<quantity>.<parameter>``.
@@ -166,18 +172,17 @@ class Learner:
         """Everything needed to go on exactly so.
 
         Raises:
-            NonFiniteError: A weight is not finite.
+            NonFiniteError: Something in it is not finite.
         """
-        networks = {name: dict(net.state_dict()) for name, net in self.networks.items()}
-        for name, tensors in networks.items():
-            check_finite({f"{name}.{key}": t for key, t in tensors.items()}, "a weight to be saved")
-        return {
-            "networks": networks,
+        state = {
+            "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
             "targets": {name: dict(net.state_dict()) for name, net in self._targets.items()},
             "regressions": {name: r.state_dict() for name, r in self._regressions.items()},
             "generator": self._generator.get_state(),
             "skipped": self.skipped,
         }
+        check_finite(flatten(state)[1], "what is to be saved")
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -190,7 +195,6 @@ class Learner:
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
         query, target, weight = self._lesson(quantity, targets)
-        check_finite({quantity: torch.where(weight > 0, target, 0.0)}, "the target")
         return self._regressions[quantity].fit(query, target, weight, lr=lr)
 
     def _lesson(
@@ -202,7 +206,8 @@ class Learner:
             weight = targets.q_r_weight
             floor = self._params.targets.q_r_advantage_floor
             if floor is not None:
-                weight = weight * decision_weight(targets.pi_r, floor)
+                exists = sources.states.available
+                weight = weight * decision_weight(targets.pi_r, exists, floor)
             return state_query(sources), targets.q_r, weight
         if quantity == "v_h_e":
             query = self.values.goal_query(sources)
@@ -233,6 +238,18 @@ class Learner:
             of_v_h_e=of_v_h_e,
         )
 
+    @contextlib.contextmanager
+    def _guarded(self, step: int) -> Iterator[None]:
+        """Stop, or go on without what is done within, where something is not finite."""
+        try:
+            yield
+        except NonFiniteError as error:
+            if self._params.optimisation.on_nan == "stop":
+                error.add_note(f"This happened in training step {step}.")
+                raise
+            self.skipped += 1
+            log.warning("step %d: %s; the step was skipped", step, error)
+
     def _switch_modes(self) -> None:
         """Networks train; their target copies do not."""
         for networks, training in ((self.networks, True), (self._targets, False)):
@@ -242,15 +259,19 @@ class Learner:
 
 
 def decision_weight(
-    pi_r: Float[Tensor, "transition robot_action"], floor: float
+    pi_r: Float[Tensor, "transition robot_action"],
+    available: Bool[Tensor, "transition robot_action"],
+    floor: float,
 ) -> Float[Tensor, "transition robot_action"]:
-    """How much an error in each Q_r would change the policy: pi (1 - pi) + floor, mean 1.
+    """How much an error in each Q_r would change the policy: pi (1 - pi) + floor.
 
-    Where the policy is certain and ``floor`` is 0, nothing would change it; then all count alike.
+    It is 1 on average over the actions that exist in a state, and 0 for others. Where the policy
+    is certain and ``floor`` is 0, nothing would change it; then all count alike.
     """
-    weight = pi_r * (1 - pi_r) + floor
-    mean = weight.mean(-1, keepdim=True)
-    return torch.where(mean > 0, weight / mean.clamp(min=1e-12), 1.0)
+    exists = available.to(pi_r.dtype)
+    weight = exists * (pi_r * (1 - pi_r) + floor)
+    mean = weight.sum(-1, keepdim=True) / exists.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(mean > 0, weight / mean.clamp(min=1e-12), exists)
 
 
 def _move(network: ValueNetwork, device: str) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 
-from empo_core.errors import EmpoError, StorageError
+from empo_core.errors import EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import Collector, Rewindable, RunContext, Weights
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
@@ -96,8 +96,11 @@ class Session:
                     self._advance(learned)
             except StorageError:
                 raise  # The disk refused a checkpoint; it would refuse another one.
-            except (KeyboardInterrupt, EmpoError):
-                self.save()
+            except (KeyboardInterrupt, EmpoError) as error:
+                try:
+                    self.save()
+                except NonFiniteError as refusal:
+                    error.add_note(f"There is no checkpoint of this step: {refusal}")
                 raise
         self._context.tracker.progress(TASK, self.step, self._params.steps)
 

@@ -102,6 +102,7 @@ class BatchTargets:
         v_r: Target of V_r; None where it is in closed form.
         distinct: How many situations the networks were asked about.
         items: How many successors there were.
+        must_be_finite: By name, what all this was computed from, and what came out of it.
     """
 
     sources: Situations
@@ -115,6 +116,7 @@ class BatchTargets:
     v_r: Float[Tensor, " transition"] | None
     distinct: int
     items: int
+    must_be_finite: dict[str, Tensor]
 
 
 def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> Collected:
@@ -312,6 +314,10 @@ class TargetComputer:
                 v_h_e = self._attained(batch, worth, collected, by_slot, acts)
             v_h_e, v_h_e_weight = self._by_slot(v_h_e, batch, sources, paths)
         learned, start = values.networks, collected.source
+        looked_at = _looked_at(batch, self._slots, situations, found) | {
+            "the target of Q_r": torch.where(q_r_weight > 0, q_r, 0.0),
+            "the target of V_h^e": torch.where(v_h_e_weight > 0, v_h_e, 0.0),
+        }
         return BatchTargets(
             sources=sources,
             q_r=q_r,
@@ -324,6 +330,7 @@ class TargetComputer:
             v_r=mean_value(found.u_r[start], known, pi_r) if "v_r" in learned else None,
             distinct=len(situations),
             items=len(collected.item),
+            must_be_finite=looked_at,
         )
 
     def _chances(self, batch: Transitions, sources: Situations) -> tuple[Tensor, Tensor]:
@@ -364,6 +371,29 @@ class TargetComputer:
         nothing = torch.zeros_like(weight)
         goal = batch.goal.long()
         return nothing.scatter(1, goal, values), nothing.scatter(1, goal, 1.0) * weight
+
+
+def _looked_at(
+    batch: Transitions, slots: GoalSlots, situations: Situations, found: Forwarded
+) -> dict[str, Tensor]:
+    """What targets are computed from, in the order in which one follows from the other.
+
+    What nobody reads is 0: answers about actions that do not exist, or where an episode is over.
+    """
+    over = ~situations.alive
+    looked_at = {
+        "a successor's probability": batch.prob,
+        "the humans' policy": batch.human_policy,
+        "a goal's weight": slots.weight,
+        "V_h^e": found.v_h_e,
+        "X_h": found.x_h.masked_fill(over[:, None], 0.0),
+        "U_r": found.u_r.masked_fill(over, 0.0),
+    }
+    if found.q_r is not None:
+        missing = over[:, None] | ~situations.states.available
+        looked_at["Q_r"] = found.q_r.masked_fill(missing, 0.0)
+    # Last, for it may follow from all others.
+    return looked_at | {"V_r": found.v_r}
 
 
 def taken(

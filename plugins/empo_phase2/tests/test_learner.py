@@ -1,0 +1,243 @@
+"""What is not finite is noticed where it appears, named, and neither published nor saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from batches import EVERYTHING, Form, Made, made
+from doors import Adding
+from torch import Tensor, nn
+
+from empo_core.errors import NonFiniteError
+from empo_core.training.profile import StageProfile
+from empo_core.training.tree import flatten
+from empo_core.types import Quantity
+from empo_phase2.experience import States, Transitions
+from empo_phase2.learner import Learner, decision_weight
+from empo_phase2.params import Phase2Params
+
+pytestmark = pytest.mark.usefixtures("components")
+
+
+class OneBatch:
+    """A replay that always gives the same transitions; an ``empo_phase2.learner.Memory``."""
+
+    def __init__(self, problem: Made) -> None:
+        self.batch, self.known = problem.batch, problem.states
+
+    def sample_indices(
+        self, count: int, generator: torch.Generator, *, oldest: int | None = None
+    ) -> Tensor:
+        return torch.arange(len(self.batch))
+
+    def transitions(self, indices: Tensor) -> Transitions:
+        return self.batch
+
+    def states(self, ids: Tensor) -> States:
+        return self.known.at(ids)
+
+    def follow(self, indices: Tensor) -> Tensor:
+        return torch.full_like(indices, -1)
+
+    def next_state(self, indices: Tensor) -> Tensor:
+        return self.batch.next[indices]
+
+
+def lesson(on_nan: str = "stop", **optimisation: Any) -> tuple[Learner, OneBatch, Made]:
+    """A learner of everything with networks, in the middle of its training."""
+    problem = made(4, Form(transitions=8, fewest_successors=1))
+    batch = problem.batch
+    problem = replace(
+        problem,
+        batch=replace(batch, prob=batch.prob.float(), human_policy=batch.human_policy.float()),
+    )
+    params = Phase2Params.model_validate(
+        {
+            "human_prior": "test-eager",
+            "values": dict.fromkeys(EVERYTHING, "test-flat"),
+            "warm_up": dict.fromkeys((*EVERYTHING, "ramp"), 0),
+            "optimisation": {"on_nan": on_nan, "target_interval": 1000} | optimisation,
+        }
+    )
+    torch.manual_seed(0)
+    silent = StageProfile(enabled=False)
+    learner = Learner(params, problem.spec, problem.slots, Adding(), silent, 0)
+    memory = OneBatch(problem)
+    learner.step(0, memory)
+    return learner, memory, problem
+
+
+def net(learner: Learner, quantity: Quantity) -> nn.Module:
+    network = learner.networks[quantity]
+    assert isinstance(network, nn.Module)
+    return network
+
+
+def target_net(learner: Learner, quantity: Quantity) -> nn.Module:
+    network = learner._targets[quantity]
+    assert isinstance(network, nn.Module)
+    return network
+
+
+def weights_of(learner: Learner) -> dict[str, Tensor]:
+    nets = {q: dict(n.state_dict()) for q, n in learner.networks.items()}
+    return {name: tensor.clone() for name, tensor in flatten(nets)[1].items()}
+
+
+Restore = Callable[[], Any]
+Poison = Callable[[Learner, OneBatch, Made, float], Restore]
+
+
+def overwrite(tensor: Tensor, bad: float) -> Restore:
+    """Put a number into a tensor; returns what takes it out again."""
+    flat = tensor.detach().view(-1)
+    kept = flat[0].clone()
+    flat[0] = bad
+    return lambda: flat[0].copy_(kept)
+
+
+def says(network: nn.Module, answer: float) -> Restore:
+    """Let a network say something else."""
+    return network.register_forward_hook(lambda *call: torch.full_like(call[-1], answer)).remove
+
+
+def poison_gradient(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    bias = net(learner, "q_r").get_parameter("head.bias")
+    return bias.register_hook(lambda gradient: gradient * bad).remove
+
+
+def poison_moment(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    moments = flatten({"q_r": learner._regressions["q_r"].state_dict()})[1]
+    return overwrite(next(t for name, t in moments.items() if name.endswith("exp_avg")), bad)
+
+
+def poison_answers(quantity: Quantity) -> Poison:
+    return lambda learner, memory, problem, bad: says(target_net(learner, quantity), bad)
+
+
+def poison_target_weight(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    return overwrite(target_net(learner, "q_r").get_parameter("head.bias"), bad)
+
+
+def poison_loss(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    """Finite errors whose squares are not."""
+    module = net(learner, "q_r")
+    return module.register_forward_hook(lambda *call: call[-1] * 1e25).remove
+
+
+UPSTREAM: dict[str, tuple[Poison, str]] = {
+    "probability": (lambda learner, memory, problem, bad: overwrite(memory.batch.prob, bad), "a successor's probability"),
+    "policy": (lambda learner, memory, problem, bad: overwrite(memory.batch.human_policy, bad), "the humans' policy"),
+    "goal weight": (lambda learner, memory, problem, bad: overwrite(problem.slots.weight, bad), "a goal's weight"),
+    "V_h^e": (poison_answers("v_h_e"), r"V_h\^e"),
+    "X_h": (poison_answers("x_h"), "X_h"),
+    "U_r": (poison_answers("u_r"), "U_r"),
+    "Q_r": (poison_answers("q_r"), "Q_r"),
+    "V_r": (poison_answers("v_r"), "V_r"),
+    "target network": (poison_target_weight, "Q_r"),
+}  # fmt: skip
+FITTING: dict[str, tuple[Poison, str]] = {
+    "loss": (poison_loss, "the loss of q_r"),
+    "gradient": (poison_gradient, "the gradient of q_r"),
+    "moment": (poison_moment, "the optimiser's memory of q_r"),
+}
+CASES = [
+    pytest.param(*case, where == UPSTREAM, id=name)
+    for where in (UPSTREAM, FITTING)
+    for name, case in where.items()
+]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("poison", "name", "stops_all"), CASES)
+def test_stop_names_what_is_not_finite_and_changes_nothing(
+    poison: Poison, name: str, stops_all: bool, bad: float
+) -> None:
+    learner, memory, problem = lesson("stop")
+    before = weights_of(learner)
+    poison(learner, memory, problem, bad)
+    with pytest.raises(NonFiniteError, match=rf"(?s){name}\b.*") as caught:
+        learner.step(1, memory)
+    assert any("training step 1" in note for note in caught.value.__notes__)
+    changed = {k.split("/")[0] for k, t in weights_of(learner).items() if not t.equal(before[k])}
+    # Those whose turn was before Q_r's have been moved, by finite numbers.
+    assert changed <= (set() if stops_all else set(EVERYTHING) - {"q_r", "v_r"})
+    assert all(tensor.isfinite().all() for tensor in learner.published().values())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("poison", "name", "stops_all"), CASES)
+def test_skip_leaves_weights_finite_and_goes_on(
+    poison: Poison, name: str, stops_all: bool, bad: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    learner, memory, problem = lesson("skip")
+    before = weights_of(learner)
+    restore = poison(learner, memory, problem, bad)
+    _, fits = learner.step(1, memory)
+    restore()
+    assert learner.skipped == 1
+    assert set(fits) == (set() if stops_all else set(EVERYTHING) - {"q_r"})
+    assert name.replace("\\", "") in caplog.text
+    after = weights_of(learner)
+    assert all(tensor.isfinite().all() for tensor in after.values())
+    assert all(after[k].equal(before[k]) for k in after if stops_all or k.startswith("q_r/"))
+    _, fits = learner.step(2, memory)
+    assert set(fits) == set(EVERYTHING)
+    assert learner.skipped == 1
+    learner.published()
+    learner.state_dict()
+
+
+def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere() -> None:
+    for on_nan in ("stop", "skip"):
+        learner, memory, _ = lesson(on_nan)
+        overwrite(net(learner, "q_r").get_parameter("head.bias"), float("nan"))
+        if on_nan == "stop":
+            with pytest.raises(NonFiniteError, match=r"a weight is not finite: q_r\.head\.bias"):
+                learner.step(1, memory)
+        else:
+            learner.step(1, memory)
+            assert learner.skipped == 1
+        with pytest.raises(NonFiniteError, match=r"published is not finite: q_r\.head\.bias"):
+            learner.published()
+        with pytest.raises(NonFiniteError, match=r"saved is not finite: networks/q_r/head\.bias"):
+            learner.state_dict()
+        with pytest.raises(NonFiniteError, match=r"a weight is not finite: q_r/head\.bias"):
+            learner.refresh_targets()
+        assert all(t.isfinite().all() for t in target_net(learner, "q_r").state_dict().values())
+
+
+@pytest.mark.parametrize(
+    ("poison", "name"),
+    [(poison_target_weight, "targets/q_r/head.bias"), (poison_moment, "regressions/q_r/0/exp_avg")],
+    ids=["target network", "moment"],
+)
+def test_what_is_not_finite_is_never_saved(poison: Poison, name: str) -> None:
+    learner, memory, problem = lesson()
+    learner.state_dict()
+    poison(learner, memory, problem, float("nan"))
+    with pytest.raises(NonFiniteError, match=f"what is to be saved is not finite: {name}"):
+        learner.state_dict()
+
+
+def test_decisions_that_are_open_count_most() -> None:
+    pi = torch.tensor([[0.5, 0.4, 0.1, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
+    available = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool()
+    found = decision_weight(pi, available, 0.01)
+    raw = torch.tensor([0.26, 0.25, 0.10])
+    torch.testing.assert_close(found[0], torch.cat([raw / raw.mean(), torch.zeros(1)]))
+    # Each state counts as much as without these weights.
+    torch.testing.assert_close(found.sum(1), available.sum(1).float())
+    torch.testing.assert_close(found[2], torch.ones(4))
+
+
+def test_all_actions_count_alike_while_the_robots_act_evenly_or_are_certain() -> None:
+    available = torch.tensor([[1, 1, 0], [1, 1, 1]]).bool()
+    even = torch.tensor([[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]])
+    certain = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    for pi in (even, certain):
+        torch.testing.assert_close(decision_weight(pi, available, 0.0), available.float())
