@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -316,6 +316,8 @@ class ValueQuery:
         goal: The goal asked about (position on the ``goal`` axis), where it has one.
         state: Which state each question is about, as a position in ``states``; None means one
             question per state. Questions about several goals share what is computed per state.
+        memo: Where networks keep what they made of the states, for whoever is asked about the
+            same ones later, under keys that say what it is; None keeps nothing.
     """
 
     states: Int[Tensor, "state word"]
@@ -323,6 +325,7 @@ class ValueQuery:
     human: Int[Tensor, " query"] | None = None
     goal: Int[Tensor, " query"] | None = None
     state: Int[Tensor, " query"] | None = None
+    memo: dict[Any, Any] | None = None
 
     def __len__(self) -> int:
         """How many questions there are."""

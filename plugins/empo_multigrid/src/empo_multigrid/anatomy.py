@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ class Anatomy:
         """Leave out what is made when it is needed."""
         return Anatomy, (self.layout,)
 
-    @property
+    @cached_property
     def num_objects(self) -> int:
         """How many objects are described one by one."""
         return int(np.isin(self.layout.fixed_kind, DESCRIBED).sum())

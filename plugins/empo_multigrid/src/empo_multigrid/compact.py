@@ -7,6 +7,7 @@ a word per agent (``descriptions``), four floats as their bits, and a word per b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -88,7 +89,7 @@ class Compactor:
     def __init__(self, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
 
-    @property
+    @cached_property
     def features(self) -> CompactFeatures:
         """Reads the rows that are made."""
         layout = self.anatomy.layout

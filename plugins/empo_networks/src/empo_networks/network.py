@@ -99,7 +99,7 @@ class Network(nn.Module):
 
     def raw(self, query: ValueQuery, dropout: float = 0.0) -> Float[Tensor, "query output"]:
         """What the head puts out; see ``scales`` for what it means."""
-        return self.raw_of(self.reader(query.states, query.steps_left), query, dropout)
+        return self.raw_of(self.reader.told(query), query, dropout)
 
     def raw_of(
         self, features: Features, query: ValueQuery, dropout: float = 0.0

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from empo_core.types import Features, FeatureShape, RowFeatures, WorldSpec
+from empo_core.types import Features, FeatureShape, RowFeatures, ValueQuery, WorldSpec
 
 ONE_HOT = 32
 """Remaining steps up to this, and coordinates below it, are told apart exactly."""
@@ -73,6 +73,17 @@ class Reader(nn.Module):
     ) -> Features:
         """What encoders are told about states."""
         return self.scaled(self.featurizer(states), steps_left)
+
+    def told(self, query: ValueQuery) -> Features:
+        """The same about the states of a query, from its memo if another reader left it there."""
+        if query.memo is None:
+            found: Features = self(query.states, query.steps_left)
+            return found
+        key = (type(self), self.layout)
+        if key not in query.memo:
+            query.memo[key] = self(query.states, query.steps_left)
+        features: Features = query.memo[key]
+        return features
 
     @torch.no_grad()
     def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:

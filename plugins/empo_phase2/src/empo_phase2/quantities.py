@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,11 +28,13 @@ class Situations:
         states: What is known about each state.
         steps_left: Remaining steps.
         alive: Whether the episode goes on from there.
+        memo: What networks made of them, so that it is made once.
     """
 
     states: States
     steps_left: Int[Tensor, " distinct"]
     alive: Bool[Tensor, " distinct"]
+    memo: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> Situations:
@@ -95,6 +98,7 @@ class Quantities:
             # A slot without a goal asks about goal 0; its answer has no weight anywhere.
             goal[situations.states.layout].clamp(min=0).flatten(),
             _each(situations, len(human)),
+            situations.memo,
         )
 
     def human_query(self, situations: Situations) -> ValueQuery:
@@ -106,6 +110,7 @@ class Quantities:
             self._humans.repeat(len(situations)),
             None,
             _each(situations, humans),
+            situations.memo,
         )
 
     def x_h(
@@ -164,7 +169,7 @@ class Quantities:
 
 def state_query(situations: Situations) -> ValueQuery:
     """One question per situation."""
-    return ValueQuery(situations.states.rows, situations.steps_left)
+    return ValueQuery(situations.states.rows, situations.steps_left, memo=situations.memo)
 
 
 def _each(situations: Situations, times: int) -> Int[Tensor, " query"]:
