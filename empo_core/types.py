@@ -329,7 +329,8 @@ class ValueQuery:
 
     def __len__(self) -> int:
         """How many questions there are."""
-        return len(self.states if self.state is None else self.state)
+        # len() of a tensor takes as long as an addition of tensors.
+        return (self.states if self.state is None else self.state).shape[0]
 
     def spread(self) -> ValueQuery:
         """The same questions with a state row for each, so that ``state`` is None."""

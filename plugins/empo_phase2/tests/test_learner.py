@@ -129,17 +129,29 @@ def poison_loss(learner: Learner, memory: OneBatch, problem: Made, bad: float) -
     return module.register_forward_hook(lambda *call: call[-1] * 1e25).remove
 
 
+def poison_probability(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    return overwrite(memory.batch.prob, bad)
+
+
+def poison_policy(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    return overwrite(memory.batch.human_policy, bad)
+
+
+def poison_goal(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    return overwrite(problem.slots.weight, bad)
+
+
 UPSTREAM: dict[str, tuple[Poison, str]] = {
-    "probability": (lambda learner, memory, problem, bad: overwrite(memory.batch.prob, bad), "a successor's probability"),
-    "policy": (lambda learner, memory, problem, bad: overwrite(memory.batch.human_policy, bad), "the humans' policy"),
-    "goal weight": (lambda learner, memory, problem, bad: overwrite(problem.slots.weight, bad), "a goal's weight"),
+    "probability": (poison_probability, "a successor's probability"),
+    "policy": (poison_policy, "the humans' policy"),
+    "goal weight": (poison_goal, "a goal's weight"),
     "V_h^e": (poison_answers("v_h_e"), r"V_h\^e"),
     "X_h": (poison_answers("x_h"), "X_h"),
     "U_r": (poison_answers("u_r"), "U_r"),
     "Q_r": (poison_answers("q_r"), "Q_r"),
     "V_r": (poison_answers("v_r"), "V_r"),
     "target network": (poison_target_weight, "Q_r"),
-}  # fmt: skip
+}
 FITTING: dict[str, tuple[Poison, str]] = {
     "loss": (poison_loss, "the loss of q_r"),
     "gradient": (poison_gradient, "the gradient of q_r"),

@@ -78,7 +78,7 @@ class Transitions:
 
     def __len__(self) -> int:
         """How many transitions there are."""
-        return len(self.state)
+        return self.state.shape[0]
 
 
 _OF_BLOCK = ("environment", "first", "human_choice")

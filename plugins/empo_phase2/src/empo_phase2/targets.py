@@ -121,7 +121,7 @@ class BatchTargets:
 
 def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> Collected:
     """Stage 1: the distinct (state, remaining steps) among sources and successors."""
-    transitions, pairs = len(batch), batch.offsets.shape[0] - 1
+    transitions, pairs = batch.state.shape[0], batch.offsets.shape[0] - 1
     index = torch.repeat_interleave(batch.offsets.diff())
     # Without a horizon no step is ever counted down.
     passed = 0 if spec.horizon is None else 1
@@ -134,7 +134,7 @@ def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> 
     span = (spec.horizon or 1) + 1
     keys = torch.cat(states).long() * span + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
-    source, item, *rest = inverse.split([len(part) for part in states])
+    source, item, *rest = inverse.split([part.shape[0] for part in states])
     return Collected(
         distinct // span,
         distinct % span,
@@ -212,9 +212,11 @@ class HumanProfiles:
         # The first human counts fastest, as everywhere.
         grid = torch.cartesian_prod(*(torch.arange(count) for count in reversed(counts)))
         self.action = grid.view(-1, len(counts)).flip(1).to(device)
-        self._slots = slots
-        self._of_human = slots.human[:, None] == torch.arange(len(counts), device=device)
         self._position = torch.arange(len(counts), device=device)
+        # Share of each slot among those of its human, in each world.
+        share = slots.weight[:, :, None] * (slots.human[:, None] == self._position)
+        self._share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
+        self._human, self._own = slots.human, self.action.T[slots.human]
 
     def chances(
         self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
@@ -225,17 +227,12 @@ class HumanProfiles:
             policy: What each slot's human would do.
             layout: The world of each state.
         """
-        weight = self._slots.weight[layout].to(policy.dtype)
-        share = weight[:, :, None] * self._of_human
-        mean = (
-            torch.einsum("nsa,nsh->nha", policy, share) / share.sum(1).clamp(min=1e-38)[..., None]
-        )
+        share = self._share.to(policy.dtype)[layout]
+        mean = torch.einsum("nsa,nsh->nha", policy, share)
         taken = mean[:, self._position, self.action]  # [state profile human]
-        others = _product_of_others(taken)
-        slot_human = self._slots.human
-        own = policy[:, torch.arange(len(slot_human), device=policy.device), :]
-        own = own.gather(2, self.action.T[slot_human].expand(len(policy), -1, -1))
-        return taken.prod(-1), own.transpose(1, 2) * others[:, :, slot_human]
+        own = policy.gather(2, self._own.expand(policy.shape[0], -1, -1))
+        others = _product_of_others(taken)[:, :, self._human]
+        return taken.prod(-1), own.transpose(1, 2) * others
 
 
 def _product_of_others(
@@ -294,9 +291,11 @@ class TargetComputer:
         with stage("stage4_scatter"):
             chance, by_slot = self._chances(batch, sources)
             q_r = scatter(found.v_r, collected, chance, setting.gamma_r, self._aggregate)
-            # Where Q_r is not learned, looking ahead with V_r gives it.
-            known = q_r if found.q_r is None else found.q_r[collected.source]
-            pi_r = policy_of(known, sources.states.available, setting.beta_r)
+            if found.q_r is not None and found.pi_r is not None:
+                known, pi_r = found.q_r[collected.source], found.pi_r[collected.source]
+            else:  # Looking ahead with V_r gives Q_r.
+                known = q_r
+                pi_r = policy_of(known, sources.states.available, setting.beta_r)
             q_r_weight = sources.states.available.to(q_r.dtype)
             if not self._model_based or (paths is not None and paths.of_q_r):
                 q_r_weight = taken(batch, q_r)
@@ -376,10 +375,7 @@ class TargetComputer:
 def _looked_at(
     batch: Transitions, slots: GoalSlots, situations: Situations, found: Forwarded
 ) -> dict[str, Tensor]:
-    """What targets are computed from, in the order in which one follows from the other.
-
-    What nobody reads is 0: answers about actions that do not exist, or where an episode is over.
-    """
+    """What targets are computed from, causes first; 0 where nobody reads it."""
     over = ~situations.alive
     looked_at = {
         "a successor's probability": batch.prob,
