@@ -1,0 +1,217 @@
+"""Runs of ``phase2`` whose actors are processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from empo_core.config import WorldModelRef
+from empo_core.experiment import Context, build, seed_everything
+from empo_core.testing.algorithm import RecordingTracker, fresh
+from empo_core.training.checkpoint import Checkpoints
+from empo_core.training.profile import StageProfile
+from empo_core.training.tree import flatten
+from empo_core.types import Histogram
+from empo_phase2.algorithm import Phase2, Problem
+from empo_phase2.params import Phase2Params
+from empo_phase2.session import CHECKPOINTS
+
+REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
+SMALL: dict[str, Any] = {
+    "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+    "values": {"q_r": "lookup", "v_h_e": "lookup"},
+    "steps": 120,
+    "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},
+    "optimisation": {"lr": 1.0, "batch_size": 16, "target_interval": 5, "publish_interval": 10},
+    "collector": {"name": "async", "params": {"min_env_steps": 100}},
+    "exploration": {"environments": 8},
+    "reporting": {"log_interval": 1},
+}
+
+
+def params(**changes: Any) -> Phase2Params:
+    return Phase2Params.model_validate(SMALL | changes)
+
+
+def given(directory: Path, reference: WorldModelRef | None = REFERENCE) -> Context:
+    context = fresh(build(REFERENCE), directory)
+    context.world_model = reference
+    return context
+
+
+class Stopper(RecordingTracker):
+    """Sends the signal that Ctrl-C sends, at a training step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        super().log(step, metrics)
+        if step == self._step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def numbers(context: Context, name: str) -> list[float]:
+    """What was reported under a name."""
+    assert isinstance(context.tracker, RecordingTracker)
+    found = [metrics[name] for _, metrics in context.tracker.logged if name in metrics]
+    return [number for number in found if not isinstance(number, Histogram)]
+
+
+def saved(context: Context) -> dict[str, Any]:
+    """The newest checkpoint."""
+    found = Checkpoints(context.directory / CHECKPOINTS).newest()
+    assert found is not None
+    return found[1]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same, tensors included."""
+    (plain, tensors), (also, others) = flatten(one), flatten(other)
+    return plain == also and all(torch.equal(tensors[name], others[name]) for name in tensors)
+
+
+RND = {"name": "rnd", "params": {"feature_dim": 8, "hidden_dim": 16}}
+
+
+def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Path) -> None:
+    setting = params(
+        steps=600,
+        warm_up={"v_h_e": 60, "q_r": 60, "ramp": 60},
+        collector={"name": "async", "params": {"min_env_steps": 2500}},
+        exploration={"frontier_prob": 0.5, "human": ["epsilon-greedy", RND]},
+        optimisation={"lr": 1.0, "target_interval": 5},
+        reporting={"compare": "exact", "compare_interval": 600},
+    )
+    context = given(tmp_path)
+    seed_everything(0)
+    found = Phase2(setting).run(context).gap
+    assert found["Compare/V_r_root_rel"] < 0.01
+    assert found["Compare/V_r_mean_rel"] < 0.03
+    assert found["Compare/pi_r_root_tv"] < 0.02
+    assert numbers(context, "Collector/restarts")[-1] == 0
+
+
+def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
+    context = given(tmp_path)
+    exploring = {"environments": 8, "robot": [RND], "human": [RND, "count-bonus"]}
+    Phase2(params(exploration=exploring)).run(context)
+    published, known = (
+        numbers(context, f"Collector/{name}_version") for name in ("policy", "acknowledged")
+    )
+    assert published[0] == 1
+    assert published[-1] == 13
+    assert known == sorted(known)
+    assert all(theirs <= ours for theirs, ours in zip(known, published, strict=True))
+    assert known[-1] > 1
+    state = saved(context)
+    (actor,) = state["collector"]["actors"]
+    assert actor["version"] == state["collector"]["policy_version"] == 13
+    weights, sent = actor["weights"], state["published"]
+    assert same(weights, sent)
+    # Predictors come from the learner; what they predict is the same from the beginning.
+    learned = {name for name in sent if name.startswith("explorers.")}
+    assert {name.split(".")[1] for name in learned} == {"robots", "human_1"}
+    for name in ("robots.0", "human_1.0"):
+        ours, theirs = state["team"][name], actor["team"][name]
+        assert same(ours["target"], theirs["target"])
+        of_it = {key.removeprefix(f"explorers.{name}."): t for key, t in sent.items()}
+        assert all(torch.equal(of_it[key], tensor) for key, tensor in theirs["weights"].items())
+        assert float(theirs["weights"]["moments"][2]) > 0
+
+
+@pytest.mark.parametrize("store", ["rows", "compact"])
+def test_actors_play_an_ensemble_that_is_named(store: str, tmp_path: Path) -> None:
+    further = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
+    context = given(tmp_path)
+    Phase2(params(ensemble={"worlds": [further]}, replay={"store": store})).run(context)
+    (actor,) = saved(context)["collector"]["actors"]
+    assert set(actor["episodes"]["layout"].tolist()) == {0, 1}
+
+
+def test_a_world_that_has_no_name_is_sent_to_the_actors(tmp_path: Path) -> None:
+    context = given(tmp_path, reference=None)
+    Phase2(params()).run(context)
+    assert len(numbers(context, "Loss/q_r")) > 0
+    assert saved(context)["collector"]["env_steps"] >= 100
+
+
+def test_a_resumed_run_goes_on_counting_with_the_same_memory_and_optimiser(tmp_path: Path) -> None:
+    setting = params(
+        values={key: {"name": "mlp", "params": {"hidden": 16}} for key in ("q_r", "v_h_e")},
+        collector={"name": "async", "params": {"min_env_steps": 100, "actors": 2}},
+        replay={"capacity": 300},
+    )
+    first = given(tmp_path)
+    first.tracker = Stopper(60)
+    with pytest.raises(KeyboardInterrupt):
+        Phase2(setting).run(first)
+    before = saved(first)
+    resumed = given(tmp_path)
+    problem = Problem.of(setting, resumed.world, REFERENCE)
+    learner, replay = problem.learner(StageProfile("cpu", enabled=False), 0), problem.replay()
+    learner.load_state_dict(before["learner"])
+    replay.load_state_dict(before["replay"])
+    assert same(learner.state_dict(), before["learner"])
+    assert same(replay.state_dict(), before["replay"])
+    resumed.resume = True
+    Phase2(setting).run(resumed)
+    steps = [step for run in (first, resumed) for step, _ in run.tracker.logged]
+    assert steps == list(range(1, 121))
+    for name in ("env_steps", "accepted_frames", "restarts", "policy_version"):
+        counted = [n for run in (first, resumed) for n in numbers(run, f"Collector/{name}")]
+        assert counted == sorted(counted), name
+    assert numbers(resumed, "Collector/policy_version")[-1] == 13
+    assert numbers(resumed, "Collector/acknowledged_version")[-1] >= 7
+    assert numbers(resumed, "Collector/version_lag_max")[-1] < 6
+
+
+BAD = """
+world_model: table/coma_pill
+algorithm:
+  name: phase2
+  params:
+    human_prior: path-heuristic
+    values: {q_r: lookup, v_h_e: lookup}
+    collector: {name: async, params: {actors: 2}}
+"""
+
+
+def test_an_actor_that_cannot_be_built_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(BAD)
+    command = [sys.executable, "-m", "empo_core", "run", "bad.yaml", "--debug"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as run:  # fmt: skip
+        # Without actors it would wait for experience until the test is over.
+        _, errors = run.communicate(timeout=100)
+    assert run.returncode not in (0, None)
+    assert "an actor cannot be built" in errors
+    assert "path-heuristic finds its way on multigrid worlds only" in errors
+    assert "in __call__" in errors
+    left = [p for p in psutil.process_iter() if of_session(p, run.pid)]
+    _, alive = psutil.wait_procs(left, timeout=60)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert json.loads((directory / "status.json").read_text())["status"] == "failed"
+    assert not (directory / "actors").exists()
+
+
+def of_session(process: psutil.Process, session: int) -> bool:
+    """Whether a process belongs to a session; actors do, whoever their parent is."""
+    try:
+        return os.getsid(process.pid) == session
+    except OSError:
+        return False
