@@ -189,6 +189,18 @@ def test_a_resumed_collector_goes_on_counting_and_acting(start: Start) -> None:
     assert second.counters()["accepted_frames"] > state["accepted_frames"]
 
 
+def test_what_was_published_before_a_state_was_loaded_goes_on_under_its_number(
+    start: Start,
+) -> None:
+    collector = start(actors=1)
+    collector.publish({"weight": torch.ones(2)}, 0)
+    state = {"env_steps": 0, "accepted_frames": 0, "restarts": 0}
+    collector.load_state_dict(state | {"policy_version": 7, "actors": [None]})
+    while collector.counters()["acknowledged_version"] < 7:
+        collector.collect(0)
+    assert collector.counters()["policy_version"] == 7
+
+
 def test_a_state_may_come_from_more_or_fewer_actors(start: Start) -> None:
     state = {
         "env_steps": 5, "accepted_frames": 2, "restarts": 1, "policy_version": 4,

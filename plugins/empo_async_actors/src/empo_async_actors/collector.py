@@ -35,6 +35,7 @@ class AsyncCollector:
         self._states: list[Any] = [None] * params.actors
         self._earlier = {"env_steps": 0, "accepted_frames": 0, "restarts": 0}
         self._version = 0
+        self._weights: Weights = {}
         self._acknowledged = 0
         self._lags = {"sum": 0, "count": 0, "max": 0}
 
@@ -70,6 +71,7 @@ class AsyncCollector:
         fleet, publisher = self._running()
         publisher.publish(weights, self._version + 1)
         self._version += 1
+        self._weights = dict(weights)
         fleet.tell(Cell.TRAINING_STEP, training_step)
         fleet.tell(Cell.VERSION, self._version)
 
@@ -148,9 +150,13 @@ class AsyncCollector:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on counting, and let each actor go on from its state where there is one."""
-        fleet, _ = self._running()
+        fleet, publisher = self._running()
         self._earlier = {name: int(state_dict[name]) for name in self._earlier}
-        self._version = max(self._version, int(state_dict["policy_version"]))
+        known, self._version = self._version, max(self._version, int(state_dict["policy_version"]))
+        if 0 < known < self._version:
+            # Else actors would say that they act with a policy from long ago.
+            publisher.publish(self._weights, self._version)
+            fleet.tell(Cell.VERSION, self._version)
         for slot, state in zip(fleet.slots, state_dict["actors"], strict=False):
             fleet.states[slot.actor] = state
             if state is not None and slot.process is not None:
