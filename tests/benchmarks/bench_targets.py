@@ -31,6 +31,7 @@ from rich.table import Table
 
 from empo_core.experiment import build
 from empo_core.protocols import Collector
+from empo_core.training.allocator import keep_freed_memory
 from empo_core.training.profile import StageProfile
 from empo_multigrid.world import world_from_text
 from empo_phase2.algorithm import Problem
@@ -262,6 +263,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw how the cost grows into this file")
     plot = parser.parse_args().plot
     torch.set_num_threads(1)
+    keep_freed_memory()  # As a run does.
     console = Console(width=120)
     cases = {name: Case.of(*second) for name, second in CASES.items()}
     compare(console, cases["2 humans, 2 robots"], 32)

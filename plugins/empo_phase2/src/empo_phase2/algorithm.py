@@ -21,6 +21,7 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.rundir import RESULTS
+from empo_core.training.allocator import keep_freed_memory
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.profile import StageProfile
 from empo_core.types import WorldSpec
@@ -152,6 +153,7 @@ class Phase2:
 
     def run(self, context: RunContext) -> Phase2Result:
         """Learn the values of ``context.world``; see ``empo_core.protocols.Algorithm``."""
+        keep_freed_memory()
         with _threads(self._params.threads):
             return self._learn(context)
 
