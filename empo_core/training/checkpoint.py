@@ -68,6 +68,7 @@ class Checkpoints:
             raise ValueError(f"keep is {keep}; at least 1 checkpoint must be kept")
         self.directory = directory
         self._keep, self._ops = keep, ops
+        self._refused: set[int] = set()
 
     def save(self, step: int, state: Mapping[str, Any], *, score: float | None = None) -> Path:
         """Store a state; once this returns, a crash or power cut does not lose it.
@@ -197,7 +198,9 @@ class Checkpoints:
             try:
                 scores[step] = self._manifest(step).score
             except StorageError as error:
-                log.warning("checkpoint of step %d refused: %s", step, error)
+                if step not in self._refused:  # Saying so with every later checkpoint is noise.
+                    log.warning("checkpoint of step %d refused: %s", step, error)
+                self._refused.add(step)
         return scores
 
     def _clear_up(self, target: Path) -> None:
