@@ -27,4 +27,5 @@ def keep_freed_memory() -> bool:
         (_TRIM_THRESHOLD, _LARGEST),
         (_TOP_PAD, 2**26),
     )
-    return all([mallopt(option, value) == 1 for option, value in settings])
+    accepted = [mallopt(option, value) == 1 for option, value in settings]
+    return all(accepted)
