@@ -105,6 +105,7 @@ class Checkpoints:
                 "files": {name: entry.model_dump() for name, entry in files.items()},
             }
             write_synced(new / MANIFEST, sealed_json(path, FORMAT, VERSION, body), self._ops)
+        self._refused.discard(step)
         self._rotate(step)
         return path
 
@@ -163,6 +164,7 @@ class Checkpoints:
                 return step, self.load(step)
             except StorageError as error:
                 problems.append(str(error))
+                self._refused.add(step)
                 log.warning("checkpoint of step %d refused, trying the one before: %s", step, error)
         if problems:
             raise StorageError("\n".join(["every checkpoint is damaged:", *problems]))
@@ -222,7 +224,8 @@ class Checkpoints:
     def _rotate(self, newest: int) -> None:
         """Drop all but the newest and the best, once ``newest`` is safely there."""
         scores = self._scores()
-        whole = [step for step in sorted(scores) if step <= newest]
+        # One that turned out to be damaged must not push out one that is whole.
+        whole = [step for step in sorted(scores) if step <= newest and step not in self._refused]
         scored = [(score, step) for step in whole if (score := scores[step]) is not None]
         wanted = {*whole[-self._keep :], *(step for _, step in sorted(scored)[-1:])}
         later = [step for step in self.steps() if step > newest]

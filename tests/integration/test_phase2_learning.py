@@ -35,7 +35,9 @@ NETWORKS: dict[str, Any] = {
 }
 
 
-def gap(world: str, learner: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
+def gap(
+    world: str, learner: dict[str, Any], seed: int, directory: Path, horizon: int | None = None
+) -> dict[str, float]:
     """The last comparison of a run with the exact solution."""
     setting = Phase2Params.model_validate(
         learner
@@ -45,7 +47,7 @@ def gap(world: str, learner: dict[str, Any], seed: int, directory: Path) -> dict
             "reporting": {"compare": "exact", "compare_interval": learner["steps"]},
         }
     )
-    reference = {"name": f"multigrid/{world}", "params": {"max_steps": WORLDS[world]}}
+    reference = {"name": f"multigrid/{world}", "params": {"max_steps": horizon or WORLDS[world]}}
     context = fresh(build(WorldModelRef.model_validate(reference)), directory)
     context.seed = seed
     seed_everything(seed)
@@ -92,3 +94,14 @@ def test_everything_can_be_learned_at_once(tmp_path: Path) -> None:
     warm_up = dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r", "ramp"), 80)
     learner = TABLES | {"values": values, "warm_up": warm_up}
     check(gap("trivial", learner, 2, tmp_path), at_start=0.01, on_average=0.03)
+
+
+@pytest.mark.slow
+def test_sampled_humans_lead_to_the_same_values(tmp_path: Path) -> None:
+    learner = TABLES | {
+        "steps": 9000,
+        "warm_up": {"v_h_e": 2500, "q_r": 500, "ramp": 500},
+        "optimisation": {"lr": 0.3, "target_interval": 5},
+        "targets": {"max_pairs": 1},
+    }
+    check(gap("trivial", learner, 0, tmp_path, horizon=3), at_start=0.02, on_average=0.05)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,11 +37,15 @@ from empo_phase2.learner import Learner
 from empo_phase2.looking import LearnedValues, Lookout
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
+from empo_phase2.reach import check_reach
 from empo_phase2.recording import learner_spec
 from empo_phase2.replay import Replay
 from empo_phase2.result import POLICY, Phase2Result
 from empo_phase2.session import CHECKPOINTS, Session
 from empo_phase2.slots import check_world, goal_slots
+from empo_phase2.warmup import Timetable
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,8 +111,8 @@ class Problem:
             settings,
         )
 
-    def replay(self, context: RunContext | None = None) -> Replay:
-        """An empty replay of the right shape."""
+    def replay(self, directory: Path) -> Replay:
+        """An empty replay of the right shape; files, if there must be any, go into a directory."""
         spec, kept = self.spec, self.params.replay
         full = self.settings.all_profiles
         return Replay(
@@ -119,9 +126,23 @@ class Problem:
             humans=len(spec.humans),
             profiles=spec.num_human_actions if full else 1,
             memory=kept.memory,
-            directory=None if context is None else context.directory / "replay",
+            directory=directory,
             device=self.params.device,
         )
+
+    def warn(self) -> None:
+        """Say what will probably disappoint, before time is spent on it."""
+        full = Timetable(self.params).stage_start["full"]
+        if self.params.steps <= full:
+            log.warning(
+                "training ends at step %d, before the last stage begins (%d): beta_r does not "
+                "reach its full value; see warm_up",
+                self.params.steps,
+                full,
+            )
+        members = self.world.worlds if isinstance(self.world, EnsembleWorld) else (self.world,)
+        for member in members:
+            check_reach(member)
 
     def learner(self, profile: StageProfile, seed: int) -> Learner:
         """A learner that has learned nothing yet."""
@@ -160,6 +181,8 @@ class Phase2:
     def _learn(self, context: RunContext) -> Phase2Result:
         params = self._params
         problem = Problem.of(params, context.world, context.world_model, context.seed)
+        problem.warn()
+        team = Team(params.exploration, problem.spec)
         profile = StageProfile(params.device, enabled=params.reporting.profile_batching)
         torch.manual_seed(context.seed)
         learner = problem.learner(profile, context.seed)
@@ -173,9 +196,9 @@ class Phase2:
                 params,
                 context,
                 learner,
-                problem.replay(context),
+                problem.replay(context.directory / "replay"),
                 collector,
-                Team(params.exploration, problem.spec),
+                team,
                 profile,
                 comparison,
             )
@@ -222,8 +245,12 @@ class Phase2:
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run."""
         problem = Problem.of(self._params, world)
-        replay = problem.replay()
-        spec = problem.spec
+        spec, timetable = problem.spec, Timetable(self._params)
+        # Whatever could not be built in a run should be found out now.
+        problem.learner(StageProfile(enabled=False), 0)
+        Team(self._params.exploration, spec)
+        with tempfile.TemporaryDirectory() as folder:
+            replay_bytes = problem.replay(Path(folder)).memory_bytes()
         return {
             "agents": len(spec.agents),
             "joint actions": spec.num_joint_actions,
@@ -232,7 +259,8 @@ class Phase2:
             "training steps": self._params.steps,
             "bytes per state row": spec.state_words * spec.state_dtype.itemsize,
             "expectation over humans": "exact" if problem.settings.all_profiles else "sampled",
-            "replay (MiB)": round(replay.memory_bytes() / 2**20, 1),
+            "first steps of stages": timetable.stage_start,
+            "replay (MiB)": round(replay_bytes / 2**20, 1),
         }
 
     def _comparison(self, context: RunContext, lookout: Lookout) -> Comparison | None:
@@ -280,8 +308,8 @@ def _refuse_misfits(params: Phase2Params, spec: WorldSpec, settings: ActorSettin
             f"{params.targets.max_pairs:,} (or targets.model_based is false); raise max_pairs or "
             "choose a value network for q_r"
         )
-    if params.replay.capacity < params.exploration.environments:
+    if torch.device(params.device).type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            f"algorithm.params.replay.capacity: {params.replay.capacity} transitions are fewer "
-            f"than one step of {params.exploration.environments} environments; raise it"
+            f"algorithm.params.device: {params.device!r} needs a GPU that torch can use, and there "
+            "is none; set device to cpu"
         )

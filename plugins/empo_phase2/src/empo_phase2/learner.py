@@ -141,6 +141,13 @@ class Learner:
             self.refresh_targets()
         return targets, fits
 
+    @torch.no_grad()
+    def predicted(self, quantity: Quantity, targets: BatchTargets) -> float:
+        """What a quantity's network says on average where a batch starts."""
+        query, _, weight = self._lesson(quantity, targets)
+        answers = torch.where(weight > 0, self.networks[quantity](query) * weight, 0.0)
+        return float(answers.sum() / weight.sum().clamp(min=1e-12))
+
     def refresh_targets(self) -> None:
         """Compute targets with the newest values from now on.
 

@@ -10,8 +10,10 @@ from rich.console import Console, RenderableType
 from torch import Tensor
 
 from empo_core.protocols import Collector
+from empo_core.training.profile import StageProfile
 from empo_core.types import Fit, Quantity
 from empo_phase2.learner import Learner
+from empo_phase2.params import QUANTITIES
 from empo_phase2.replay import Replay
 from empo_phase2.targets import BatchTargets
 from empo_phase2.warmup import STAGES, Timetable
@@ -30,6 +32,7 @@ def of_step(
         found[f"Loss/{quantity}"] = float(fit.loss)
         found[f"GradNorm/{quantity}"] = float(fit.gradient_norm)
         found[f"LearningRate/{quantity}"] = timetable.lr(quantity, step)
+        found[f"Predictions/{quantity}_mean"] = learner.predicted(quantity, targets)
     for name, target, weight in (
         ("q_r", targets.q_r, targets.q_r_weight),
         ("v_h_e", targets.v_h_e, targets.v_h_e_weight),
@@ -43,6 +46,9 @@ def of_step(
         "Warmup/effective_beta_r": timetable.beta_r(step),
         "Warmup/is_warmup": float(step < timetable.warm_up_end),
         "Warmup/stage": float(STAGES.index(timetable.stage(step))),
+        "Warmup/active_networks_mask": float(
+            sum(2 ** QUANTITIES.index(quantity) for quantity in timetable.active(step))
+        ),
         "Warmup/gamma_h": timetable.gamma_h(step),
         "Warmup/gamma_r": timetable.gamma_r(step),
         "Batch/successors": float(targets.items),
@@ -64,6 +70,14 @@ def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
     }
 
 
+def of_profile(profile: StageProfile) -> dict[str, float]:
+    """How long each stage of target computation takes, and its share."""
+    stages = profile.stats()
+    whole = max(sum(stages.values()), 1e-12)
+    found = {f"Profile/{name}_ms": ms for name, ms in stages.items()}
+    return found | {f"Profile/{name}_percent": 100 * ms / whole for name, ms in stages.items()}
+
+
 def as_text(table: RenderableType) -> str:
     """A table as lines of plain text, for a log."""
     stream = io.StringIO()
@@ -81,7 +95,8 @@ def _of_networks(learner: Learner) -> dict[str, float]:
         entries = getattr(network, "num_entries", None)
         if entries is not None:
             found[f"LookupTable/{quantity}_size"] = float(entries)
-    return found
+    sizes = [size for name, size in found.items() if name.startswith("LookupTable/")]
+    return found | ({"LookupTable/total_entries": sum(sizes)} if sizes else {})
 
 
 def _mean(values: Tensor, weight: Tensor | None) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from empo_core import Config
 from empo_core.config import (
@@ -82,12 +83,24 @@ class WarmUp(Config):
     )
     gamma_r_steps: int = Field(500, ge=0, description="Steps in which gamma_r rises.")
 
+    @model_validator(mode="after")
+    def _rises_in_its_stage(self) -> WarmUp:
+        if self.gamma_h_start is not None and self.gamma_h_steps > self.v_h_e:
+            raise ValueError(
+                f"gamma_h_steps ({self.gamma_h_steps}) must not be more than v_h_e ({self.v_h_e}): "
+                "gamma_h rises while V_h^e is trained alone"
+            )
+        return self
+
+
+Rate = Annotated[float, Field(gt=0)]
+
 
 class Optimisation(Config):
     """How values move towards their targets."""
 
     batch_size: int = Field(64, ge=1, description="Transitions per training step.")
-    lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], float] | float = Field(
+    lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], Rate] | Rate = Field(
         1e-3, description="Learning rate, for all quantities or for each."
     )
     lr_decay: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
@@ -245,6 +258,43 @@ class Phase2Params(Config):
     threads: int = Field(
         1, ge=1, description="Threads of the learner; more only pay for large networks."
     )
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, device: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+            raise ValueError(f"{device!r} is no device; choose cpu, cuda, or one such as cuda:0")
+        return device
+
+    @model_validator(mode="after")
+    def _has_all_rates(self) -> Phase2Params:
+        rates = self.optimisation.lr
+        if isinstance(rates, dict):
+            learned = [q for q in QUANTITIES if getattr(self.values, q) is not None]
+            missing = [quantity for quantity in learned if quantity not in rates]
+            unused = [quantity for quantity in rates if quantity not in learned]
+            if missing or unused:
+                raise ValueError(
+                    f"optimisation.lr must name what is learned ({', '.join(learned)})"
+                    + (f"; it lacks {', '.join(missing)}" if missing else "")
+                    + (f"; nobody learns {', '.join(unused)}" if unused else "")
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _fits_what_is_learned(self) -> Phase2Params:
+        targets, batch = self.targets, self.optimisation.batch_size
+        if self.values.q_r is None and targets.q_r != "one_step":
+            raise ValueError(f"targets.q_r: {targets.q_r} has no effect while values.q_r is null")
+        if self.values.q_r is None and targets.q_r_advantage_floor is not None:
+            raise ValueError("targets.q_r_advantage_floor has no effect while values.q_r is null")
+        if self.replay.capacity < max(batch, self.exploration.environments):
+            raise ValueError(
+                f"replay.capacity ({self.replay.capacity}) must be at least "
+                f"optimisation.batch_size ({batch}) and exploration.environments "
+                f"({self.exploration.environments})"
+            )
+        return self
 
     @model_validator(mode="after")
     def _knows_what_could_follow(self) -> Phase2Params:

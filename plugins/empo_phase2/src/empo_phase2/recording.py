@@ -40,6 +40,14 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
             "store 'rows'"
         )
     rows = world.compact(world.initial_state()[None])
+    if isinstance(world, EnsembleWorld):
+        starts = world.compact(world.initial_states())
+        if len(torch.unique(starts, dim=0)) < len(starts):
+            raise ConfigError(
+                f"replay.store: some worlds of {world.spec.name!r} start in states that look alike "
+                "in compact rows (as where only their goals differ), so values could not tell them "
+                "apart; store 'rows'"
+            )
     return replace(
         world.spec,
         state_words=rows.shape[1],

@@ -85,7 +85,8 @@ class Session:
 
         Raises:
             KeyboardInterrupt: The run was stopped; there is a checkpoint to go on from.
-            EmpoError: It cannot go on; there is a checkpoint of the last good step.
+            EmpoError: It cannot go on; there is a checkpoint of where it stood, with nothing in it
+                that is not finite.
         """
         with Interrupts() as interrupts:
             try:
@@ -147,7 +148,13 @@ class Session:
             "comparison": self._comparison.state_dict() if self._comparison else None,
             "randomness": capture(),
         }
-        self._checkpoints.save(self.step, state)
+        self._checkpoints.save(self.step, state, score=self._score())
+
+    def _score(self) -> float | None:
+        """How good the values are, where that is known; the best checkpoint is kept."""
+        if self._comparison is None or not self._comparison.history:
+            return None
+        return -self._comparison.history[-1].metrics["Compare/V_r_mean_rel"]
 
     def _advance(self, learned: LearnedValues) -> None:
         """Collect what is due, and train once if there is anything to train on."""
@@ -197,7 +204,6 @@ class Session:
             numbers |= metrics.of_collection(self._collector, self._replay) | self._exploration
             tracker.log(self.step, numbers)
         if reporting.profile_batching and self._is_due(reporting.profile_batching_interval):
-            stages = self._profile.stats()
-            tracker.log(self.step, {f"Profile/{name}_ms": ms for name, ms in stages.items()})
+            tracker.log(self.step, metrics.of_profile(self._profile))
             log.info("%s", metrics.as_text(self._profile.table()))
             self._profile.reset()

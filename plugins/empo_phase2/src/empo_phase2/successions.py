@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -19,22 +20,29 @@ class PairOrder:
         robot_actions: How many the robots have.
         of_robots: The joint action of all agents in which only the robots act, and everybody
             else does action 0 [robot_action agent].
-        joint: Index of the joint action of pair ``profile * robot_actions + robot_action``.
     """
 
     def __init__(self, spec: WorldSpec) -> None:
         self.profiles, self.robot_actions = spec.num_human_actions, spec.num_robot_actions
         self._humans, self._robots = list(spec.humans), list(spec.robots)
-        of_humans = _joint_actions(spec, spec.humans)
         self.of_robots = _joint_actions(spec, spec.robots)
-        strides = torch.tensor(spec.strides)
-        joint = (of_humans * strides).sum(1)[:, None] + (self.of_robots * strides).sum(1)
-        self.joint = joint.flatten()
+        self._spec = spec
         self._joint_actions = spec.num_joint_actions
         counts = [spec.num_actions[human] for human in spec.humans]
         self._human_strides = torch.tensor(
             [int(torch.tensor(counts[:k]).prod()) for k in range(len(counts))]
         )
+
+    @cached_property
+    def joint(self) -> Int[Tensor, " pair"]:
+        """Index of the joint action of pair ``profile * robot_actions + robot_action``.
+
+        Made where it is needed: many humans together have more actions than fit into memory.
+        """
+        strides = torch.tensor(self._spec.strides)
+        of_humans = _joint_actions(self._spec, self._spec.humans)
+        joint = (of_humans * strides).sum(1)[:, None] + (self.of_robots * strides).sum(1)
+        return joint.flatten()
 
     def arranged(self, expanded: Successors, count: int) -> Successors:
         """The successors of ``count`` states under all joint actions, in this order."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -200,23 +201,25 @@ def attain(
 
 
 class HumanProfiles:
-    """How likely the humans' joint actions are, from the policy of each slot.
-
-    Attributes:
-        action: The action of each human in each profile.
-    """
+    """How likely the humans' joint actions are, from the policy of each slot."""
 
     def __init__(self, spec: WorldSpec, slots: GoalSlots) -> None:
-        device = slots.human.device
-        counts = [spec.num_actions[human] for human in spec.humans]
-        # The first human counts fastest, as everywhere.
-        grid = torch.cartesian_prod(*(torch.arange(count) for count in reversed(counts)))
-        self.action = grid.view(-1, len(counts)).flip(1).to(device)
-        self._position = torch.arange(len(counts), device=device)
+        self._counts = [spec.num_actions[human] for human in spec.humans]
+        self._position = torch.arange(len(self._counts), device=slots.human.device)
         # Share of each slot among those of its human, in each world.
         share = slots.weight[:, :, None] * (slots.human[:, None] == self._position)
         self._share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
-        self._human, self._own = slots.human, self.action.T[slots.human]
+        self._human = slots.human
+
+    @cached_property
+    def action(self) -> Int[Tensor, "profile human"]:
+        """The action of each human in each profile.
+
+        Made where it is needed: many humans together have more actions than fit into memory.
+        """
+        # The first human counts fastest, as everywhere.
+        grid = torch.cartesian_prod(*(torch.arange(count) for count in reversed(self._counts)))
+        return grid.view(-1, len(self._counts)).flip(1).to(self._position.device)
 
     def chances(
         self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
@@ -230,7 +233,7 @@ class HumanProfiles:
         share = self._share.to(policy.dtype)[layout]
         mean = torch.einsum("nsa,nsh->nha", policy, share)
         taken = mean[:, self._position, self.action]  # [state profile human]
-        own = policy.gather(2, self._own.expand(policy.shape[0], -1, -1))
+        own = policy.gather(2, self.action.T[self._human].expand(policy.shape[0], -1, -1))
         others = _product_of_others(taken)[:, :, self._human]
         return taken.prod(-1), own.transpose(1, 2) * others
 
