@@ -246,6 +246,7 @@ class Phase2:
         """Sizes and memory of a run."""
         problem = Problem.of(self._params, world)
         spec, timetable = problem.spec, Timetable(self._params)
+        problem.warn()
         # Whatever could not be built in a run should be found out now.
         problem.learner(StageProfile(enabled=False), 0)
         Team(self._params.exploration, spec)
