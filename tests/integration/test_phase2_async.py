@@ -160,7 +160,10 @@ def test_a_resumed_run_goes_on_counting_with_the_same_memory_and_optimiser(tmp_p
     before = saved(first)
     resumed = given(tmp_path)
     problem = Problem.of(setting, resumed.world, REFERENCE)
-    learner, replay = problem.learner(StageProfile("cpu", enabled=False), 0), problem.replay()
+    learner, replay = (
+        problem.learner(StageProfile("cpu", enabled=False), 0),
+        problem.replay(tmp_path),
+    )
     learner.load_state_dict(before["learner"])
     replay.load_state_dict(before["replay"])
     assert same(learner.state_dict(), before["learner"])

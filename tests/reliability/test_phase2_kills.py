@@ -90,7 +90,7 @@ def run(directory: Path, kills: int, seed: int) -> Run:
     )
     context.tracker = tracker = Killer(collector, kills, random.Random(seed))
     profile = StageProfile("cpu", enabled=False)
-    learner, replay = problem.learner(profile, seed), problem.replay()
+    learner, replay = problem.learner(profile, seed), problem.replay(directory)
     try:
         collector.start(problem.factory, directory / "actors")
         team = Team(setting.exploration, problem.spec)
