@@ -131,18 +131,17 @@ def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
         assert float(theirs["weights"]["moments"][2]) > 0
 
 
-@pytest.mark.parametrize("store", ["rows", "compact"])
-def test_actors_play_an_ensemble_that_is_named(store: str, tmp_path: Path) -> None:
+def test_actors_play_an_ensemble_that_is_named(tmp_path: Path) -> None:
     further = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
     context = given(tmp_path)
-    Phase2(params(ensemble={"worlds": [further]}, replay={"store": store})).run(context)
+    Phase2(params(ensemble={"worlds": [further]})).run(context)
     (actor,) = saved(context)["collector"]["actors"]
     assert set(actor["episodes"]["layout"].tolist()) == {0, 1}
 
 
 def test_a_world_that_has_no_name_is_sent_to_the_actors(tmp_path: Path) -> None:
     context = given(tmp_path, reference=None)
-    Phase2(params()).run(context)
+    Phase2(params(replay={"store": "compact"})).run(context)
     assert len(numbers(context, "Loss/q_r")) > 0
     assert saved(context)["collector"]["env_steps"] >= 100
 
