@@ -71,7 +71,8 @@ def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     (directory,) = (tmp_path / "runs").iterdir()
     assert Path(report["run_dir"]) == directory
     pictures = {path.suffix for path in (directory / "results").iterdir()}
-    assert {".png", ".gif"} <= pictures
+    # What was learned is filmed by `empo evaluate`.
+    assert ({".png"} if config.name in SHORTER else {".png", ".gif"}) <= pictures
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=name_of)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
 
-State = Tensor | Sequence[int] | int
+State = Tensor | NDArray[Any] | Sequence[int] | int
 
 
 @dataclass(frozen=True)
