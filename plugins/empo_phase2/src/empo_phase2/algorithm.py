@@ -111,8 +111,8 @@ class Problem:
             settings,
         )
 
-    def replay(self, directory: Path) -> Replay:
-        """An empty replay of the right shape; files, if there must be any, go into a directory."""
+    def replay(self, directory: Path | None = None) -> Replay:
+        """An empty replay of the right shape; one that is mapped has its file in a directory."""
         spec, kept = self.spec, self.params.replay
         full = self.settings.all_profiles
         return Replay(
