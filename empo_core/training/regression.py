@@ -121,7 +121,7 @@ class GradientRegression:
 
 
 def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """The largest number that an optimiser remembers; 0 before its first step."""
+    """The sum of the sizes of all numbers that an optimiser remembers; 0 before its first step."""
     remembered = [
         moment
         for memory in optimiser.state.values()
@@ -130,7 +130,8 @@ def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -
     ]
     if not remembered:
         return torch.zeros_like(like)
-    return torch.nn.utils.get_total_norm(remembered, float("inf"), foreach=True).to(like)
+    # The sum of sizes: finding the largest takes several times longer, and squares could overflow.
+    return torch.nn.utils.get_total_norm(remembered, 1.0, foreach=True).to(like)
 
 
 def regression_of(
