@@ -46,11 +46,17 @@ trackers: [jsonl, tensorboard]
 PATIENCE_S = 100
 
 
+def heed_ctrl_c() -> None:
+    """Undo what a shell does to processes in the background: let them ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def empo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A command of its own; ``folder`` is where it runs."""
     return subprocess.Popen(
         [sys.executable, "-m", "empo_core", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_ctrl_c,
     )  # fmt: skip
 
 

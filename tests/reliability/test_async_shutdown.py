@@ -48,6 +48,11 @@ MATRIX = [
 ]  # fmt: skip
 
 
+def heed_ctrl_c() -> None:
+    """Undo what a shell does to processes in the background: let them ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def shared_memory() -> Iterator[None]:
     """Checks that no segment of shared memory is left."""
@@ -65,7 +70,7 @@ def test_no_process_outlives_the_run(
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=heed_ctrl_c,
     ) as learner:  # fmt: skip
         assert learner.stdout is not None
         actors = [int(pid) for pid in learner.stdout.readline().split()]
@@ -77,7 +82,11 @@ def test_no_process_outlives_the_run(
             os.killpg(learner.pid, number) if number == signal.SIGINT else learner.send_signal(
                 number
             )
-        _, errors = learner.communicate(timeout=PATIENCE_S)
+        try:
+            _, errors = learner.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            learner.kill()
+            raise
     _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
     expected = {

@@ -42,7 +42,12 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
     rows = world.compact(world.initial_state()[None])
     if isinstance(world, EnsembleWorld):
         starts = world.compact(world.initial_states())
-        if len(torch.unique(starts, dim=0)) < len(starts):
+        # Worlds whose goals are the same, too, have the same values.
+        kinds = {
+            (tuple(row), member.spec.goals)
+            for row, member in zip(starts.tolist(), world.worlds, strict=True)
+        }
+        if len(torch.unique(starts, dim=0)) < len(kinds):
             raise ConfigError(
                 f"replay.store: some worlds of {world.spec.name!r} start in states that look alike "
                 "in compact rows (as where only their goals differ), so values could not tell them "
