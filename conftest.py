@@ -13,6 +13,10 @@ from jaxtyping import install_import_hook
 
 pytest_plugins = ["pytester"]
 
+# Before torch is imported, here and in processes that tests start: what they compute is small, and
+# threads that wait for each other make it ten times slower on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def _tensor_modules() -> list[str]:
     """Names of the plugins' modules whose shapes can be checked.

@@ -27,8 +27,8 @@ TABLES: dict[str, Any] = {
 }
 NETWORKS: dict[str, Any] = {
     "values": {"q_r": "mlp", "v_h_e": "mlp"},
-    "steps": 8000,
-    "warm_up": {"v_h_e": 1000, "q_r": 1000, "ramp": 1000},
+    "steps": 4000,
+    "warm_up": {"v_h_e": 500, "q_r": 500, "ramp": 500},
     "optimisation": {"lr": 3e-3, "lr_decay": "linear", "lr_constant_fraction": 0.4}
     | {"target_interval": 50},
     "replay": {"phase_out_warm_up": False},
