@@ -90,7 +90,9 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return lines_of(Path(output.strip()))
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    "name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"]
+)
 def test_a_stopped_run_goes_on_to_the_end_of_one_that_was_not(
     name: str, tmp_path: Path, whole: list[dict[str, Any]]
 ) -> None:

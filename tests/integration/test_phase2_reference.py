@@ -29,7 +29,9 @@ MLP = {"name": "mlp", "params": {"hidden": 8}}
     [
         {"q_r": MLP, "v_h_e": MLP},
         {"q_r": None, "v_h_e": "lookup", "v_r": MLP},
-        dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r"), MLP),
+        pytest.param(
+            dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r"), MLP), marks=pytest.mark.slow
+        ),
     ],
     ids=["usual", "looking ahead", "everything"],
 )

@@ -53,7 +53,11 @@ def trivial(horizon: int = 3) -> WorldModel:
     return world
 
 
-@pytest.mark.parametrize("values", [TABLES, NETWORKS], ids=["tables", "networks"])
+@pytest.mark.parametrize(
+    "values",
+    [TABLES, pytest.param(NETWORKS, marks=pytest.mark.slow)],
+    ids=["tables", "networks"],
+)
 class TestPhase2(AlgorithmTests):
     @pytest.fixture
     def algorithm(self, values: dict[str, Any]) -> Algorithm:
