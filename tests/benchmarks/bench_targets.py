@@ -37,11 +37,11 @@ from empo_multigrid.world import world_from_text
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
 from empo_phase2.params import Phase2Params, Theory
+from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities
 from empo_phase2.reference import Listed, Reference
 from empo_phase2.replay import Replay
 from empo_phase2.targets import (
-    HumanProfiles,
     Setting,
     TargetComputer,
     attain,

@@ -146,7 +146,7 @@ def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> Lea
     networks: dict[Quantity, ValueNetwork] = {q: KnowingNetwork(q, solved) for q in quantities}
     lookout = Lookout(world, "rows", EagerHumans(world) if prior else None)
     values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregator())
-    return LearnedValues(values, lookout, world.spec, THEORY, aggregator())
+    return LearnedValues(values, lookout, THEORY, aggregator())
 
 
 class NoSolver:

@@ -150,7 +150,7 @@ def test_networks_are_asked_at_rest_and_then_go_on_training(
     networks = {"q_r": Dropping("q_r"), "v_h_e": Dropping("v_h_e")}
     lookout = Lookout(world, "rows", None)
     values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregator())  # type: ignore[arg-type]
-    learned = LearnedValues(values, lookout, world.spec, THEORY, aggregator())
+    learned = LearnedValues(values, lookout, THEORY, aggregator())
     first, second = comparison.assess(learned), comparison.assess(learned)
     assert torch.equal(first.v_r, second.v_r)
     assert all(network.training for network in networks.values())

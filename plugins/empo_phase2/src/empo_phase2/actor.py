@@ -18,7 +18,13 @@ from empo_core.protocols import HumanPrior, Weights, WorldModel
 from empo_core.sampling import sample_successors
 from empo_core.types import Experience, Scene, Successors
 from empo_phase2.behaviour import RobotBehaviour
-from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
+from empo_phase2.ensemble import (
+    EnsembleWorld,
+    ensemble_of,
+    members_of,
+    prior_of,
+    slots_of,
+)
 from empo_phase2.episodes import Episodes
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorers.team import Team
@@ -27,7 +33,7 @@ from empo_phase2.memories import RememberedPrior
 from empo_phase2.outlook import Outlook
 from empo_phase2.params import Phase2Params
 from empo_phase2.recording import Recorder, learner_spec
-from empo_phase2.slots import check_world, goal_slots
+from empo_phase2.slots import check_world
 from empo_phase2.successions import PairOrder, draw, pick
 from empo_phase2.warmup import Timetable
 
@@ -119,13 +125,12 @@ class Phase2Actor:
         Raises:
             SolveError: There is nothing to learn in the world.
         """
-        members = world.worlds if isinstance(world, EnsembleWorld) else ()
-        for member in members or (world,):
+        for member in members_of(world):
             check_world(member.spec)
         self._world, self._behaviour, self._team = world, behaviour, team
         self._timetable, self._settings, self._index = timetable, settings, index
         spec = world.spec
-        slots = goal_slots(spec, [member.spec for member in members])
+        slots = slots_of(world)
         self._order = PairOrder(spec)
         self._outlook = Outlook(
             world,
@@ -377,22 +382,16 @@ class Phase2ActorFactory:
 
     def prior(self, world: WorldModel) -> HumanPrior:
         """How humans act in it."""
-        reference = self.params.human_prior
-        if isinstance(world, EnsembleWorld):
-            return EnsemblePrior(world, lambda member: build(reference, member))
-        prior: HumanPrior = build(reference, world)
-        return prior
+        return prior_of(self.params.human_prior, world)
 
     def __call__(self, index: int) -> Phase2Actor:
         """The actor with a number, from 0."""
         world, params = self.world(), self.params
         spec = learner_spec(world, params.replay.store)
-        members = world.worlds if isinstance(world, EnsembleWorld) else ()
-        slots = goal_slots(world.spec, [member.spec for member in members])
         return Phase2Actor(
             world,
             self.prior(world),
-            RobotBehaviour(params, spec, slots),
+            RobotBehaviour(params, spec, slots_of(world)),
             Team(params.exploration, spec),
             Timetable(params),
             ActorSettings.of(params, world, self.seed),

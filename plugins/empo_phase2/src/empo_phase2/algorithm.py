@@ -30,7 +30,7 @@ from empo_core.training.profile import StageProfile
 from empo_core.types import WorldSpec
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
-from empo_phase2.ensemble import EnsembleWorld
+from empo_phase2.ensemble import members_of, slots_of
 from empo_phase2.experience import GoalSlots
 from empo_phase2.explorers.team import Team
 from empo_phase2.learner import Learner
@@ -42,7 +42,7 @@ from empo_phase2.recording import learner_spec
 from empo_phase2.replay import Replay
 from empo_phase2.result import POLICY, Phase2Result
 from empo_phase2.session import CHECKPOINTS, Session
-from empo_phase2.slots import check_world, goal_slots
+from empo_phase2.slots import check_world
 from empo_phase2.warmup import Timetable
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,6 @@ class Problem:
             worlds=(own, *params.ensemble.worlds), params=params, seed=seed
         )
         played = factory.world() if params.ensemble.worlds else world
-        members = played.worlds if isinstance(played, EnsembleWorld) else ()
         settings = ActorSettings.of(params, played, seed)
         _refuse_misfits(params, played.spec, settings)
         return cls(
@@ -107,7 +106,7 @@ class Problem:
             factory,
             played,
             learner_spec(played, params.replay.store),
-            goal_slots(played.spec, [member.spec for member in members]),
+            slots_of(played),
             settings,
         )
 
@@ -140,8 +139,7 @@ class Problem:
                 self.params.steps,
                 full,
             )
-        members = self.world.worlds if isinstance(self.world, EnsembleWorld) else (self.world,)
-        for member in members:
+        for member in members_of(self.world):
             check_reach(member)
 
     def learner(self, profile: StageProfile, seed: int) -> Learner:
@@ -159,7 +157,6 @@ class Problem:
         return LearnedValues(
             learner.values,
             lookout,
-            self.spec,
             self.params.theory,
             build(self.params.aggregator),
             self.params.device,
@@ -226,7 +223,7 @@ class Phase2:
     def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
         """What the robots learned so far; see ``empo_core.protocols.Playable``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
-        prior = problem.factory.prior(problem.lookout().world)
+        prior = problem.factory.prior(members_of(problem.world)[0])
         file = context.directory / RESULTS / POLICY
         if file.exists():
             return load_policy(file, problem.world), prior

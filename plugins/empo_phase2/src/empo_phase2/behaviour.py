@@ -15,8 +15,9 @@ from empo_core.training.finite import check_finite
 from empo_core.types import Quantity, WorldSpec
 from empo_phase2.experience import GoalSlots, States, Transitions
 from empo_phase2.params import QUANTITIES, Phase2Params, Values
+from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, Situations, policy_of
-from empo_phase2.targets import HumanProfiles, collect, scatter
+from empo_phase2.targets import look_ahead
 
 
 def build_networks(values: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwork]:
@@ -54,7 +55,7 @@ class RobotBehaviour:
             slots: The goals.
         """
         self.quantity: Quantity = "v_r" if params.values.q_r is None else "q_r"
-        self._spec, self._theory = spec, params.theory
+        self._theory = params.theory
         self.network = build_networks(params.values, spec)[self.quantity]
         self._aggregate: Aggregator = build(params.aggregator)
         self._profiles = HumanProfiles(spec, slots)
@@ -96,15 +97,15 @@ class RobotBehaviour:
     @torch.no_grad()
     def q_r(self, states: States, transitions: Transitions) -> tuple[Tensor, Situations]:
         """Q_r where some transitions start, and these situations."""
+        sources = Situations.of(states.at(transitions.state), transitions.steps_left)
         if self.quantity == "q_r":
-            sources = Situations.of(states.at(transitions.state), transitions.steps_left)
             return self._values.q_r(sources), sources
-        collected = collect(transitions, self._spec)
-        situations = Situations.of(states.at(collected.state), collected.steps_left)
-        sources = situations.at(collected.source)
-        if transitions.human_policy.shape[1]:
-            chance, _ = self._profiles.chances(transitions.human_policy, sources.states.layout)
-        else:
-            chance = transitions.prob.new_ones(len(transitions), 1)
-        v_r = self._values.v_r(situations)
-        return scatter(v_r, collected, chance, self._theory.gamma_r, self._aggregate), sources
+        q_r = look_ahead(
+            states,
+            transitions,
+            self._values,
+            self._profiles,
+            self._theory.gamma_r,
+            self._aggregate,
+        )
+        return q_r, sources

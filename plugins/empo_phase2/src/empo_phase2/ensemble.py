@@ -10,10 +10,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
+from empo_core.experiment import build
 from empo_core.protocols import Compactable, HumanPrior, WorldModel
 from empo_core.sampling import sample_successors
 from empo_core.types import Features, FeatureShape, Featurizer, Successors, WorldSpec
+from empo_phase2.experience import GoalSlots
+from empo_phase2.slots import goal_slots
 from empo_phase2.successions import joined, pick
 
 
@@ -314,3 +318,21 @@ def _to_agree(first: WorldSpec, spec: WorldSpec) -> Iterator[tuple[str, object, 
 
 def _goal_features(spec: WorldSpec) -> list[int]:
     return sorted({len(goal.features) for goal in spec.goals})
+
+
+def members_of(world: WorldModel) -> tuple[WorldModel, ...]:
+    """The worlds of an ensemble, or the one world that it is."""
+    return world.worlds if isinstance(world, EnsembleWorld) else (world,)
+
+
+def slots_of(world: WorldModel) -> GoalSlots:
+    """The goals of a world or an ensemble, as a learner counts them."""
+    return goal_slots(world.spec, [member.spec for member in members_of(world)])
+
+
+def prior_of(reference: HumanPriorRef, world: WorldModel) -> HumanPrior:
+    """How humans act in a world, or in each world of an ensemble."""
+    if isinstance(world, EnsembleWorld):
+        return EnsemblePrior(world, lambda member: build(reference, member))
+    prior: HumanPrior = build(reference, world)
+    return prior

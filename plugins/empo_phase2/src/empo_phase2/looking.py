@@ -13,16 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator, HumanPrior, WorldModel
-from empo_core.types import WorldSpec
-from empo_phase2.ensemble import EnsembleWorld
+from empo_phase2.ensemble import members_of, slots_of
 from empo_phase2.experience import States, Transitions
 from empo_phase2.memories import RememberedPrior
 from empo_phase2.params import Theory
+from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, Situations, policy_of
 from empo_phase2.recording import Recorder
-from empo_phase2.slots import goal_slots
 from empo_phase2.successions import PairOrder
-from empo_phase2.targets import HumanProfiles, collect, scatter
+from empo_phase2.targets import look_ahead
 
 Data = TypeVar("Data", States, Transitions)
 
@@ -44,11 +43,9 @@ class Lookout:
             store: ``"rows"`` or ``"compact"``.
             prior: How its humans act; None tells nothing about what can follow.
         """
-        members = world.worlds if isinstance(world, EnsembleWorld) else ()
-        self.world = members[0] if members else world
-        self.slots = goal_slots(world.spec, [member.spec for member in members])
+        self.world, self.slots = members_of(world)[0], slots_of(world)
         self.looks_ahead = prior is not None
-        self._whole, self._members = world, members
+        self._whole = world
         self._order = PairOrder(world.spec)
         self._recorder = Recorder(world, self.slots, self._order, store)
         self._prior = None if prior is None else RememberedPrior(prior, world.spec, self.slots)
@@ -98,7 +95,7 @@ class Lookout:
 
     def _whole_rows(self, rows: Tensor) -> Tensor:
         """Rows of the first world as rows of the ensemble, where there is one."""
-        if not self._members:
+        if self._whole is self.world:
             return rows
         whole = torch.zeros(
             len(rows), self._whole.spec.state_words, dtype=self._whole.spec.state_dtype
@@ -135,7 +132,6 @@ class LearnedValues:
         self,
         values: Quantities,
         lookout: Lookout,
-        spec: WorldSpec,
         theory: Theory,
         aggregate: Aggregator,
         device: str = "cpu",
@@ -145,14 +141,13 @@ class LearnedValues:
         Args:
             values: All quantities; read anew each time, so they may go on learning.
             lookout: Looks at states; must look ahead where Q_r is not learned.
-            spec: What the learner's rows look like.
             theory: Exponents and conventions.
             aggregate: Adds up successors.
             device: Where the networks are.
         """
         if "q_r" not in values.networks and not lookout.looks_ahead:
             raise ValueError("where Q_r is not learned, the lookout needs a human prior")
-        self._values, self._lookout, self._spec = values, lookout, spec
+        self._values, self._lookout = values, lookout
         self._theory, self._aggregate, self._device = theory, aggregate, device
 
     @torch.no_grad()
@@ -180,11 +175,10 @@ class LearnedValues:
         values = self._values
         if "q_r" in values.networks:
             return values.q_r(sources)
-        collected = collect(transitions, self._spec)
-        after = Situations.of(states.at(collected.state), collected.steps_left)
-        profiles = HumanProfiles(self._spec, self._lookout.slots)
-        chance, _ = profiles.chances(transitions.human_policy, sources.states.layout)
-        return scatter(values.v_r(after), collected, chance, self._theory.gamma_r, self._aggregate)
+        profiles = HumanProfiles(values.spec, self._lookout.slots)
+        return look_ahead(
+            states, transitions, values, profiles, self._theory.gamma_r, self._aggregate
+        )
 
     def _by_goal(self, by_slot: Tensor) -> Tensor:
         """Values of slots, in the order of the world's goals."""

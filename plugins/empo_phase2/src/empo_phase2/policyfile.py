@@ -20,15 +20,14 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from empo_core.config import HumanPriorRef
 from empo_core.durable import StrictModel, open_regular, parse_json, write_file
 from empo_core.errors import StorageError
 from empo_core.experiment import build
-from empo_core.protocols import HumanPrior, ValueNetwork, Weights, WorldModel
+from empo_core.protocols import ValueNetwork, Weights, WorldModel
 from empo_core.training.finite import check_finite
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_phase2.behaviour import RobotBehaviour
-from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
+from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of
 from empo_phase2.looking import Lookout
 from empo_phase2.params import Phase2Params
 from empo_phase2.recording import learner_spec
@@ -179,7 +178,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
         played = ensemble_of([world, *map(build, params.ensemble.worlds)])
     here = learner_spec(played, params.replay.store)
     _check_fit(path, body, here, None if body.world is None else _identity(played))
-    prior = _prior(params.human_prior, played) if params.values.q_r is None else None
+    prior = prior_of(params.human_prior, played) if params.values.q_r is None else None
     lookout = Lookout(played, params.replay.store, prior)
     policy = LearnedPolicy(params, _spec_of(body.learned, here), lookout)
     try:
@@ -248,13 +247,6 @@ def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
-
-
-def _prior(reference: HumanPriorRef, world: WorldModel) -> HumanPrior:
-    if isinstance(world, EnsembleWorld):
-        return EnsemblePrior(world, lambda member: build(reference, member))
-    prior: HumanPrior = build(reference, world)
-    return prior
 
 
 def _described(spec: WorldSpec) -> _Learned:

@@ -55,6 +55,7 @@ class Quantities:
 
     Attributes:
         networks: The learned quantities; all others are computed in closed form.
+        spec: What the rows of ``States`` look like.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Quantities:
             aggregator: Averages over humans.
         """
         self.networks = networks
-        self._spec, self._slots, self._theory, self._aggregate = spec, slots, theory, aggregator
+        self.spec, self._slots, self._theory, self._aggregate = spec, slots, theory, aggregator
         # A goal of weight 0 counts as much as any other where weights do not matter.
         self._weight = (slots.goal >= 0).to(slots.weight) if theory.x_agg == "sum" else slots.weight
         self._humans = torch.tensor(spec.humans, device=slots.human.device)

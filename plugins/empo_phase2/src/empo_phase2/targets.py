@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +20,7 @@ from empo_core.protocols import Aggregator
 from empo_core.training.profile import StageProfile
 from empo_core.types import Segments, WorldSpec
 from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, Situations, mean_value, policy_of
 from empo_phase2.trajectories import Paths, along_q_r, along_v_h_e
 
@@ -200,52 +200,28 @@ def attain(
     return (chance * torch.einsum("tr,tprs->tps", pi_r, pairs)).sum(1)
 
 
-class HumanProfiles:
-    """How likely the humans' joint actions are, from the policy of each slot."""
+def look_ahead(
+    states: States,
+    transitions: Transitions,
+    values: Quantities,
+    profiles: HumanProfiles,
+    gamma_r: float,
+    aggregate: Aggregator,
+) -> Float[Tensor, "transition robot_action"]:
+    """Q_r where transitions start, in closed form: one step ahead of V_r, which is learned.
 
-    def __init__(self, spec: WorldSpec, slots: GoalSlots) -> None:
-        self._counts = [spec.num_actions[human] for human in spec.humans]
-        self._position = torch.arange(len(self._counts), device=slots.human.device)
-        # Share of each slot among those of its human, in each world.
-        share = slots.weight[:, :, None] * (slots.human[:, None] == self._position)
-        self._share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
-        self._human = slots.human
-
-    @cached_property
-    def action(self) -> Int[Tensor, "profile human"]:
-        """The action of each human in each profile.
-
-        Made where it is needed: many humans together have more actions than fit into memory.
-        """
-        # The first human counts fastest, as everywhere.
-        grid = torch.cartesian_prod(*(torch.arange(count) for count in reversed(self._counts)))
-        return grid.view(-1, len(self._counts)).flip(1).to(self._position.device)
-
-    def chances(
-        self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
-    ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile slot"]]:
-        """Chance of each profile on average over goals, and given each slot's goal.
-
-        Args:
-            policy: What each slot's human would do.
-            layout: The world of each state.
-        """
-        share = self._share.to(policy.dtype)[layout]
-        mean = torch.einsum("nsa,nsh->nha", policy, share)
-        taken = mean[:, self._position, self.action]  # [state profile human]
-        own = policy.gather(2, self.action.T[self._human].expand(policy.shape[0], -1, -1))
-        others = _product_of_others(taken)[:, :, self._human]
-        return taken.prod(-1), own.transpose(1, 2) * others
-
-
-def _product_of_others(
-    factors: Float[Tensor, "state profile human"],
-) -> Float[Tensor, "state profile human"]:
-    """The product over all humans but one, without dividing by what may be 0."""
-    ones = torch.ones_like(factors[..., :1])
-    before = torch.cat([ones, factors[..., :-1]], -1).cumprod(-1)
-    after = torch.cat([factors[..., 1:], ones], -1).flip(-1).cumprod(-1).flip(-1)
-    return before * after
+    Args:
+        states: The states that occur in ``transitions``, by position.
+        transitions: What can follow.
+        values: Has V_r.
+        profiles: How likely the humans' joint actions are.
+        gamma_r: The robot's discount.
+        aggregate: Adds up successors.
+    """
+    collected = collect(transitions, values.spec)
+    situations = encode(collected, states.at)
+    chance, _ = profiles.of(transitions, situations.states.layout[collected.source])
+    return scatter(values.v_r(situations), collected, chance, gamma_r, aggregate)
 
 
 class TargetComputer:
@@ -292,7 +268,7 @@ class TargetComputer:
         with stage("stage3_forward"):
             found = forward(situations, values, setting.beta_r)
         with stage("stage4_scatter"):
-            chance, by_slot = self._chances(batch, sources)
+            chance, by_slot = self._profiles.of(batch, sources.states.layout)
             q_r = scatter(found.v_r, collected, chance, setting.gamma_r, self._aggregate)
             if found.q_r is not None and found.pi_r is not None:
                 known, pi_r = found.q_r[collected.source], found.pi_r[collected.source]
@@ -334,14 +310,6 @@ class TargetComputer:
             items=len(collected.item),
             must_be_finite=looked_at,
         )
-
-    def _chances(self, batch: Transitions, sources: Situations) -> tuple[Tensor, Tensor]:
-        """Chances of the humans' joint actions: on average, and for each slot (or human)."""
-        if batch.human_policy.shape[1]:
-            return self._profiles.chances(batch.human_policy, sources.states.layout)
-        # One profile, drawn while each human pursued a goal: it stands for all of them.
-        sampled = batch.prob.new_ones(len(batch), 1)
-        return sampled, sampled[..., None].expand(-1, 1, batch.goal.shape[1])
 
     def _attained(
         self,
