@@ -306,7 +306,7 @@ def _obituary(worker: _Worker, when: str) -> str:
 
 def _work(pipe: Connection[Any, Any]) -> None:
     """Main function of a worker process."""
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     # Ctrl-C reaches the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
@@ -337,7 +337,7 @@ def _work(pipe: Connection[Any, Any]) -> None:
             return
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """End this process when its parent is gone, however it went."""
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -346,4 +346,4 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-__all__ = ["StartMethod", "WorkerPool"]
+__all__ = ["StartMethod", "WorkerPool", "die_with_parent"]

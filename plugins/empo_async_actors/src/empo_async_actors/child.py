@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from empo_async_actors.cells import Cell, Cells
 from empo_async_actors.frames import Disconnected, Kind, Sender, encode_arrays
 from empo_async_actors.policy import read_policy
 from empo_core.errors import WorkerError
+from empo_core.parallel import die_with_parent
 from empo_core.protocols import Actor
 
 _PAUSE_S = 0.001
@@ -37,7 +36,7 @@ def run_actor(
         incarnation: How often it has been replaced.
         index: What the factory is called with.
     """
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     # A signal to the whole process group reaches the learner too, which decides what it means.
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
@@ -140,15 +139,6 @@ def _build_and_act(link: _Link, index: int) -> None:
         env_steps += experience.env_steps
         parts = encode_arrays(experience.arrays)
         link.send(Kind.EXPERIENCE, parts, experience.env_steps, experience.version)
-
-
-def _die_with_parent() -> None:
-    """End this process when the learner's is gone, however it went."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        sys.stdout.flush()
-        os._exit(1)
 
 
 __all__ = ["run_actor"]
