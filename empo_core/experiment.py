@@ -13,12 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from empo_core.config import ComponentRef, RunConfig, WorldModelRef, installed
 from empo_core.configfile import load_config
 from empo_core.errors import ConfigError
-from empo_core.protocols import Algorithm, Result, Rewindable, RunStatus, Tracker, WorldModel
+from empo_core.protocols import (
+    Algorithm,
+    EpisodeTracker,
+    Narrator,
+    Result,
+    Rewindable,
+    RunStatus,
+    Tracker,
+    WorldModel,
+)
 from empo_core.registry import Registry
 from empo_core.rundir import (
     CONFIG,
@@ -32,6 +41,9 @@ from empo_core.rundir import (
 )
 from empo_core.storage import write_file
 from empo_core.types import Histogram
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 log = logging.getLogger("empo_core")
 
@@ -99,7 +111,8 @@ class Trackers:
             self._started.append(tracker)
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Tell every tracker."""
+        """Tell every tracker, and with it what those found that follow episodes."""
+        metrics = {**metrics, **self.statistics()}
         for tracker in self._started:
             tracker.log(step, metrics)
 
@@ -113,6 +126,42 @@ class Trackers:
         for tracker in self._started:
             if isinstance(tracker, Rewindable):
                 tracker.rewind(step)
+
+    def narrate(self, task: str, text: str) -> None:
+        """Tell every tracker that shows words."""
+        for tracker in self._started:
+            if isinstance(tracker, Narrator):
+                tracker.narrate(task, text)
+
+    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+        """Tell every tracker that follows episodes."""
+        for tracker in self._episodic:
+            tracker.follow(num_envs, reasons)
+
+    def step(self, rewards: Tensor, dones: Tensor, reasons: Tensor | None = None) -> None:
+        """Tell every tracker that follows episodes."""
+        for tracker in self._episodic:
+            tracker.step(rewards, dones, reasons)
+
+    def statistics(self) -> dict[str, float | Histogram]:
+        """What those found that follow episodes; of two that found the same, the later one's."""
+        found: dict[str, float | Histogram] = {}
+        for tracker in self._episodic:
+            found |= tracker.statistics()
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """What those remember that follow episodes, in the order of the config."""
+        return {str(i): tracker.state_dict() for i, tracker in enumerate(self._episodic)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        for i, tracker in enumerate(self._episodic):
+            tracker.load_state_dict(state_dict[str(i)])
+
+    @property
+    def _episodic(self) -> list[EpisodeTracker]:
+        return [tracker for tracker in self._started if isinstance(tracker, EpisodeTracker)]
 
     def finish(self, status: RunStatus) -> None:
         """Finish every tracker that was started, also when another one fails at it."""

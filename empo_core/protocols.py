@@ -449,6 +449,48 @@ class Rewindable(Protocol):
 
 
 @runtime_checkable
+class Narrator(Protocol):
+    """A tracker that can say in words how a task goes; optional."""
+
+    def narrate(self, task: str, text: str) -> None:
+        """One short line, e.g. how fast a task is; it replaces the line before."""
+
+
+@runtime_checkable
+class EpisodeTracker(Protocol):
+    """A tracker that follows the episodes of many environments step by step; optional.
+
+    What it finds goes to the other trackers of the run whenever something is logged.
+    """
+
+    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+        """So many environments begin now; episodes end for one of these reasons."""
+
+    def step(
+        self,
+        rewards: Float[Tensor, " env"],
+        dones: Bool[Tensor, " env"],
+        reasons: Int[Tensor, " env"] | None = None,
+    ) -> None:
+        """Every environment took a step.
+
+        Args:
+            rewards: What each step paid.
+            dones: Whether the episode ended with it.
+            reasons: Why, where it ended, as positions in what ``follow`` was told; -1: unknown.
+        """
+
+    def statistics(self) -> dict[str, float | Histogram]:
+        """What is known so far, as a tracker logs it; empty before ``follow``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so: a tree as checkpoints take it."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, after ``follow``."""
+
+
+@runtime_checkable
 class Result(Protocol):
     """What a run computed."""
 

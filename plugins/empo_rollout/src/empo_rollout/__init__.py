@@ -1,0 +1,1 @@
+"""Large-batch rollout training: vectorised environments, segments, advantages, PPO."""

@@ -1,0 +1,1 @@
+"""From experience to better policies: losses, updates, and the loop around them."""

@@ -1,0 +1,399 @@
+"""The parameters of algorithm ``rollout``, in groups of what belongs together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from empo_core import Config
+from empo_core.config import AlgorithmRef, ConfigPath, HumanPriorRef, PolicyLossRef
+from empo_rollout.presets import PRESETS, Preset, merged
+
+Factory = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+"""``package.module:callable``, imported where environments are made."""
+
+
+class GymnasiumParams(Config):
+    """Copies of a Gymnasium environment."""
+
+    kind: Literal["gymnasium"]
+    id: str | None = Field(
+        None, description="As gymnasium.make takes it, e.g. CartPole-v1 or package.module:Name-v0."
+    )
+    factory: Factory | None = Field(
+        None, description="Instead of id: 'package.module:callable' that returns an environment."
+    )
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of the environment."
+    )
+    reasons: list[str] | None = Field(
+        None,
+        description="Names of the values of info['termination_reason'], from 0; null: 'terminated' "
+        "and 'truncated', after the flags.",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> GymnasiumParams:
+        if (self.id is None) == (self.factory is None):
+            raise ValueError("give either 'id' or 'factory': which environment is meant?")
+        return self
+
+
+class GymnasiumVectorParams(Config):
+    """One Gymnasium vector environment, which steps all its copies itself."""
+
+    kind: Literal["gymnasium-vector"]
+    id: str | None = Field(None, description="As gymnasium.make_vec takes it, e.g. CartPole-v1.")
+    factory: Factory | None = Field(
+        None,
+        description="Instead of id: 'package.module:callable' that takes num_envs and returns a "
+        "gymnasium.vector.VectorEnv.",
+    )
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Its keyword arguments.")
+    autoreset: Literal["next_step", "same_step", "disabled", "inside_step"] | None = Field(
+        None,
+        description="How it restarts episodes; null reads its metadata. 'inside_step': the action "
+        "chosen from the last observation is applied to the new episode.",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> GymnasiumVectorParams:
+        if (self.id is None) == (self.factory is None):
+            raise ValueError("give either 'id' or 'factory': which environment is meant?")
+        return self
+
+
+class PettingZooParams(Config):
+    """Copies of a PettingZoo ParallelEnv, whose agents may die before the others."""
+
+    kind: Literal["pettingzoo"]
+    factory: Factory = Field(
+        description="'package.module:callable' that returns a ParallelEnv, e.g. "
+        "'pettingzoo.butterfly.knights_archers_zombies_v10:parallel_env'."
+    )
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Its keyword arguments.")
+    reasons: list[str] | None = Field(None, description="As for a Gymnasium environment.")
+
+
+class PowerReward(Config):
+    """Robots are paid the intrinsic reward U_r of the states they bring about."""
+
+    kind: Literal["power"]
+    algorithm: AlgorithmRef | None = Field(
+        None, description="Solve the world for U_r first, e.g. with 'exact'."
+    )
+    run: ConfigPath | None = Field(
+        None, description="Instead: a finished run on the same world that knows U_r."
+    )
+    scale: float = Field(1.0, gt=0, description="Factor of the reward.")
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> PowerReward:
+        if (self.algorithm is None) == (self.run is None):
+            raise ValueError("give either 'algorithm' or 'run': where does U_r come from?")
+        return self
+
+
+class GoalReward(Config):
+    """Each human pursues a goal, drawn when its episode begins; reaching it pays 1 and ends it."""
+
+    kind: Literal["goal"]
+
+
+class WorldParams(Config):
+    """Copies of the run's world, all of which step in one call."""
+
+    kind: Literal["world"]
+    learners: Literal["robots", "humans"] = Field(
+        "robots", description="Who learns; the others act as given."
+    )
+    reward: PowerReward | GoalReward = Field(
+        discriminator="kind",
+        description="'power' pays robots for the humans' power, 'goal' pays humans for theirs.",
+    )
+    human_prior: HumanPriorRef | None = Field(
+        None, description="How humans act while robots learn; null: evenly at random."
+    )
+
+    @model_validator(mode="after")
+    def _pays_who_learns(self) -> WorldParams:
+        if (self.learners == "robots") != (self.reward.kind == "power"):
+            raise ValueError(
+                "robots learn from reward 'power', humans from reward 'goal'; "
+                f"{self.learners} cannot learn from {self.reward.kind!r}"
+            )
+        if self.learners == "humans" and self.human_prior is not None:
+            raise ValueError("human_prior says how humans act while robots learn; drop it")
+        return self
+
+
+Environment: TypeAlias = Annotated[
+    GymnasiumParams | GymnasiumVectorParams | PettingZooParams | WorldParams,
+    Field(discriminator="kind"),
+]
+
+
+class Vectorisation(Config):
+    """How many environments there are, and where they live."""
+
+    backend: Literal["auto", "serial", "process"] = Field(
+        "auto",
+        description="Where Python environments step: in this process or in workers; 'auto' takes "
+        "workers where there is a processor for them. Others step in this process anyway.",
+    )
+    forward_pass_minibatch_target_size: int = Field(
+        4096, ge=1, description="Agents that one forward pass of the policy should be about."
+    )
+    envs: int | None = Field(
+        None, ge=1, description="Instead of that: how many environments there are."
+    )
+    workers: int | None = Field(
+        None, ge=1, description="Worker processes; null: one per processor, as far as they divide."
+    )
+    async_factor: int = Field(
+        2, ge=1, description="Blocks: while the policy thinks about one, the others step."
+    )
+    order: Literal["rotation", "arrival"] = Field(
+        "rotation",
+        description="Blocks in strict turns, which can be repeated exactly, or as they get ready.",
+    )
+    strict: bool = Field(
+        False, description="Refuse sizes that do not fit, instead of adjusting them."
+    )
+    on_crash: Literal["stop", "restart"] = Field(
+        "stop", description="When a worker dies: end the run, or start the worker anew."
+    )
+    desync: bool = Field(
+        False,
+        description="Truncate the first episode of each environment at a random length, so that "
+        "they do not all end together.",
+    )
+
+
+class ExperienceParams(Config):
+    """What one rollout consists of."""
+
+    bptt_horizon: int = Field(64, ge=1, description="Steps of a segment.")
+    batch_size: int | None = Field(
+        None, ge=1, description="Steps of a rollout; null: one segment of every agent."
+    )
+    tail: Literal["bootstrap", "drop"] = Field(
+        "bootstrap",
+        description="Wait for the outcome of each segment's last step, or learn nothing from it.",
+    )
+    carry_memory: bool = Field(
+        True, description="Whether recurrent policies remember across rollouts."
+    )
+    burn_in: int = Field(
+        0, ge=0, description="First steps of each segment that only freshen the memory."
+    )
+    reward_clip: float | None = Field(
+        None, gt=0, description="Cut rewards to plus or minus this; null cuts none."
+    )
+
+
+class AdvantageParams(Config):
+    """How good each action turned out."""
+
+    gamma: float = Field(0.99, ge=0, le=1, description="Discount per step.")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="How far credit reaches.")
+    vtrace: bool = Field(
+        False,
+        description="Correct for the policy having changed since it acted; makes a difference "
+        "where 'recompute' is not 'phase'.",
+    )
+    rho_clip: float = Field(1.0, gt=0, description="Greatest weight of a surprise (V-trace).")
+    c_clip: float = Field(1.0, gt=0, description="Greatest weight of a trace (V-trace).")
+    recompute: Literal["phase", "epoch", "minibatch"] = Field(
+        "phase", description="When advantages are computed anew with the newest policy."
+    )
+    truncation: Literal["last", "self", "zero"] = Field(
+        "last",
+        description="What a cut-off episode goes on to be worth: the value of its last "
+        "observation, of the one before, or nothing.",
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> AdvantageParams:
+        clips = (self.rho_clip, self.c_clip) != (1.0, 1.0)
+        if (self.vtrace or clips) and self.recompute == "phase":
+            raise ValueError(
+                "the policy that acted is the newest one while recompute is 'phase', so V-trace "
+                "changes nothing; set recompute to 'epoch' or 'minibatch'"
+            )
+        if clips and not self.vtrace:
+            raise ValueError("rho_clip and c_clip belong to V-trace: set vtrace to true")
+        return self
+
+
+class PolicyParams(Config):
+    """The networks that act and judge."""
+
+    network: Literal["mlp", "conv"] = Field(
+        "mlp", description="'conv' reads the picture of an observation by convolutions."
+    )
+    hidden: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=lambda: [64, 64], description="Units of each hidden layer."
+    )
+    channels: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=lambda: [32, 32], description="Filters of each convolution, 3 by 3."
+    )
+    activation: Literal["tanh", "relu", "silu", "gelu"] = Field(
+        "tanh", description="What follows each layer."
+    )
+    memory: Literal["none", "lstm", "gru"] = Field("none", description="Recurrent layer.")
+    memory_size: int = Field(64, ge=1, description="Units of the recurrent layer.")
+    critic: Literal["own", "shared"] = Field(
+        "own", description="Whether the critic has layers of its own, or reads the policy's."
+    )
+    agents: Literal["shared", "separate"] = Field(
+        "shared", description="One policy for all agents of an environment, or one for each."
+    )
+    log_std: float = Field(
+        0.0, description="Initial logarithm of the standard deviation, where actions are numbers."
+    )
+
+    @model_validator(mode="after")
+    def _remembers_together(self) -> PolicyParams:
+        if self.memory != "none" and self.critic == "own":
+            raise ValueError("policy and critic have one memory: set critic to 'shared'")
+        return self
+
+
+class WeightedLoss(Config):
+    """A policy loss and how much it counts."""
+
+    loss: PolicyLossRef = Field(description="The loss.")
+    weight: float = Field(1.0, gt=0, description="Its factor in the sum.")
+
+
+class UpdateParams(Config):
+    """How a rollout is learned from."""
+
+    update_epochs: int = Field(1, ge=1, description="How often the rollout is gone through.")
+    minibatch_size: int = Field(16384, ge=1, description="Steps per step of the optimiser.")
+    max_minibatch_size: int | None = Field(
+        None, ge=1, description="Most steps per backward pass; gradients of several are added up."
+    )
+    sampling: Literal["shuffled", "sequential", "prioritized", "steps"] = Field(
+        "shuffled",
+        description="How segments come into minibatches; 'steps' shuffles single steps, for "
+        "policies without memory.",
+    )
+    prio_alpha: float = Field(
+        0.0, ge=0, le=1, description="Exponent of the advantages, for 'prioritized'."
+    )
+    prio_beta0: float = Field(
+        0.6, ge=0, le=1, description="Initial exponent of the importance weights; rises to 1."
+    )
+    normalise_advantages: bool = Field(
+        True, description="Shift and scale advantages within each minibatch."
+    )
+    value_coef: float = Field(0.5, ge=0, description="Factor of the value loss.")
+    value_clip: float | None = Field(
+        0.2, gt=0, description="How far values count as moved in one phase; null: any distance."
+    )
+    target_kl: float | None = Field(
+        None, gt=0, description="Stop a phase once the policy has moved this far; null: never."
+    )
+    l2_init: float = Field(
+        0.0, ge=0, description="Pull of weights towards where they were at the start."
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> UpdateParams:
+        if self.sampling != "prioritized" and "prio_alpha" in self.model_fields_set:
+            if self.prio_alpha != 0:
+                raise ValueError("prio_alpha belongs to sampling 'prioritized': set that too")
+        if self.max_minibatch_size and self.minibatch_size % self.max_minibatch_size:
+            least = self.minibatch_size // -(-self.minibatch_size // self.max_minibatch_size)
+            raise ValueError(
+                f"minibatch_size ({self.minibatch_size}) must be a multiple of max_minibatch_size "
+                f"({self.max_minibatch_size}), e.g. of {least}"
+            )
+        return self
+
+
+class OptimiserParams(Config):
+    """What moves the weights."""
+
+    name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
+    lr: float = Field(3e-4, gt=0, description="Learning rate.")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="How the rate falls to 0 over the run, if it does."
+    )
+    lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises from 0.")
+    betas: tuple[float, float] = Field(
+        (0.9, 0.999), description="Decay of the averages of gradients and of their squares."
+    )
+    eps: float = Field(1e-8, gt=0, description="Keeps steps finite where gradients vanish.")
+    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights.")
+    max_grad_norm: float | None = Field(
+        0.5, gt=0, description="Longer gradients are cut to this; null cuts none."
+    )
+
+    @field_validator("betas", mode="before")
+    @classmethod
+    def _two_numbers(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+
+class ComputeParams(Config):
+    """What computes, and how exactly."""
+
+    device: str = Field("cpu", description="Where networks live, e.g. cpu or cuda:0.")
+    threads: int | None = Field(
+        None, ge=1, description="Threads of torch; null: what the workers leave, at least 1."
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of the networks' arithmetic; weights are kept in float32."
+    )
+    compile: bool = Field(False, description="Compile the networks; needs a C++ compiler.")
+
+
+class ReportingParams(Config):
+    """What a run tells, and what it keeps; intervals are in iterations, 0: never."""
+
+    log_interval: int = Field(1, ge=1, description="Iterations between two lines of metrics.")
+    checkpoint_interval: int = Field(50, ge=0, description="Iterations between checkpoints.")
+    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest stay.")
+    evaluation_interval: int = Field(0, ge=0, description="Iterations between evaluations.")
+    evaluation_episodes: int = Field(
+        100, ge=0, description="Episodes of an evaluation, the one at the end included; 0: none."
+    )
+    deterministic: bool = Field(
+        True, description="Evaluate with the likeliest actions instead of drawn ones."
+    )
+    solved_at: float | None = Field(
+        None, description="Stop when an evaluation's mean return reaches this; null: never."
+    )
+
+
+class RolloutParams(Config):
+    """Rollouts of many environments, and a policy learned from them."""
+
+    preset: Preset = Field(
+        "default", description="Where the defaults of all keys come from that are not given."
+    )
+    total_steps: int = Field(ge=1, description="Steps of all agents together.")
+    environment: Environment = Field(description="What is acted in.")
+    vectorisation: Vectorisation = Vectorisation()
+    experience: ExperienceParams = ExperienceParams()
+    advantages: AdvantageParams = AdvantageParams()
+    policy: PolicyParams = PolicyParams()
+    losses: list[WeightedLoss] = Field(
+        default_factory=lambda: [WeightedLoss.model_validate({"loss": "ppo"})],
+        min_length=1,
+        description="Policy losses, which are added up.",
+    )
+    update: UpdateParams = UpdateParams()
+    optimiser: OptimiserParams = OptimiserParams()
+    compute: ComputeParams = ComputeParams()
+    reporting: ReportingParams = ReportingParams()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, data: Any, info: ValidationInfo) -> Any:
+        preset = data.get("preset", "default") if isinstance(data, dict) else None
+        return merged(PRESETS[preset], data) if preset in PRESETS else data

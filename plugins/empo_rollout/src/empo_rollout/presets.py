@@ -1,0 +1,38 @@
+"""Sets of defaults that other projects are known by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Preset = Literal["default", "metta", "cleanrl"]
+
+PRESETS: dict[str, Mapping[str, Any]] = {
+    "default": {},
+    # The trainer that seed 004 describes, August 2025.
+    "metta": {
+        "experience": {"bptt_horizon": 64, "batch_size": 524_288},
+        "advantages": {"gamma": 0.977, "gae_lambda": 0.916},
+        "losses": [{"loss": {"name": "ppo", "params": {"clip": 0.1, "entropy_coef": 0.0021}}}],
+        "update": {"value_coef": 0.44, "value_clip": 0.1, "minibatch_size": 16_384},
+        "optimiser": {"lr": 4.57e-4, "eps": 1e-12},
+        "reporting": {"checkpoint_interval": 5, "evaluation_interval": 50},
+    },
+    # One-file PPO for classic control; four environments, four minibatches, four epochs.
+    "cleanrl": {
+        "vectorisation": {"envs": 4, "backend": "serial", "async_factor": 1, "workers": 1},
+        "experience": {"bptt_horizon": 128},
+        "update": {"update_epochs": 4, "minibatch_size": 128, "sampling": "steps"},
+        "optimiser": {"lr": 2.5e-4, "lr_schedule": "linear", "eps": 1e-5},
+    },
+}
+
+
+def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, with the preset's values where nothing was; mappings key by key."""
+    result = dict(preset)
+    for key, value in given.items():
+        below = preset.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = merged(below, value) if both else value
+    return result
