@@ -138,10 +138,16 @@ class Trackers:
         for tracker in self._episodic:
             tracker.follow(num_envs, reasons)
 
-    def step(self, rewards: Tensor, dones: Tensor, reasons: Tensor | None = None) -> None:
+    def step(
+        self,
+        rewards: Tensor,
+        dones: Tensor,
+        reasons: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> None:
         """Tell every tracker that follows episodes."""
         for tracker in self._episodic:
-            tracker.step(rewards, dones, reasons)
+            tracker.step(rewards, dones, reasons, active)
 
     def statistics(self) -> dict[str, float | Histogram]:
         """What those found that follow episodes; of two that found the same, the later one's."""

@@ -471,13 +471,16 @@ class EpisodeTracker(Protocol):
         rewards: Float[Tensor, " env"],
         dones: Bool[Tensor, " env"],
         reasons: Int[Tensor, " env"] | None = None,
+        active: Bool[Tensor, " env"] | None = None,
     ) -> None:
-        """Every environment took a step.
+        """The environments took a step.
 
         Args:
             rewards: What each step paid.
             dones: Whether the episode ended with it.
             reasons: Why, where it ended, as positions in what ``follow`` was told; -1: unknown.
+            active: Which environments took it; the others' rewards, dones and reasons mean
+                nothing, and their episodes do not become longer. None: all.
         """
 
     def statistics(self) -> dict[str, float | Histogram]:

@@ -161,8 +161,10 @@ class Vector(Protocol):
         """
 
     def recv(self) -> Arrival:
-        """The next block that is ready: after ``start`` each block arrives once, and again after
-        each of its ``send``.
+        """The next block: after ``start`` each block arrives once, and again after each ``send``.
+
+        In order ``rotation`` the blocks that are on their way take turns; a block that arrived
+        and was not answered is not waited for.
 
         Raises:
             CollectError: An environment failed or returned what it must not (NaN, wrong
