@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -25,9 +26,13 @@ class Rollout:
         terminated: The episode ended with this step, worth nothing from there.
         truncated: It was cut off after this step.
         next_value: What the critic said of the observation that followed in the same episode:
-            of the last one of the episode where it was truncated; 0 where ``terminated``.
+            of the last one of the episode where it was truncated; 0 where ``terminated``, where
+            ``unseen``, and where the step is not ``valid``.
+        unseen: It was cut off (not ``terminated``), and nobody knows the observation that
+            followed: whoever computes advantages decides what it goes on to be worth.
         starts: The observation is the first of an episode.
-        valid: Whether the agent acted at all; where not, the step teaches nothing.
+        valid: Whether the agent acted at all; where not, the step teaches nothing, its reward is
+            0 and it ends no episode.
         known: Whether the outcome is known; False in the last step with ``tail: drop``.
         mask: Which options were available; None where all always are.
         memory: State of the policy's memory before the first step of each segment; it was
@@ -44,6 +49,7 @@ class Rollout:
     terminated: Bool[Tensor, "time segment"]
     truncated: Bool[Tensor, "time segment"]
     next_value: Float[Tensor, "time segment"]
+    unseen: Bool[Tensor, "time segment"]
     starts: Bool[Tensor, "time segment"]
     valid: Bool[Tensor, "time segment"]
     known: Bool[Tensor, "time segment"]
@@ -57,14 +63,12 @@ class Rollout:
         """The steps that losses are about: somebody acted, and what followed is known."""
         return self.valid & self.known
 
-    def segments(self, chosen: Int[Tensor, " segment"]) -> Rollout:
+    def segments(self, chosen: Int[Tensor, " chosen"]) -> Rollout:
         """Copies of some segments, in the order asked for."""
-        times = {
-            name: getattr(self, name).index_select(1, chosen)
-            for name in (
-                "observation", "action", "log_prob", "value", "reward", "terminated", "truncated",
-                "next_value", "starts", "valid", "known", "version",
-            )
-        }  # fmt: skip
-        mask = None if self.mask is None else self.mask.index_select(1, chosen)
-        return Rollout(**times, mask=mask, memory=self.memory[chosen], agent=self.agent[chosen])
+
+        def copied(name: str) -> Any:  # None where there are no masks.
+            tensor = getattr(self, name)
+            axis = 0 if name in {"memory", "agent"} else 1
+            return None if tensor is None else tensor.index_select(axis, chosen)
+
+        return Rollout(**{field.name: copied(field.name) for field in fields(self)})
