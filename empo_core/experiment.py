@@ -36,6 +36,7 @@ from empo_core.rundir import (
     SUMMARY,
     RunDirectory,
     labels,
+    process_rank,
     resolved,
     strict_json,
 )
@@ -200,7 +201,10 @@ def execute(
     watchers: Sequence[Tracker] = (),
     directory: RunDirectory | None = None,
 ) -> Run:
-    """As ``run``, but says where; with ``directory`` it goes on with an interrupted run."""
+    """As ``run``, but says where; with ``directory`` it goes on with an interrupted run.
+
+    Of the processes of ``torchrun`` only rank 0 has trackers, and a run directory that stays.
+    """
     registry = registry if registry is not None else installed()
     started = time.monotonic()
     resume = directory is not None
@@ -212,6 +216,7 @@ def execute(
         world = build_world(config, registry)
         algorithm = build_algorithm(config, registry)
         trackers = [build(ref, registry=registry) for ref in config.trackers]
+        trackers = [] if process_rank() else [*trackers, *watchers]
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
             directory = RunDirectory.create(config, registry)
             stack.callback(directory.release)
@@ -219,7 +224,7 @@ def execute(
             world=world,
             seed=config.seed,
             directory=directory.path,
-            tracker=Trackers([*trackers, *watchers]),
+            tracker=Trackers(trackers),
             resume=resume,
             world_model=config.world_model,
         )
@@ -320,11 +325,14 @@ def _supervised(
             status = "finished"
         except KeyboardInterrupt as error:
             status = "interrupted"
+            if directory.is_temporary:
+                raise
             raise RunInterrupted(directory.path) from error
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
             log.exception("the run failed")
-            error.add_note(f"Its log: {directory.path / LOG}")
+            if not directory.is_temporary:
+                error.add_note(f"Its log: {directory.path / LOG}")
             raise
         finally:
             log.info("%s", status)

@@ -17,6 +17,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -41,11 +42,22 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 log = logging.getLogger("empo_core")
 
 
+def process_rank() -> int:
+    """Which of the processes of ``torchrun`` this is; 0 where there is but one.
+
+    All of them do the same run, and rank 0 alone keeps records of it. The others have no trackers,
+    print no result, and get a temporary run directory, which is gone when they release it.
+    """
+    rank = os.environ.get("RANK", "")
+    return int(rank) if "WORLD_SIZE" in os.environ and rank.isdecimal() else 0
+
+
 class RunDirectory:
     """One run's directory, held by one process at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_temporary: bool = False) -> None:
         self.path = path
+        self.is_temporary = is_temporary
         self._lock: IO[bytes] | None = None
 
     @classmethod
@@ -55,22 +67,9 @@ class RunDirectory:
         Raises:
             StorageError: It cannot be made.
         """
-        stem = "-".join([datetime.date.today().isoformat(), *labels(config), str(config.seed)])
-        number = 1
-        while True:
-            path = config.runs / (stem if number == 1 else f"{stem}-{number}")
-            try:
-                config.runs.mkdir(parents=True, exist_ok=True)
-                path.mkdir()  # Fails where it exists, so two runs never share one.
-                break
-            except FileExistsError as error:
-                if not config.runs.is_dir():
-                    raise _unmakeable(config.runs, error) from error
-                number += 1
-            except OSError as error:
-                raise _unmakeable(path, error) from error
-        directory = cls(path)
+        directory = cls._temporary() if process_rank() else cls(_new_directory(config))
         directory._hold()
+        path = directory.path
         head = f"# The resolved config of this run; repeat it with: empo run {path / CONFIG}\n"
         write_file(path / CONFIG, head + dump_yaml(resolved(config)))
         _write_json(path / ENVIRONMENT, environment(config, registry))
@@ -88,6 +87,10 @@ class RunDirectory:
         directory = cls(Path(path).resolve())
         if not (directory.path / CONFIG).is_file():
             raise ConfigError(f"{path}: is not a run directory: it has no {CONFIG}")
+        if process_rank():
+            others = cls._temporary()
+            shutil.copy(directory.path / CONFIG, others.path)
+            return others
         status = directory.status()
         if status.get("status") == "finished":
             raise ConfigError(
@@ -156,6 +159,12 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        if self.is_temporary:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    @classmethod
+    def _temporary(cls) -> RunDirectory:
+        return cls(Path(tempfile.mkdtemp(prefix="empo-run-")), is_temporary=True)
 
     def _hold(self) -> bool:
         """Lock the directory; the kernel unlocks it when this process ends, however it does."""
@@ -170,6 +179,23 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be locked: {error.strerror}") from error
         return True
+
+
+def _new_directory(config: RunConfig) -> Path:
+    stem = "-".join([datetime.date.today().isoformat(), *labels(config), str(config.seed)])
+    number = 1
+    while True:
+        path = config.runs / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            config.runs.mkdir(parents=True, exist_ok=True)
+            path.mkdir()  # Fails where it exists, so two runs never share one.
+            return path
+        except FileExistsError as error:
+            if not config.runs.is_dir():
+                raise _unmakeable(config.runs, error) from error
+            number += 1
+        except OSError as error:
+            raise _unmakeable(path, error) from error
 
 
 def labels(config: RunConfig) -> list[str]:

@@ -75,6 +75,10 @@ def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:
+    from empo_core.rundir import process_rank
+
+    if process_rank() > 0:
+        return
     if json:
         print_json(done.summary())
         return

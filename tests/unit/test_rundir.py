@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -228,6 +229,31 @@ def test_an_interrupted_run_goes_on_in_its_own_directory(
     assert done.summary()["resumed"] is True
     assert read(directory / "status.json")["status"] == "finished"
     assert list(config.runs.iterdir()) == [directory]
+
+
+def test_of_many_processes_rank_0_alone_keeps_records(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
+    config = make(tmp_path, registry, "algorithm.params.ends=interrupted")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(RunInterrupted) as caught:
+        run(config, registry=registry, watchers=[FakeTracker()])
+    held, calls = caught.value.directory, len(CALLS)
+    before = {path: path.stat().st_mtime_ns for path in held.rglob("*")}
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run(config, registry=registry, watchers=[FakeTracker()])
+    assert not isinstance(stopped.value, RunInterrupted)  # There is nothing to go on with.
+    assert resume(held, registry=registry).summary()["resumed"] is True
+    with pytest.raises(ConfigError, match="is not a run directory"):
+        resume(tmp_path / "nowhere", registry=registry)
+    assert len(CALLS) == calls
+    assert list(config.runs.iterdir()) == [held]
+    assert {path: path.stat().st_mtime_ns for path in held.rglob("*")} == before
+    assert not any((tmp_path / "own").iterdir())
 
 
 def test_a_finished_run_is_not_resumed(config: RunConfig, registry: Registry) -> None:
