@@ -1,0 +1,320 @@
+"""Where steps are put while they happen: segments of consecutive steps of one agent each."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_rollout.experience.batch import Rollout
+from empo_rollout.plan import VecPlan
+from empo_rollout.vectors.contract import Arrival, Interface
+
+Place: TypeAlias = tuple[int, slice]
+"""Where a step of a block is: its time within segments, and those segments."""
+
+
+@dataclass(slots=True)
+class _Pen:
+    """Where a block writes.
+
+    All slots of a block arrive together and act together, so their cursors never differ and the
+    segments they write to lie side by side: one pen stands for a cursor per agent, and a step of
+    the block is a slice whatever order blocks arrive in.
+
+    Attributes:
+        rows: The segments it writes to; None where none is left for it.
+        time: Where in them its next step goes.
+        steps: How many steps it has written since the rollout began.
+        has_arrived: It has arrived in this rollout, and not been written since.
+        awaits: Its last step was written, and the outcome has not arrived.
+        open: The place that is kept for that outcome; None where nobody wants to know it.
+        acts: Which slots acted in that step.
+    """
+
+    rows: slice | None = None
+    time: int = 0
+    steps: int = 0
+    has_arrived: bool = False
+    awaits: bool = False
+    open: Place | None = None
+    acts: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+
+
+class SegmentBuffer:
+    """One rollout: segments that fill up as blocks arrive, in whatever order they do.
+
+    A segment belongs to one agent until it is full; then the agent goes on in a free one, as long
+    as there are any. A block without segments has to wait (``has_room``) for the next rollout. So
+    every segment holds consecutive steps of one agent, and every step that was stored is learned
+    from, once.
+
+    Nothing outlives a rollout, so there is nothing to save between two of them.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        plan: VecPlan,
+        *,
+        memory_size: int,
+        tail: Literal["bootstrap", "drop"],
+        device: torch.device | str = "cpu",
+        reward_clip: float | None = None,
+    ) -> None:
+        """Reserve memory for one rollout.
+
+        Args:
+            interface: Of the environments as they were built.
+            plan: Says how many segments there are, and how long they are.
+            memory_size: Units of the policy's memory; 0 without any.
+            tail: Whether to wait for the outcome of each segment's last step, or to leave it
+                unknown.
+            device: Where the rollout lives.
+            reward_clip: Cut rewards to plus or minus this; None cuts none.
+
+        Raises:
+            ConfigError: Blocks cannot fill that many segments.
+        """
+        self._interface, self._horizon, self._segments = interface, plan.horizon, plan.segments
+        _require_fit(interface, plan.segments, plan.horizon)
+        self._tail, self._device, self._clip = tail, torch.device(device), reward_clip
+        self._rollout = _empty(interface, plan.segments, plan.horizon, memory_size, self._device)
+        named = {each.name: getattr(self._rollout, each.name) for each in fields(Rollout)}
+        self._tensors: dict[str, Tensor] = {k: v for k, v in named.items() if v is not None}
+        # The same memory: writing to it through numpy takes a tenth of the time of small tensors.
+        self._arrays: dict[str, np.ndarray] | None = None
+        if self._device.type == "cpu":
+            self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items()}
+        self._first_step = np.zeros(plan.segments, np.int64)
+        self._owner = np.zeros(plan.segments, np.int64)
+        self._pens = [_Pen() for _ in range(interface.blocks)]
+        self._free: deque[slice] = deque()
+        self._full = 0
+
+    def begin_rollout(self) -> None:
+        """Start with empty segments; what ``rollout`` returned before is overwritten from now on.
+
+        Raises:
+            RuntimeError: The last rollout is not ready, and its steps would be lost.
+        """
+        if any(pen.steps for pen in self._pens) and not self.ready:
+            raise RuntimeError(f"{self._missing()}; a new one would lose its steps")
+        size = self._interface.block_slots
+        starts = range(0, self._segments, size)
+        self._free = deque(slice(start, start + size) for start in starts)
+        self._full = 0
+        for pen in self._pens:
+            pen.rows, pen.time, pen.steps = self._free.popleft(), 0, 0
+            pen.has_arrived = False
+        self._tensors["known"].fill_(True)
+        if self._tail == "drop":
+            self._tensors["known"][-1] = False
+
+    def receive(
+        self,
+        arrival: Arrival,
+        value: Float[Tensor, " slot"],
+        final_value: Float[Tensor, " final"],
+    ) -> None:
+        """Note what the last step of a block led to, if it is in this rollout.
+
+        Called once per arrival, before ``store``; an arrival that waited for this rollout has
+        been received in the last one, and may be received again.
+
+        Args:
+            arrival: What the last step led to.
+            value: What the critic says of its observations.
+            final_value: What it says of its final observations.
+
+        Raises:
+            RuntimeError: The block has arrived before, and has not been stored since.
+        """
+        pen = self._pens[arrival.block]
+        if pen.has_arrived:
+            raise RuntimeError(
+                f"block {arrival.block} arrives twice without a step in between; store its step, "
+                "or keep it waiting for the next rollout"
+            )
+        place, pen.open = pen.open, None
+        pen.has_arrived, pen.awaits = True, False
+        if place is None:
+            return
+        reward = arrival.reward * pen.acts
+        if self._clip is not None:
+            np.clip(reward, -self._clip, self._clip, out=reward)
+        terminated, truncated = arrival.terminated & pen.acts, arrival.truncated & pen.acts
+        unseen = truncated & ~terminated
+        unseen[arrival.final_row] = False
+        self._write("reward", place, reward)
+        self._write("terminated", place, terminated)
+        self._write("truncated", place, truncated)
+        self._write("unseen", place, unseen)
+        following = self._tensors["next_value"][place]
+        following.copy_(value.detach(), non_blocking=True)
+        if len(arrival.final_row):
+            rows = torch.tensor(arrival.final_row, dtype=torch.long, device=self._device)
+            following.index_copy_(0, rows, final_value.detach().to(following))
+        nothing = torch.from_numpy(terminated | unseen | ~pen.acts)
+        following.masked_fill_(nothing.to(self._device), 0)
+
+    def has_room(self, block: int) -> bool:
+        """Whether a block's next step can be stored; otherwise it waits for the next rollout."""
+        return self._pens[block].rows is not None
+
+    def store(
+        self,
+        arrival: Arrival,
+        action: Shaped[Tensor, "slot number"],
+        log_prob: Float[Tensor, " slot"],
+        value: Float[Tensor, " slot"],
+        memory: Float[Tensor, "slot unit"],
+        version: int,
+    ) -> None:
+        """Put a step of a block into its segments.
+
+        Args:
+            arrival: What is seen.
+            action: What is done.
+            log_prob: How likely that was.
+            value: What the critic says of the observations.
+            memory: The policy's memory before this step.
+            version: Training iterations of the policy.
+
+        Raises:
+            RuntimeError: The block has no room, or the outcome of its last step is missing.
+        """
+        pen = self._pens[arrival.block]
+        if pen.awaits or pen.rows is None:
+            raise RuntimeError(
+                f"block {arrival.block} cannot be stored: "
+                + ("what its last step led to has not been received" if pen.awaits
+                   else "its segments are full, and no others are free; keep it waiting for the "
+                   "next rollout (see has_room)")
+            )  # fmt: skip
+        place = (pen.time, pen.rows)
+        if pen.time == 0:
+            self._open(arrival, pen.rows, pen.steps, memory)
+        self._write("observation", place, arrival.observation)
+        self._write("action", place, action)
+        self._write("log_prob", place, log_prob)
+        self._write("value", place, value)
+        self._write("starts", place, arrival.starts)
+        self._write("valid", place, arrival.acts)
+        self._write("version", place, version)
+        if self._interface.masks:
+            assert arrival.mask is not None
+            self._write("mask", place, arrival.mask)
+        # The environments may write to the arrival's memory once the block is sent.
+        pen.acts = arrival.acts.copy()
+        pen.has_arrived, pen.awaits, pen.open = False, True, place
+        pen.time += 1
+        pen.steps += 1
+        if pen.time == self._horizon:
+            self._close(arrival.block, pen, pen.rows)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all segments are full and every outcome that is waited for is known."""
+        return self._full == self._segments and all(pen.open is None for pen in self._pens)
+
+    def rollout(self) -> Rollout:
+        """The rollout: the buffer's own memory, valid and open to changes until the next one.
+
+        Raises:
+            RuntimeError: It is not ``ready``.
+        """
+        if not self.ready:
+            raise RuntimeError(self._missing())
+        return replace(self._rollout)
+
+    def _missing(self) -> str:
+        waiting = sum(pen.open is not None for pen in self._pens)
+        return (
+            f"the rollout is not ready: {self._full} of {self._segments} segments are full, and "
+            f"{waiting} of {len(self._pens)} blocks wait for what their last step led to"
+        )
+
+    def _open(
+        self, arrival: Arrival, rows: slice, steps: int, memory: Float[Tensor, "slot unit"]
+    ) -> None:
+        """Let segments belong to a block."""
+        slots = self._interface.slots_of(arrival.block)
+        self._owner[rows] = np.arange(slots.start, slots.stop)
+        self._first_step[rows] = steps
+        self._tensors["agent"][rows] = torch.arange(slots.start, slots.stop, device=self._device)
+        kept = self._tensors["memory"][rows]
+        kept.copy_(memory.detach(), non_blocking=True)
+        kept.masked_fill_(torch.tensor(arrival.starts, device=self._device)[:, None], 0)
+
+    def _close(self, block: int, pen: _Pen, rows: slice) -> None:
+        """Count full segments, and let the block go on in others."""
+        slots = self._interface.slots_of(block)
+        # Each segment holds consecutive steps of one agent, or something here is very wrong.
+        assert (self._owner[rows] == np.arange(slots.start, slots.stop)).all()
+        assert (self._first_step[rows] + self._horizon == pen.steps).all()
+        self._full += rows.stop - rows.start
+        pen.rows, pen.time = (self._free.popleft() if self._free else None), 0
+        if self._tail == "drop":
+            pen.open = None
+
+    def _write(self, name: str, place: Place, source: Tensor | np.ndarray | int) -> None:
+        if isinstance(source, Tensor):
+            self._tensors[name][place].copy_(source.detach(), non_blocking=True)
+        elif self._arrays is not None:
+            self._arrays[name][place] = source
+        else:  # A copy first: the environments may write to theirs before it has arrived.
+            self._tensors[name][place].copy_(torch.tensor(source), non_blocking=True)
+
+
+def _require_fit(interface: Interface, segments: int, horizon: int) -> None:
+    """Check that blocks fill all segments, and that every agent gets one."""
+    size = interface.block_slots
+    if segments >= interface.slots and segments % size == 0:
+        return
+    above = max(-(-segments // size) * size, interface.slots)
+    below = segments // size * size
+    nearest = (
+        f"{below * horizon} or {above * horizon}" if below >= interface.slots else above * horizon
+    )
+    raise ConfigError(
+        f"experience.batch_size: {segments * horizon} steps are {segments} segments of {horizon}, "
+        f"but there are {interface.slots} agents in blocks of {size}: segments must be a multiple "
+        f"of {size} and at least {interface.slots}; use a batch_size of {nearest}"
+    )
+
+
+def _empty(
+    interface: Interface, segments: int, horizon: int, memory_size: int, device: torch.device
+) -> Rollout:
+    """A rollout of which nothing is known."""
+
+    def steps(dtype: torch.dtype, *width: int) -> Tensor:
+        return torch.zeros(horizon, segments, *width, dtype=dtype, device=device)
+
+    actions, seen = interface.actions, interface.observations
+    number, flag, count = torch.float32, torch.bool, torch.int64
+    return Rollout(
+        observation=steps(getattr(torch, seen.dtype), seen.words),
+        action=steps(count if actions.is_discrete else number, actions.size),
+        log_prob=steps(number),
+        value=steps(number),
+        reward=steps(number),
+        terminated=steps(flag),
+        truncated=steps(flag),
+        next_value=steps(number),
+        unseen=steps(flag),
+        starts=steps(flag),
+        valid=steps(flag),
+        known=steps(flag),
+        mask=steps(flag, sum(actions.choices)) if interface.masks else None,
+        memory=torch.zeros(segments, memory_size, device=device),
+        agent=torch.zeros(segments, dtype=count, device=device),
+        version=steps(count),
+    )
