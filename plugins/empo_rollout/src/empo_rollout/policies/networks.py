@@ -1,0 +1,242 @@
+"""Policies with critics: dense, convolutional or recurrent, one for all agents or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+
+from empo_core.errors import ConfigError
+from empo_rollout.params import PolicyParams
+from empo_rollout.policies.contract import Step, Unrolled
+from empo_rollout.policies.distributions import Choices, Numbers
+from empo_rollout.policies.layers import (
+    POLICY_GAIN,
+    VALUE_GAIN,
+    Trunk,
+    initialise,
+    orthogonal,
+    scaled,
+)
+from empo_rollout.policies.memory import Recurrent, forgotten
+from empo_rollout.vectors.contract import Interface
+
+
+def build_policy(
+    params: PolicyParams,
+    interface: Interface,
+    *,
+    generator: torch.Generator,
+    device: torch.device | str = "cpu",
+) -> Networks:
+    """An untrained policy that fits some environments.
+
+    Args:
+        params: What it is made of.
+        interface: What its agents see and do.
+        generator: Where initial weights come from; torch's global one is left alone. On the CPU,
+            so that weights do not depend on the device.
+        device: Where the policy goes.
+
+    Raises:
+        ConfigError: The parameters do not fit what agents see or do.
+    """
+    _check(params, interface)
+    with torch.device("meta"):  # Weights are drawn once, below.
+        policy = Networks(params, interface)
+    policy.to_empty(device="cpu")
+    for network in policy.each:
+        initialise(network, generator)
+        orthogonal(network.head, POLICY_GAIN, generator)
+        orthogonal(network.critic, VALUE_GAIN, generator)
+        if not interface.actions.is_discrete:
+            nn.init.constant_(network.log_std, params.log_std)
+    return policy.to(device)
+
+
+def _check(params: PolicyParams, interface: Interface) -> None:
+    seen, actions = interface.observations, interface.actions
+    if not actions.size:
+        raise ConfigError("policy: agents have no actions: neither choices nor numbers")
+    if params.network == "conv" and seen.grid is None:
+        raise ConfigError(
+            f"policy.network: 'conv' reads pictures, but an observation here is a row of "
+            f"{seen.words} {seen.dtype} numbers without a picture; choose 'mlp'"
+        )
+    if params.network == "conv" and not params.channels:
+        raise ConfigError("policy.channels: 'conv' needs at least one; or choose network 'mlp'")
+    if actions.is_discrete and params.log_std != 0:
+        raise ConfigError(
+            f"policy.log_std: is about actions that are numbers, but here they are choices among "
+            f"{' x '.join(map(str, actions.choices))} options; drop it"
+        )
+
+
+class Network(nn.Module):
+    """The policy and critic of one agent, or of all that share them."""
+
+    def __init__(self, params: PolicyParams, interface: Interface) -> None:
+        super().__init__()
+        seen, actions = interface.observations, interface.actions
+        self.trunk = Trunk(params, seen)
+        self.memory = (
+            None
+            if params.memory == "none"
+            else Recurrent(params.memory, self.trunk.features, params.memory_size)
+        )
+        features = (self.memory or self.trunk).features
+        self.head = nn.Linear(features, sum(actions.choices) or actions.size)
+        if not actions.is_discrete:
+            self.log_std = nn.Parameter(torch.empty(actions.size))
+        self.critic_trunk = Trunk(params, seen) if params.critic == "own" else None
+        self.critic = nn.Linear(features, 1)
+
+    def step(
+        self,
+        observation: Shaped[Tensor, "slot word"],
+        memory: Float[Tensor, "slot unit"],
+    ) -> tuple[Float[Tensor, "slot output"], Float[Tensor, " slot"], Float[Tensor, "slot unit"]]:
+        """What the head says, the value, and the next memory."""
+        observation = scaled(observation)
+        hidden = self.trunk(observation)
+        if self.memory is not None:
+            hidden, memory = self.memory.step(hidden, memory)
+        return self.head(hidden), self._value(observation, hidden), memory
+
+    def unroll(
+        self,
+        observation: Shaped[Tensor, "time segment word"],
+        memory: Float[Tensor, "segment unit"],
+        starts: Bool[Tensor, "time segment"],
+    ) -> tuple[Float[Tensor, "time segment feature"], Float[Tensor, "time segment"]]:
+        """What the head reads, and the value, at each step of segments."""
+        shape = observation.shape[:2]
+        rows = scaled(observation.flatten(0, 1))
+        hidden = self.trunk(rows)
+        if self.memory is not None:
+            hidden = self.memory.unroll(
+                hidden.view(*shape, self.trunk.features), memory, starts
+            ).flatten(0, 1)
+        value = self._value(rows, hidden)
+        return hidden.float().view(*shape, self.head.in_features), value.view(shape)
+
+    def _value(
+        self, observation: Float[Tensor, "row word"], hidden: Float[Tensor, "row feature"]
+    ) -> Float[Tensor, " row"]:
+        if self.critic_trunk is not None:
+            hidden = self.critic_trunk(observation)
+        value: Tensor = self.critic(hidden).float().squeeze(1)
+        return value
+
+
+class Networks(nn.Module):
+    """An ``ActorCritic``: one network for all agents, or one for each."""
+
+    def __init__(self, params: PolicyParams, interface: Interface) -> None:
+        """Networks with default weights; ``build_policy`` draws those that training starts from."""
+        super().__init__()
+        self._choices = interface.actions.choices
+        number = len(interface.agents) if params.agents == "separate" else 1
+        self.networks = nn.ModuleList(Network(params, interface) for _ in range(number))
+        memory = self.each[0].memory
+        self._memory_size = 0 if memory is None else memory.units
+
+    @property
+    def each(self) -> list[Network]:
+        """The network of each agent, or the one of all."""
+        return cast(list[Network], self.networks)
+
+    @property
+    def memory_size(self) -> int:
+        """Units of the memory's state, 0 without a memory."""
+        return self._memory_size
+
+    def initial_memory(self, slots: int) -> Float[Tensor, "slot unit"]:
+        """The memory at the beginning of an episode: zeros."""
+        return torch.zeros(slots, self._memory_size, device=self.each[0].head.weight.device)
+
+    def step(
+        self,
+        observation: Shaped[Tensor, "slot word"],
+        memory: Float[Tensor, "slot unit"],
+        starts: Bool[Tensor, " slot"],
+        agent: Int[Tensor, " slot"],
+        mask: Bool[Tensor, "slot option"] | None = None,
+    ) -> Step:
+        """Distribution, value and next memory; where an episode starts, memory is void."""
+        if self._memory_size:
+            memory = forgotten(memory, starts)
+        if len(self.networks) == 1:
+            output, value, memory = self.each[0].step(observation, memory)
+        else:
+            output, value, memory = self._routed(
+                agent, 0, lambda network, rows: network.step(observation[rows], memory[rows])
+            )
+        return Step(self._distribution(output, agent, mask), value, memory)
+
+    def unroll(
+        self,
+        observation: Shaped[Tensor, "time segment word"],
+        memory: Float[Tensor, "segment unit"],
+        starts: Bool[Tensor, "time segment"],
+        agent: Int[Tensor, " segment"],
+    ) -> Unrolled:
+        """What ``step`` would say step by step, for whole segments at once."""
+        if len(self.networks) == 1:
+            return Unrolled(*self.each[0].unroll(observation, memory, starts))
+        hidden, value = self._routed(
+            agent,
+            1,
+            lambda network, rows: network.unroll(
+                observation[:, rows], memory[rows], starts[:, rows]
+            ),
+        )
+        return Unrolled(hidden, value)
+
+    def distribution(
+        self,
+        hidden: Float[Tensor, "row feature"],
+        agent: Int[Tensor, " row"],
+        mask: Bool[Tensor, "row option"] | None = None,
+    ) -> Choices | Numbers:
+        """The distributions over actions ``[row number]`` that belong to ``hidden``."""
+        if len(self.networks) == 1:
+            output = self.each[0].head(hidden)
+        else:
+            (output,) = self._routed(agent, 0, lambda network, rows: (network.head(hidden[rows]),))
+        return self._distribution(output, agent, mask)
+
+    def _distribution(
+        self,
+        output: Float[Tensor, "row output"],
+        agent: Int[Tensor, " row"],
+        mask: Bool[Tensor, "row option"] | None,
+    ) -> Choices | Numbers:
+        if self._choices:
+            return Choices(output, self._choices, mask)
+        log_std = torch.stack([network.log_std for network in self.each])
+        return Numbers(output, log_std if len(log_std) == 1 else log_std[agent])
+
+    def _routed(
+        self,
+        agent: Int[Tensor, " row"],
+        axis: int,
+        part: Callable[[Network, Tensor], tuple[Tensor, ...]],
+    ) -> tuple[Tensor, ...]:
+        """What each agent's network says of its own rows, put together along ``axis``."""
+        rows = [torch.where(agent == position)[0] for position in range(len(self.networks))]
+        order = torch.cat(rows)
+        if len(order) != len(agent):
+            raise ValueError(
+                f"agent names positions outside [0, {len(self.networks)}), of which there are "
+                "networks"
+            )
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
+        parts = [part(*pair) for pair in zip(self.each, rows, strict=True)]
+        return tuple(
+            torch.cat(group, axis).index_select(axis, back) for group in zip(*parts, strict=True)
+        )
