@@ -1,0 +1,239 @@
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from empo_core.protocols import PolicyLoss
+from empo_core.testing.policy_loss import PolicyLossTests
+from empo_core.types import ImaginedBatch
+from empo_rollout.learning.ppo import Ppo
+from empo_rollout.learning.values import explained_variance, value_loss
+from empo_rollout.plugin import PpoParams
+from empo_rollout.policies.distributions import Choices
+
+
+@pytest.mark.parametrize("normalise", ["batch", "none"])
+class TestPpo(PolicyLossTests):
+    @pytest.fixture
+    def loss(self, normalise: Literal["batch", "none"]) -> PolicyLoss:
+        return Ppo(PpoParams(normalise=normalise))
+
+
+class Table(nn.Module):
+    """A policy with one distribution over two options for each start."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits)
+
+    def forward(self, features: Tensor) -> Distribution:
+        return Choices(self.logits, (2,))
+
+
+def batch(
+    action: list[int], target: list[float], old: list[float], weight: list[float] | None = None
+) -> ImaginedBatch:
+    """One candidate per start; ``old`` are probabilities."""
+    count = len(action)
+    return ImaginedBatch(
+        torch.zeros(count, 1).double(),
+        torch.tensor(action).double().view(count, 1, 1),
+        torch.tensor(target).double().view(count, 1, 1),
+        torch.tensor(old).double().log().view(count, 1),
+        torch.ones(count).double() if weight is None else torch.tensor(weight).double(),
+    )
+
+
+def table(*probabilities: float) -> Table:
+    """Option 0 with these probabilities."""
+    p = torch.tensor(probabilities).double()
+    return Table(torch.stack([p.log(), (1 - p).log()], -1))
+
+
+def ppo(**params: Any) -> Ppo:
+    return Ppo(PpoParams(**{"entropy_coef": 0.0, **params}))
+
+
+class TestSurrogate:
+    @pytest.mark.parametrize(
+        ("new", "old", "target", "loss"),
+        [
+            (0.55, 0.5, 2.0, -2.2),  # ratio 1.1, inside
+            (0.75, 0.5, 2.0, -2.4),  # ratio 1.5: nothing to gain beyond 1.2
+            (0.25, 0.5, 2.0, -1.0),  # ratio 0.5: everything to lose
+            (0.75, 0.5, -2.0, 3.0),
+            (0.25, 0.5, -2.0, 1.6),
+        ],
+    )
+    def test_it_is_clipped_on_the_side_of_what_would_be_gained(
+        self, new: float, old: float, target: float, loss: float
+    ) -> None:
+        output = ppo()(table(new), batch([0], [target], [old]))
+        assert output.loss.item() == pytest.approx(loss)
+        assert output.metrics["policy_loss"] == pytest.approx(loss)
+
+    @pytest.mark.parametrize(("target", "stuck"), [(2.0, True), (-2.0, False)])
+    def test_what_is_clipped_has_no_gradient(self, target: float, stuck: bool) -> None:
+        policy = table(0.75)
+        ppo()(policy, batch([0], [target], [0.5])).loss.backward()
+        assert policy.logits.grad is not None
+        assert bool((policy.logits.grad == 0).all()) is stuck
+
+    def test_the_gradient_at_ratio_one_is_that_of_reinforce_with_a_baseline(self) -> None:
+        p, advantage = [0.3, 0.6, 0.8], [1.5, -0.5, 2.0]
+        policy = table(*p)
+        ppo()(policy, batch([0, 1, 0], advantage, [0.3, 0.4, 0.8])).loss.backward()
+        # d log p(a) / d logits = one_hot(a) - p
+        score = torch.tensor([[0.7, -0.7], [-0.6, 0.6], [0.2, -0.2]]).double()
+        expected = -torch.tensor(advantage).double()[:, None] * score / 3
+        torch.testing.assert_close(policy.logits.grad, expected)
+
+    def test_all_candidates_count_evenly_and_heads_are_averaged(self) -> None:
+        policy = table(0.55)
+        # Candidates 0 (ratio 1.1) and 1 (ratio 0.9) under two heads.
+        two = ImaginedBatch(
+            torch.zeros(1, 1).double(),
+            torch.tensor([[[0.0], [1.0]]]).double(),
+            torch.tensor([[[1.0, 3.0], [-1.0, -2.0]]]).double(),
+            torch.full((1, 2), 0.5).double().log(),
+            torch.ones(1).double(),
+        )
+        loss = ppo()(policy, two).loss.item()
+        assert loss == pytest.approx(-(2.0 * 1.1 - 1.5 * 0.9) / 2)
+
+    def test_means_are_weighted(self) -> None:
+        loss = ppo()(
+            table(0.55, 0.45, 0.9),
+            batch([0, 0, 0], [1.0, 1.0, 70.0], [0.5, 0.5, 0.5], weight=[3.0, 1.0, 0.0]),
+        ).loss.item()
+        assert loss == pytest.approx(-(3 * 1.1 + 0.9) / 4)
+
+    def test_masked_starts_may_hold_anything(self) -> None:
+        policy = table(0.55, 0.5)
+        bad = batch([0, 0], [1.0, math.nan], [0.5, 0.0], weight=[1.0, 0.0])
+        output = ppo(normalise="batch", entropy_coef=0.1)(policy, bad)
+        output.loss.backward()
+        assert all(math.isfinite(value) for value in output.metrics.values())
+        assert policy.logits.grad is not None
+        assert bool(policy.logits.grad.isfinite().all())
+
+    def test_huge_ratios_stay_finite(self) -> None:
+        output = ppo()(table(0.5), batch([0], [-1.0], [1e-300]))
+        assert output.loss.item() == pytest.approx(math.exp(10))
+
+    def test_targets_are_normalised_over_what_has_weight(self) -> None:
+        policy, weight = table(0.55, 0.45, 0.6, 0.5), [1.0, 1.0, 2.0, 0.0]
+        loss = ppo(normalise="batch")(
+            policy, batch([0] * 4, [1.0, 2.0, 5.0, 90.0], [0.5] * 4, weight)
+        ).loss.item()
+        # Mean 13/4 and variance (2.25^2 + 1.25^2 + 2 * 1.75^2) / 4.
+        deviation = math.sqrt((2.25**2 + 1.25**2 + 2 * 1.75**2) / 4)
+        expected = (-2.25 * 1.1 - 1.25 * 0.9 + 2 * 1.75 * 1.2) / 4 / deviation
+        assert loss == pytest.approx(-expected)
+
+    def test_normalised_targets_have_neither_place_nor_scale(self) -> None:
+        one = batch([0, 1, 0], [1.0, 2.0, 5.0], [0.5] * 3)
+        other = replace(one, target=100 * one.target - 7)
+        policy = table(0.55, 0.45, 0.6)
+        losses = [ppo(normalise="batch")(policy, each).loss.item() for each in (one, other)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+        plain = [ppo()(policy, each).loss.item() for each in (one, other)]
+        assert plain[0] != pytest.approx(plain[1])
+
+    def test_no_candidate_at_all_is_refused(self) -> None:
+        none = ImaginedBatch(
+            torch.zeros(2, 1), torch.zeros(2, 0, 1), torch.zeros(2, 0, 1), torch.zeros(2, 0),
+            torch.ones(2),
+        )  # fmt: skip
+        with pytest.raises(ValueError, match="at least one candidate"):
+            ppo()(table(0.5, 0.5), none)
+
+
+class TestMetrics:
+    def test_entropy_is_rewarded(self) -> None:
+        p = [0.3, 0.9, 0.5]
+        entropies = [-q * math.log(q) - (1 - q) * math.log(1 - q) for q in p]
+        expected = (entropies[0] + 3 * entropies[1]) / 4
+        output = ppo(entropy_coef=0.25)(
+            table(*p), batch([0, 0, 0], [0.0, 0.0, 0.0], p, weight=[1.0, 3.0, 0.0])
+        )
+        assert output.metrics["entropy"] == pytest.approx(expected)
+        assert output.metrics["policy_loss"] == pytest.approx(0)
+        assert output.loss.item() == pytest.approx(-0.25 * expected)
+
+    def test_they_say_how_far_the_policy_has_moved(self) -> None:
+        metrics = ppo()(
+            table(0.55, 0.8, 0.9), batch([0, 0, 0], [1.0] * 3, [0.5, 0.5, 0.5], [1.0, 3.0, 0.0])
+        ).metrics
+        kl = [ratio - 1 - math.log(ratio) for ratio in (1.1, 1.6)]
+        assert metrics["importance"] == pytest.approx((1.1 + 3 * 1.6) / 4)
+        assert metrics["approx_kl"] == pytest.approx((kl[0] + 3 * kl[1]) / 4)
+        assert metrics["clip_fraction"] == pytest.approx(0.75)
+
+    def test_a_policy_that_has_not_moved_says_so(self) -> None:
+        metrics = ppo()(table(0.3, 0.6), batch([0, 1], [1.0, 2.0], [0.3, 0.4])).metrics
+        assert metrics["importance"] == pytest.approx(1)
+        assert metrics["approx_kl"] == pytest.approx(0, abs=1e-12)
+        assert metrics["clip_fraction"] == 0
+
+
+def column(*numbers: float) -> Tensor:
+    return torch.tensor(numbers).double()
+
+
+class TestValueLoss:
+    @pytest.mark.parametrize(
+        ("value", "clip", "loss"),
+        [
+            (1.1, 0.2, 0.5 * 0.9**2),  # moved by 0.1, inside
+            (1.5, 0.2, 0.5 * 0.8**2),  # closer to 2, but counts as 1.2
+            (1.5, None, 0.5 * 0.5**2),
+            (0.5, 0.2, 0.5 * 1.5**2),  # further away: counts as it is
+        ],
+    )
+    def test_moving_further_than_the_clip_gains_nothing(
+        self, value: float, clip: float | None, loss: float
+    ) -> None:
+        one = column(1.0)
+        found = value_loss(column(value), one, column(2.0), one, clip)
+        assert found.item() == pytest.approx(loss)
+
+    def test_what_is_clipped_has_no_gradient_and_the_rest_that_of_squares(self) -> None:
+        value = column(1.1, 1.5, 0.5, 7.0).requires_grad_()
+        old, weight = column(1.0, 1.0, 1.0, 1.0), column(1.0, 1.0, 2.0, 0.0)
+        value_loss(value, old, column(2.0, 2.0, 2.0, math.nan), weight, 0.2).backward()
+        torch.testing.assert_close(value.grad, column(-0.9 / 4, 0.0, 2 * -1.5 / 4, 0.0))
+
+    def test_gradients_reach_the_new_value_alone(self) -> None:
+        leaves = [column(1.0, 2.0).requires_grad_() for _ in range(4)]
+        value_loss(*leaves, 0.2).backward()
+        assert [leaf.grad is None for leaf in leaves] == [False, True, True, True]
+
+    def test_nothing_counts_without_weight(self) -> None:
+        value = column(1.0, 2.0).requires_grad_()
+        loss = value_loss(value, value, column(5.0, math.inf), column(0.0, 0.0), None)
+        loss.backward()
+        assert loss.item() == 0
+        assert torch.equal(value.grad, column(0.0, 0.0))
+
+
+class TestExplainedVariance:
+    def test_it_is_the_share_of_the_variance_that_values_foresee(self) -> None:
+        returns, weight = column(1.0, 3.0, 5.0, math.nan), column(1.0, 1.0, 2.0, 0.0)
+        # Mean 3.5, variance (6.25 + 0.25 + 2 * 2.25) / 4; errors 1, 0, 0 with variance 3/16.
+        found = explained_variance(column(0.0, 3.0, 5.0, 9.0), returns, weight)
+        assert found.item() == pytest.approx(1 - (3 / 16) / 2.75)
+
+    def test_right_values_explain_all_and_equal_ones_nothing(self) -> None:
+        returns, ones = column(1.0, 3.0, 5.0), column(1.0, 1.0, 1.0)
+        assert explained_variance(returns, returns, ones).item() == 1
+        assert explained_variance(column(2.0, 2.0, 2.0), returns, ones).item() == pytest.approx(0)
+
+    def test_returns_that_do_not_vary_explain_nothing(self) -> None:
+        returns = torch.full((1001,), 0.1)
+        values = torch.linspace(0, 1, 1001)
+        assert explained_variance(values, returns, torch.ones(1001)).item() == 0
