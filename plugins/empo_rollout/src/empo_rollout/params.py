@@ -151,8 +151,11 @@ class Vectorisation(Config):
     workers: int | None = Field(
         None, ge=1, description="Worker processes; null: one per processor, as far as they divide."
     )
-    async_factor: int = Field(
-        2, ge=1, description="Blocks: while the policy thinks about one, the others step."
+    async_factor: int | None = Field(
+        None,
+        ge=1,
+        description="Blocks: while the policy thinks about one, the others step; null: 2 where "
+        "workers can be halved, else 1.",
     )
     order: Literal["rotation", "arrival"] = Field(
         "rotation",

@@ -1,0 +1,162 @@
+"""The ``rollout`` algorithm: act in many environments, learn from what happened, again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from empo_core.errors import ConfigError
+from empo_core.experiment import build
+from empo_core.protocols import RunContext, WorldModel
+from empo_core.training.allocator import keep_freed_memory
+from empo_rollout.collecting import Collecting
+from empo_rollout.episodes import Episodes
+from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.learning.distributed import Group, join
+from empo_rollout.learning.updater import Updater
+from empo_rollout.making import Environments, processors
+from empo_rollout.params import RolloutParams
+from empo_rollout.plan import VecPlan
+from empo_rollout.policies.networks import build_policy
+from empo_rollout.result import RolloutResult
+from empo_rollout.session import Session
+from empo_rollout.timing import Timers
+from empo_rollout.vectors.contract import Vector
+
+log = logging.getLogger(__name__)
+
+
+class RolloutAlgorithm:
+    """Collects rollouts from vectorised environments and improves a policy with them."""
+
+    def __init__(self, params: RolloutParams) -> None:
+        self._params = params
+
+    def run(self, context: RunContext) -> RolloutResult:
+        """Learn to act; see ``empo_core.protocols.Algorithm``."""
+        keep_freed_memory()
+        _refuse_misfits(self._params)
+        environments = Environments(self._params, context.world, context.directory)
+        plan = environments.plan()
+        _tell(plan)
+        with _threads(self._params.compute.threads, plan), join() as group:
+            vector = environments.training(plan)
+            try:
+                return self._learn(context, environments, plan, vector, group)
+            finally:
+                vector.close()
+
+    def _learn(
+        self,
+        context: RunContext,
+        environments: Environments,
+        plan: VecPlan,
+        vector: Vector,
+        group: Group,
+    ) -> RolloutResult:
+        params, interface = self._params, vector.interface
+        device = params.compute.device
+        torch.manual_seed(context.seed)  # Equal initial weights on all ranks.
+        policy = build_policy(params.policy, interface).to(device)
+        torch.manual_seed(context.seed + group.rank)
+        updater = Updater(
+            policy,
+            [(build(each.loss), each.weight) for each in params.losses],
+            params,
+            plan,
+            interface,
+            device=device,
+            generator=torch.Generator().manual_seed(context.seed + group.rank),
+        )
+        episodes = Episodes(interface, context.tracker)
+        timers = Timers(device)
+        buffer = SegmentBuffer(
+            interface,
+            plan,
+            memory_size=policy.memory_size,
+            tail=params.experience.tail,
+            device=device,
+            reward_clip=params.experience.reward_clip,
+        )
+        collecting = Collecting(
+            vector,
+            policy,
+            buffer,
+            episodes,
+            timers,
+            device=device,
+            carry_memory=params.experience.carry_memory,
+        )
+        session = Session(
+            params, context, environments, policy, collecting, updater, episodes, timers, group
+        )
+        if context.resume:
+            session.resume()
+        else:
+            session.start()
+        session.train()
+        return RolloutResult(
+            policy=policy,
+            params=params.policy,
+            interface=interface,
+            iterations=session.iteration,
+            history=session.history,
+            evaluations=session.evaluations,
+            reasons=dict(zip(interface.reasons, episodes.reasons.tolist(), strict=True)),
+            time_shares=timers.shares(),
+            solved_at=params.reporting.solved_at,
+        )
+
+    def check(self, world: WorldModel | None) -> Mapping[str, Any]:
+        """Sizes of a run."""
+        _refuse_misfits(self._params)
+        plan = Environments(self._params, world).plan()
+        return {
+            "environments": plan.envs,
+            "agents per environment": plan.agents,
+            "workers": plan.workers,
+            "blocks": plan.blocks,
+            "agents per forward pass": plan.block_slots,
+            "segments x steps": f"{plan.segments} x {plan.horizon}",
+            "steps per rollout": plan.batch_size,
+            "minibatches": plan.minibatches,
+            "iterations": -(-self._params.total_steps // plan.batch_size),
+            "adjusted": list(plan.adjustments),
+        }
+
+
+def _tell(plan: VecPlan) -> None:
+    """Say what was made to fit, before time is spent on it."""
+    for adjustment in plan.adjustments:
+        log.warning("sizes: %s", adjustment)
+    for remark in plan.remarks:
+        log.info("sizes: %s", remark)
+
+
+@contextlib.contextmanager
+def _threads(number: int | None, plan: VecPlan) -> Iterator[None]:
+    """So many threads for torch: the workers need processors too."""
+    before = torch.get_num_threads()
+    workers = plan.workers if plan.workers > 1 else 0
+    torch.set_num_threads(number or max(1, processors() - workers))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _refuse_misfits(params: RolloutParams) -> None:
+    """Refuse what would fail or mean nothing later.
+
+    Raises:
+        ConfigError: The params do not fit together.
+    """
+    if torch.device(params.compute.device).type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"algorithm.params.compute.device: {params.compute.device!r} needs a GPU that torch can "
+            "use, and there is none; set device to cpu"
+        )

@@ -1,0 +1,170 @@
+"""One rollout after the other: the policy acts in the environments, the buffer remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from empo_rollout.episodes import Episodes
+from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.policies.contract import ActorCritic, Step
+from empo_rollout.timing import Timers
+from empo_rollout.vectors.contract import Arrival, Vector
+
+
+class Collecting:
+    """Lets a policy act until there is a rollout to learn from.
+
+    A block that has no room left in the rollout waits: it was seen and judged, but not answered,
+    and is the first to act in the next rollout, with the policy of then.
+    """
+
+    def __init__(
+        self,
+        vector: Vector,
+        policy: ActorCritic,
+        buffer: SegmentBuffer,
+        episodes: Episodes,
+        timers: Timers,
+        *,
+        device: str,
+        carry_memory: bool,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            vector: The environments.
+            policy: Acts; its parameters may change between rollouts.
+            buffer: Where the rollout is put.
+            episodes: Is told what became of episodes.
+            timers: Measures 'env', 'inference' and 'send'.
+            device: Where the policy lives.
+            carry_memory: Whether memory survives from one rollout to the next.
+        """
+        interface = vector.interface
+        self._vector, self._policy, self._buffer = vector, policy, buffer
+        self._episodes, self._timers = episodes, timers
+        self._device, self._carry = device, carry_memory
+        self._interface = interface
+        self._agent = torch.arange(interface.slots, device=device) % len(interface.agents)
+        self._memory = policy.initial_memory(interface.slots).to(device)
+        self._acted = np.zeros(interface.slots, bool)
+        self._parked: list[Arrival] = []
+        self._early: list[Arrival] = []
+
+    def start(self, seed: int) -> None:
+        """Begin the first episodes."""
+        self._vector.start(seed)
+
+    @torch.no_grad()
+    def collect(self, version: int) -> Rollout:
+        """The next rollout; ``version`` is how often the policy was trained."""
+        self._buffer.begin_rollout()
+        if not self._carry:
+            self._memory.zero_()
+        parked, self._parked = self._parked, []
+        for arrival in parked:
+            with self._timers("inference"):
+                step = self._judge(arrival)
+            self._act(arrival, step, version)
+        while not self._buffer.ready:
+            arrival = self._next()
+            with self._timers("inference"):
+                step = self._judge(arrival)
+                final = self._judge_final(arrival)
+            self._settle(arrival, step, final)
+            if self._buffer.has_room(arrival.block):
+                self._act(arrival, step, version)
+            else:
+                self._parked.append(arrival)
+        return self._buffer.rollout()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so, between two rollouts."""
+        return {
+            "vector": self._vector.state_dict(),
+            "buffer": self._buffer.state_dict(),
+            "memory": self._memory,
+            "acted": torch.from_numpy(self._acted.copy()),
+            "parked": [arrival.block for arrival in self._parked],
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Go on from what ``state_dict`` returned, instead of ``start``.
+
+        Returns whether the environments stand exactly where they stood.
+        """
+        exact = self._vector.load_state_dict(state_dict["vector"])
+        self._buffer.load_state_dict(state_dict["buffer"])
+        if not exact:
+            return False
+        self._memory.copy_(state_dict["memory"])
+        self._acted[:] = state_dict["acted"].numpy()
+        # Blocks that waited arrive again, but what led to them has been counted already.
+        waiting = {}
+        while len(waiting) < len(state_dict["parked"]):
+            arrival = self._vector.recv()
+            if arrival.block in state_dict["parked"]:
+                waiting[arrival.block] = arrival
+            else:
+                self._early.append(arrival)
+        self._parked = [waiting[block] for block in state_dict["parked"]]
+        return True
+
+    def _next(self) -> Arrival:
+        if self._early:
+            return self._early.pop(0)
+        with self._timers("env"):
+            return self._vector.recv()
+
+    def _judge(self, arrival: Arrival) -> Step:
+        """What the policy makes of a block."""
+        slots = self._interface.slots_of(arrival.block)
+        return self._policy.step(
+            self._tensor(arrival.observation),
+            self._memory[slots],
+            self._tensor(arrival.starts),
+            self._agent[slots],
+            None if arrival.mask is None else self._tensor(arrival.mask),
+        )
+
+    def _judge_final(self, arrival: Arrival) -> Tensor:
+        """Values of the last observations of episodes that were cut off."""
+        if not len(arrival.final_row):
+            return self._memory.new_zeros(0)
+        slots = self._interface.slots_of(arrival.block)
+        rows = self._tensor(arrival.final_row).long()
+        return self._policy.step(
+            self._tensor(arrival.final_observation),
+            self._memory[slots][rows],  # That of the episode that ended: not yet forgotten.
+            torch.zeros(len(rows), dtype=torch.bool, device=self._device),
+            self._agent[slots][rows],
+        ).value
+
+    def _settle(self, arrival: Arrival, step: Step, final: Tensor) -> None:
+        """Note what a block's previous actions led to."""
+        slots = self._interface.slots_of(arrival.block)
+        self._buffer.receive(arrival, step.value, final)
+        self._episodes.observe(arrival, self._acted[slots])
+        self._acted[slots] = False  # It is counted now, whatever becomes of the block.
+
+    def _act(self, arrival: Arrival, step: Step, version: int) -> None:
+        """Draw actions, remember them, and let the block go."""
+        slots = self._interface.slots_of(arrival.block)
+        with self._timers("inference"):
+            action = step.distribution.sample()
+            log_prob = step.distribution.log_prob(action)
+            kept = self._memory[slots] * ~self._tensor(arrival.starts)[:, None]
+        self._buffer.store(arrival, action, log_prob, step.value, kept, version)
+        self._memory[slots] = step.memory
+        self._acted[slots] = arrival.acts
+        with self._timers("send"):
+            self._vector.send(arrival.block, action.cpu().numpy())
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)

@@ -1,0 +1,147 @@
+"""What became of the episodes: returns, lengths, and why they ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+
+from empo_core.protocols import EpisodeTracker, Tracker
+from empo_rollout.vectors.contract import Arrival, Interface
+
+WINDOW = 100
+"""How many of the newest episodes averages are about."""
+
+
+class Episodes:
+    """Adds up the rewards of each slot until its episode ends, and tells trackers.
+
+    Attributes:
+        completed: Episodes so far.
+        returns: Sum of rewards of each of the newest episodes.
+        lengths: Steps of each of the newest episodes.
+        reasons: How many episodes ended for each reason of the interface.
+    """
+
+    def __init__(self, interface: Interface, tracker: Tracker | None = None) -> None:
+        """Begin with no episode.
+
+        Args:
+            interface: Of the environments.
+            tracker: Is told of every step, if it follows episodes.
+        """
+        slots = interface.slots
+        self._interface = interface
+        self._tracker = tracker if isinstance(tracker, EpisodeTracker) else None
+        self._return = np.zeros(slots)
+        self._length = np.zeros(slots, np.int64)
+        self.completed = 0
+        self.returns: deque[float] = deque(maxlen=WINDOW)
+        self.lengths: deque[int] = deque(maxlen=WINDOW)
+        self.reasons = np.zeros(len(interface.reasons), np.int64)
+        if self._tracker is not None:
+            self._tracker.follow(slots, interface.reasons)
+
+    def observe(self, arrival: Arrival, acted: Bool[np.ndarray, " slot"]) -> None:
+        """Count what a block's previous actions led to; ``acted`` says which were actions."""
+        slots = self._interface.slots_of(arrival.block)
+        done = acted & (arrival.terminated | arrival.truncated)
+        self._return[slots] += np.where(acted, arrival.reward, 0)
+        self._length[slots] += acted
+        reason = self._reason(arrival)
+        if self._tracker is not None:
+            self._tell(slots, arrival, done, reason, acted)
+        if done.any():
+            rows = np.flatnonzero(done)
+            ended = rows + slots.start
+            self.completed += len(rows)
+            self.returns.extend(self._return[ended].tolist())
+            self.lengths.extend(self._length[ended].tolist())
+            known = reason[rows]
+            self.reasons += np.bincount(known[known >= 0], minlength=len(self.reasons))
+        # Not only those that ended here: an episode may also be lost, and begin anew.
+        over = np.flatnonzero(done | arrival.starts) + slots.start
+        self._return[over] = 0
+        self._length[over] = 0
+
+    @property
+    def reason_names(self) -> tuple[str, ...]:
+        """What ``reasons`` counts."""
+        return self._interface.reasons
+
+    @property
+    def mean_return(self) -> float | None:
+        """Of the newest episodes; None before any."""
+        return float(np.mean(self.returns)) if self.returns else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Of the newest episodes; None before any."""
+        return float(np.mean(self.lengths)) if self.lengths else None
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers."""
+        if not self.returns:
+            return {}
+        return {
+            "rollout/return_mean": float(np.mean(self.returns)),
+            "rollout/return_max": float(np.max(self.returns)),
+            "rollout/return_min": float(np.min(self.returns)),
+            "rollout/length_mean": float(np.mean(self.lengths)),
+            "rollout/episodes": float(self.completed),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything counted so far."""
+        return {
+            "return": torch.from_numpy(self._return.copy()),
+            "length": torch.from_numpy(self._length.copy()),
+            "completed": self.completed,
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "reasons": torch.from_numpy(self.reasons.copy()),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._return[:] = state_dict["return"].numpy()
+        self._length[:] = state_dict["length"].numpy()
+        self.completed = state_dict["completed"]
+        self.returns = deque(state_dict["returns"], maxlen=WINDOW)
+        self.lengths = deque(state_dict["lengths"], maxlen=WINDOW)
+        self.reasons[:] = state_dict["reasons"].numpy()
+
+    def forget_unfinished(self) -> None:
+        """Every environment begins a new episode."""
+        self._return[:] = 0
+        self._length[:] = 0
+
+    def _reason(self, arrival: Arrival) -> np.ndarray:
+        """Why each episode ended, from the flags where nothing else is said."""
+        if arrival.reason is not None:
+            return arrival.reason
+        return np.where(arrival.terminated, 0, np.where(arrival.truncated, 1, -1))
+
+    def _tell(
+        self,
+        slots: slice,
+        arrival: Arrival,
+        done: np.ndarray,
+        reason: np.ndarray,
+        acted: np.ndarray,
+    ) -> None:
+        """Tell the tracker about a block; the other blocks took no step."""
+        assert self._tracker is not None
+        if self._interface.blocks == 1:
+            self._tracker.step(*map(torch.as_tensor, (arrival.reward, done, reason, acted)))
+            return
+        whole = []
+        for part in (arrival.reward, done, reason, acted):
+            array = np.zeros(self._interface.slots, part.dtype)
+            array[slots] = part
+            whole.append(torch.from_numpy(array))
+        self._tracker.step(*whole)

@@ -1,0 +1,134 @@
+"""How well a policy does: whole episodes, played beside the training and without effect on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from empo_core.training.randomness import capture, restore
+from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.vectors.contract import Interface, Vector
+
+MOST_COPIES = 100
+"""Environments that play at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What playing whole episodes showed; with several agents, each one's part is an episode.
+
+    Attributes:
+        episodes: How many were played.
+        mean_return: Mean sum of rewards.
+        standard_error: Of that mean.
+        min_return: The least.
+        max_return: The greatest.
+        mean_length: Mean number of steps.
+        reasons: Share of the episodes that ended for each reason.
+    """
+
+    episodes: int
+    mean_return: float
+    standard_error: float
+    min_return: float
+    max_return: float
+    mean_length: float
+    reasons: dict[str, float]
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers."""
+        return {
+            "evaluation/return_mean": self.mean_return,
+            "evaluation/return_standard_error": self.standard_error,
+            "evaluation/length_mean": self.mean_length,
+        }
+
+
+@torch.no_grad()
+def evaluate(
+    policy: ActorCritic,
+    vector: Vector,
+    *,
+    episodes_each: int,
+    seed: int,
+    deterministic: bool,
+    device: str,
+) -> Evaluation:
+    """Play so many episodes with each agent of each environment.
+
+    As many with each, whether they are short or long: taking whichever ends first would count
+    short ones too often.
+
+    Args:
+        policy: Acts.
+        vector: Fresh environments, of one block; stays open.
+        episodes_each: At least 1.
+        seed: Decides everything that is random.
+        deterministic: Take the likeliest actions instead of drawing them.
+        device: Where the policy lives.
+    """
+    before = capture()
+    torch.manual_seed(seed)
+    try:
+        vector.start(seed)
+        return _played(policy, vector, episodes_each, deterministic, device)
+    finally:
+        restore(before)
+
+
+def _played(
+    policy: ActorCritic, vector: Vector, episodes_each: int, deterministic: bool, device: str
+) -> Evaluation:
+    interface = vector.interface
+    count, slots = episodes_each, interface.slots
+    agent = torch.arange(slots, device=device) % len(interface.agents)
+    memory = policy.initial_memory(slots).to(device)
+    returns, lengths = np.zeros((slots, count)), np.zeros((slots, count), np.int64)
+    why = np.full((slots, count), -1)
+    number, acted = np.zeros(slots, np.int64), np.zeros(slots, bool)
+    while True:
+        arrival = vector.recv()
+        rows = np.flatnonzero(acted & (number < count))
+        returns[rows, number[rows]] += arrival.reward[rows]
+        lengths[rows, number[rows]] += 1
+        done = rows[(arrival.terminated | arrival.truncated)[rows]]
+        why[done, number[done]] = _reason(arrival.terminated[done], arrival.reason, done)
+        number[done] += 1
+        if bool((number >= count).all()):
+            break
+        step = policy.step(
+            torch.from_numpy(arrival.observation).to(device),
+            memory,
+            torch.from_numpy(arrival.starts).to(device),
+            agent,
+            None if arrival.mask is None else torch.from_numpy(arrival.mask).to(device),
+        )
+        memory, acted = step.memory, arrival.acts.copy()
+        chosen: Tensor = step.distribution.mode if deterministic else step.distribution.sample()
+        vector.send(arrival.block, chosen.cpu().numpy())
+    return _summary(interface, returns, lengths, why)
+
+
+def _reason(terminated: np.ndarray, reason: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+    return np.where(terminated, 0, 1) if reason is None else reason[rows]
+
+
+def _summary(
+    interface: Interface, returns: np.ndarray, lengths: np.ndarray, why: np.ndarray
+) -> Evaluation:
+    size = returns.size
+    spread = float(returns.std(ddof=1)) if size > 1 else 0.0
+    shares = {name: float((why == i).mean()) for i, name in enumerate(interface.reasons)}
+    return Evaluation(
+        episodes=size,
+        mean_return=float(returns.mean()),
+        standard_error=spread / math.sqrt(size),
+        min_return=float(returns.min()),
+        max_return=float(returns.max()),
+        mean_length=float(lengths.mean()),
+        reasons=shares,
+    )

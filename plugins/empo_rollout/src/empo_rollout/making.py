@@ -1,0 +1,278 @@
+"""From params to environments: the only place that knows every kind of them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import WorldModel
+from empo_rollout.params import (
+    GymnasiumParams,
+    GymnasiumVectorParams,
+    PettingZooParams,
+    RolloutParams,
+    WorldParams,
+)
+from empo_rollout.plan import VecPlan, plan_vectorisation
+from empo_rollout.vectors.contract import Vector
+from empo_rollout.vectors.desync import Desynchronised
+from empo_rollout.vectors.environment import Environment, MakeEnvironment
+from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
+from empo_rollout.vectors.gymnasium_vector import GymnasiumVector
+from empo_rollout.vectors.process import Process
+from empo_rollout.vectors.serial import Serial
+
+WHERE = "algorithm.params.environment"
+MOST_EVALUATED = 100
+"""Environments that an evaluation plays at the same time."""
+
+
+@dataclass(frozen=True)
+class MakeGymnasium:
+    """Makes a Gymnasium environment."""
+
+    params: GymnasiumParams
+
+    def __call__(self) -> Environment:
+        """A new one.
+
+        Raises:
+            ConfigError: There is none of this name, or it takes other arguments.
+        """
+        params = self.params
+        if params.factory is not None:
+            env = _called(params.factory, params.kwargs)
+        else:
+            env = _registered(gymnasium.make, params.id, params.kwargs, disable_env_checker=True)
+        return GymnasiumEnvironment(env, reasons=params.reasons)
+
+
+@dataclass(frozen=True)
+class MakePettingZoo:
+    """Makes a PettingZoo environment."""
+
+    params: PettingZooParams
+
+    def __call__(self) -> Environment:
+        """A new one.
+
+        Raises:
+            ConfigError: The factory cannot be imported, or takes other arguments.
+        """
+        # Imported here because PettingZoo is an optional dependency.
+        from empo_rollout.vectors.pettingzoo_env import PettingZooEnvironment
+
+        env = _called(self.params.factory, self.params.kwargs)
+        return PettingZooEnvironment(env, reasons=self.params.reasons)
+
+
+@dataclass(frozen=True)
+class MakeDesynchronised:
+    """Makes an environment whose first episode is cut off early."""
+
+    make: MakeEnvironment
+
+    def __call__(self) -> Environment:
+        """A new one."""
+        return Desynchronised(self.make())
+
+
+@dataclass(frozen=True)
+class MakeVector:
+    """Makes a Gymnasium vector environment of so many copies."""
+
+    params: GymnasiumVectorParams
+    copies: int
+
+    def __call__(self) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """A new one.
+
+        Raises:
+            ConfigError: There is none of this name, or it takes other arguments.
+        """
+        params = self.params
+        if params.factory is not None:
+            made = _called(params.factory, {"num_envs": self.copies, **params.kwargs})
+        else:
+            made = _registered(gymnasium.make_vec, params.id, params.kwargs, num_envs=self.copies)
+        if not isinstance(made, gymnasium.vector.VectorEnv):
+            raise ConfigError(
+                f"{WHERE}: {params.factory or params.id!r} made a {type(made).__name__}, not a "
+                "gymnasium.vector.VectorEnv; use kind 'gymnasium' for single environments"
+            )
+        return made
+
+
+class Environments:
+    """Makes the environments of a run: those to learn in, and those to be judged in."""
+
+    def __init__(
+        self, params: RolloutParams, world: WorldModel | None, directory: Path | None = None
+    ) -> None:
+        """Look at one environment to know how many agents there are.
+
+        Args:
+            params: Everything about the run.
+            world: The run's world, if it has one.
+            directory: Where large files of a reward's source may go; None: a temporary folder.
+
+        Raises:
+            ConfigError: There is no such environment, or it does not fit.
+        """
+        self._params, self._world, self._directory = params, world, directory
+        kind = params.environment.kind
+        if kind == "world" and world is None:
+            raise ConfigError(
+                f"{WHERE}.kind: 'world' needs a world: add 'world_model' to the config, e.g. "
+                "'world_model: multigrid/trivial' (see: empo worlds)"
+            )
+        if kind != "world" and world is not None:
+            raise ConfigError(
+                f"{WHERE}.kind: {kind!r} does not use the config's 'world_model'; drop that, or "
+                "set kind to 'world'"
+            )
+
+    def plan(self) -> VecPlan:
+        """Sizes of everything.
+
+        Raises:
+            ConfigError: Sizes do not fit each other, and ``strict`` forbids to adjust them.
+        """
+        sizes, experience, update = (
+            self._params.vectorisation, self._params.experience, self._params.update,
+        )  # fmt: skip
+        return plan_vectorisation(
+            agents=self._agents,
+            bptt_horizon=experience.bptt_horizon,
+            forward_pass_minibatch_target_size=sizes.forward_pass_minibatch_target_size,
+            envs=sizes.envs,
+            workers=sizes.workers,
+            async_factor=sizes.async_factor,
+            batch_size=experience.batch_size,
+            minibatch_size=update.minibatch_size,
+            max_minibatch_size=update.max_minibatch_size,
+            by_steps=update.sampling == "steps",
+            processes=self._in_processes,
+            order=sizes.order,
+            strict=sizes.strict,
+        )
+
+    def training(self, plan: VecPlan) -> Vector:
+        """The environments to learn in."""
+        sizes = self._params.vectorisation
+        if self._make is None:
+            vector = self._batched(plan.envs)
+        else:
+            make = MakeDesynchronised(self._make) if sizes.desync else self._make
+            makes = [make] * plan.envs
+            if self._in_processes:
+                vector = Process(
+                    makes,
+                    workers=plan.workers,
+                    blocks=plan.blocks,
+                    order=sizes.order,
+                    on_crash=sizes.on_crash,
+                )
+            else:
+                vector = Serial(makes, blocks=plan.blocks, order=sizes.order)
+        plan.require(vector.interface)
+        return vector
+
+    def evaluation(self, episodes: int) -> tuple[Vector, int]:
+        """Environments to play about so many episodes in, and how many in each."""
+        copies = min(-(-episodes // self._agents), MOST_EVALUATED)
+        if self._make is None:
+            vector = self._batched(copies)
+        else:
+            vector = Serial([self._make] * copies, blocks=1, order="rotation")
+        return vector, -(-episodes // (copies * self._agents))
+
+    @property
+    def _in_processes(self) -> bool:
+        """Whether environments live in worker processes."""
+        sizes = self._params.vectorisation
+        if self._make is None:
+            return False
+        return sizes.backend == "process" or (sizes.backend == "auto" and processors() > 1)
+
+    @cached_property
+    def _make(self) -> MakeEnvironment | None:
+        """What makes one environment; None where all are one."""
+        params = self._params.environment
+        if isinstance(params, GymnasiumParams):
+            return MakeGymnasium(params)
+        return MakePettingZoo(params) if isinstance(params, PettingZooParams) else None
+
+    @cached_property
+    def _agents(self) -> int:
+        """Agents of one environment."""
+        if self._make is None:
+            probe = self._batched(1)
+            try:
+                return len(probe.interface.agents)
+            finally:
+                probe.close()
+        env = self._make()
+        try:
+            return len(env.agents)
+        finally:
+            env.close()
+
+    def _batched(self, copies: int) -> Vector:
+        """Environments that step in one call."""
+        params = self._params.environment
+        if isinstance(params, GymnasiumVectorParams):
+            return GymnasiumVector(MakeVector(params, copies), autoreset=params.autoreset)
+        assert isinstance(params, WorldParams)
+        assert self._world is not None
+        raise NotImplementedError
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _registered(
+    make: Callable[..., Any], name: str | None, kwargs: dict[str, Any], **ours: Any
+) -> Any:
+    """What Gymnasium makes of a name.
+
+    Raises:
+        ConfigError: It knows no such environment, or the environment refuses the arguments.
+    """
+    try:
+        return make(name, **ours, **kwargs)
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"{WHERE}.id: {error}") from error
+    except Exception as error:
+        raise ConfigError(
+            f"{WHERE}: {name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _called(factory: str, kwargs: dict[str, Any]) -> Any:
+    """What a ``package.module:callable`` returns.
+
+    Raises:
+        ConfigError: It cannot be imported, or refuses the arguments.
+    """
+    module, _, name = factory.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{WHERE}.factory: {factory!r} cannot be imported: {error}") from error
+    try:
+        return function(**kwargs)
+    except Exception as error:
+        raise ConfigError(
+            f"{WHERE}: {factory!r} failed with {kwargs}: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,166 @@
+"""What a run of ``rollout`` learned: numbers for people, files, and a picture of the way there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from empo_core.pictures import replace_file
+from empo_core.storage import write_file
+from empo_rollout.evaluating import Evaluation
+from empo_rollout.params import PolicyParams
+from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.policyfile import save_policy
+from empo_rollout.session import Mark
+from empo_rollout.vectors.contract import Interface
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
+
+POLICY = "policy"
+CURVE = "curve.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutResult:
+    """What was learned, and how it went.
+
+    Attributes:
+        policy: The trained networks.
+        params: What they were built from.
+        interface: What they see and do.
+        iterations: Rollouts learned from.
+        history: How the run stood after each of them.
+        evaluations: Iteration, steps and outcome of each evaluation.
+        reasons: How many episodes of the training ended for each reason.
+        time_shares: Per cent of the time by name of what it was spent on.
+        solved_at: The mean return that was asked for, if one was.
+    """
+
+    policy: ActorCritic
+    params: PolicyParams
+    interface: Interface
+    iterations: int
+    history: Sequence[Mark]
+    evaluations: Sequence[tuple[int, int, Evaluation]]
+    reasons: Mapping[str, int]
+    time_shares: Mapping[str, float]
+    solved_at: float | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON data."""
+        last = self.history[-1] if self.history else None
+        return {
+            "steps": last.steps if last else 0,
+            "iterations": self.iterations,
+            "seconds": last.seconds if last else 0.0,
+            "steps_per_second": last.steps / last.seconds if last else None,
+            "return_mean": last.mean_return
+            if last and last.mean_return == last.mean_return
+            else None,
+            "episodes_ended": dict(self.reasons),
+            "evaluation": asdict(self.evaluations[-1][2]) if self.evaluations else None,
+            "solved": self._is_solved,
+        }
+
+    def report(self) -> RenderableType:
+        """Tables for people."""
+        parts: list[RenderableType] = []
+        if self.evaluations:
+            parts.append(self._evaluation(self.evaluations[-1][2]))
+        parts += [self._times(), self._effort()]
+        return Group(*parts)
+
+    def save(self, directory: Path) -> None:
+        """Write the policy, the learning curve, and a picture of it where it can be drawn."""
+        directory.mkdir(parents=True, exist_ok=True)
+        save_policy(directory / POLICY, self.policy, self.params, self.interface)
+        write_file(directory / CURVE, self._csv())
+        if find_spec("matplotlib") is None:
+            log.info("there is no picture: matplotlib is not installed")
+        elif self.history:
+            buffer = io.BytesIO()
+            self._figure().savefig(buffer, format="png", dpi=120)
+            replace_file(directory / "curve.png", buffer.getvalue())
+
+    @property
+    def _is_solved(self) -> bool | None:
+        """Whether the last evaluation was as good as asked for; None where nothing was."""
+        if self.solved_at is None or not self.evaluations:
+            return None
+        return self.evaluations[-1][2].mean_return >= self.solved_at
+
+    def _evaluation(self, found: Evaluation) -> Table:
+        table = _table(f"Evaluation: {found.episodes:,} episodes", "quantity", "value")
+        table.add_row("mean return", f"{found.mean_return:.6g} ± {found.standard_error:.2g}")
+        table.add_row("least to greatest", f"{found.min_return:.6g} to {found.max_return:.6g}")
+        table.add_row("mean length", f"{found.mean_length:.6g}")
+        for name, share in found.reasons.items():
+            table.add_row(f"ended: {name}", f"{share:.1%}")
+        if self._is_solved is not None:
+            answer = "yes" if self._is_solved else "no"
+            table.add_row(f"solved (at least {self.solved_at:g})", answer)
+        return table
+
+    def _times(self) -> Table:
+        table = _table("Where the time went", "part", "%")
+        for name, share in self.time_shares.items():
+            table.add_row("  " * name.count("/") + name.rpartition("/")[2], f"{share:.1f}")
+        return table
+
+    def _effort(self) -> str:
+        if not self.history:
+            return "nothing was done"
+        last = self.history[-1]
+        return (
+            f"{last.steps:,} steps in {self.iterations:,} iterations and {last.seconds:.1f} s: "
+            f"{last.steps / last.seconds:,.0f} steps/s"
+        )
+
+    def _csv(self) -> str:
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([field.name for field in fields(Mark)])
+        writer.writerows(astuple(mark) for mark in self.history)
+        return stream.getvalue()
+
+    def _figure(self) -> Figure:
+        """Mean return over steps, of training and of evaluations."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        steps = [mark.steps for mark in self.history]
+        axes.plot(steps, [mark.mean_return for mark in self.history], label="training")
+        if self.evaluations:
+            axes.errorbar(
+                [steps for _, steps, _ in self.evaluations],
+                [each.mean_return for _, _, each in self.evaluations],
+                [each.standard_error for _, _, each in self.evaluations],
+                fmt="o",
+                label="evaluation",
+            )
+        axes.set(xlabel="steps", ylabel="mean return of an episode")
+        axes.grid(alpha=0.3)
+        axes.legend()
+        return figure
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
+    table.add_column(columns[0], min_width=8, overflow="fold")
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
