@@ -169,6 +169,7 @@ class Vector(Protocol):
         Raises:
             CollectError: An environment failed or returned what it must not (NaN, wrong
                 shapes); the message names it, and says what it did.
+            ValueError: Nothing can arrive, for everything that could waits for ``send``.
         """
 
     def send(self, block: int, action: Action) -> None:
@@ -179,10 +180,10 @@ class Vector(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly so; may be asked for whenever every block has
-        arrived or is on its way (waits for those).
+        """Everything needed to go on exactly so.
 
-        The arrivals that nobody has answered yet arrive again after ``load_state_dict``.
+        May be asked for at any time after ``start``; waits for the blocks on their way. The
+        arrivals that nobody has answered yet arrive again after ``load_state_dict``.
         """
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:

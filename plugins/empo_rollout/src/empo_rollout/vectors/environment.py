@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy import ndarray
+from numpy.random import SeedSequence
 
 from empo_rollout.vectors.contract import Actions, Observations
 
@@ -74,6 +75,13 @@ class Environment(Protocol):
     def step(self, action: Shaped[ndarray, "agent number"]) -> None:
         """Let the agents act. Rows of agents that do not act mean nothing."""
 
+    def begin(self) -> None:
+        """Begin the next episode at once, wherever the current one stands.
+
+        Writes ``observation``, ``starts``, ``acts`` and ``mask`` of every agent, whatever they
+        hold; the outcome of the last step stays as it is. Wrappers cut episodes off with it.
+        """
+
     def state_dict(self) -> dict[str, Any]:
         """What it takes to get back here: the episode's number, and its actions so far."""
 
@@ -86,6 +94,18 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """End it."""
+
+
+def episode_seed(seed: int, number: int, episode: int) -> int:
+    """The seed of one episode, from 0 to ``2**31 - 1``.
+
+    Args:
+        seed: The run's seed.
+        number: The environment's number.
+        episode: How many episodes of this environment came before.
+    """
+    words = SeedSequence((seed, number, episode)).generate_state(1)
+    return int(words[0]) >> 1
 
 
 MakeEnvironment: TypeAlias = Callable[[], Environment]

@@ -1,0 +1,344 @@
+"""What every vector of environments must do, however it steps them."""
+# ruff: noqa: D102 - the names of tests are sentences.
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from empo_core.training.tree import flatten, unflatten
+from empo_rollout.vectors.contract import Action, Arrival, Interface, Vector
+
+SEED = 5
+MakeVector = Callable[[], Vector]
+
+
+def kept(arrival: Arrival) -> Arrival:
+    """A copy that the environments cannot write to."""
+    arrays: dict[str, Any] = {
+        field.name: value.copy()
+        for field in fields(arrival)
+        if isinstance(value := getattr(arrival, field.name), np.ndarray)
+    }
+    return replace(arrival, **arrays)
+
+
+def differences(one: Arrival, other: Arrival) -> list[str]:
+    """Names of the fields that differ."""
+    pairs = {
+        field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
+    }
+    return [name for name, (a, b) in pairs.items() if not np.array_equal(a, b)]
+
+
+def random_action(interface: Interface, arrival: Arrival, generator: np.random.Generator) -> Action:
+    """Allowed actions for the slots that act, and nonsense for the others."""
+    slots, actions = interface.block_slots, interface.actions
+    if not actions.is_discrete:
+        low = np.maximum(actions.low, -3.0)
+        high = np.minimum(actions.high, 3.0)
+        numbers = generator.uniform(low, high, (slots, actions.size)).astype(np.float32)
+        numbers[~arrival.acts] = np.nan
+        return numbers
+    options = np.empty((slots, actions.size), np.int64)
+    first = 0
+    for place, count in enumerate(actions.choices):
+        score = generator.random((slots, count))
+        if arrival.mask is not None:
+            score -= ~arrival.mask[:, first : first + count]
+        options[:, place] = score.argmax(1)
+        first += count
+    options[~arrival.acts] = -1
+    return options
+
+
+class Player:
+    """Answers arrivals at random, and keeps copies of them, block by block.
+
+    What it does depends on the block and on how often that arrived, not on the order of blocks.
+    """
+
+    def __init__(self, vector: Vector, seed: int = SEED) -> None:
+        """Play with a vector that has started."""
+        self.vector = vector
+        blocks = range(vector.interface.blocks)
+        self.log: list[list[Arrival]] = [[] for _ in blocks]
+        self._generators = [np.random.default_rng((seed, block)) for block in blocks]
+
+    def recv(self) -> Arrival:
+        """The next arrival, kept."""
+        arrival = kept(self.vector.recv())
+        self.log[arrival.block].append(arrival)
+        return arrival
+
+    def answer(self, arrival: Arrival) -> None:
+        """Send actions."""
+        generator = self._generators[arrival.block]
+        action = random_action(self.vector.interface, arrival, generator)
+        self.vector.send(arrival.block, action)
+
+    def play(self, rounds: int) -> None:
+        """Receive each block this often, and answer each time."""
+        for _ in range(rounds * self.vector.interface.blocks):
+            self.answer(self.recv())
+
+    def hold(self) -> list[Arrival]:
+        """Receive each block once, without an answer."""
+        return [self.recv() for _ in range(self.vector.interface.blocks)]
+
+    def succeed(self, vector: Vector) -> Player:
+        """A player that goes on in another vector as this one would."""
+        heir = Player(vector)
+        heir._generators = copy.deepcopy(self._generators)
+        return heir
+
+
+def _assert_same(ones: list[list[Arrival]], others: list[list[Arrival]]) -> None:
+    assert [len(log) for log in ones] == [len(log) for log in others]
+    for block, (one, other) in enumerate(zip(ones, others, strict=True)):
+        for number, (a, b) in enumerate(zip(one, other, strict=True)):
+            assert not differences(a, b), f"arrival {number} of block {block}"
+
+
+class VectorTests:
+    """Subclass this in your plugin's tests and override ``make_vector``.
+
+    Make it of two environments or more, and of two blocks or more where it can have them.
+    """
+
+    rounds = 60
+    """How often each block arrives; some episodes must end within."""
+    exact = True
+    """Whether ``load_state_dict`` can lead back exactly to where a vector stood."""
+
+    @pytest.fixture
+    def make_vector(self) -> MakeVector:
+        """Makes a vector with ``order`` rotation; each call a new one of equal environments."""
+        raise NotImplementedError("override the fixture 'make_vector'")
+
+    @pytest.fixture
+    def new_vector(self, make_vector: MakeVector) -> Iterator[MakeVector]:
+        """The same, closed in the end."""
+        with contextlib.ExitStack() as stack:
+
+            def new() -> Vector:
+                vector = make_vector()
+                stack.callback(vector.close)
+                return vector
+
+            yield new
+
+    @pytest.fixture
+    def vector(self, new_vector: MakeVector) -> Vector:
+        """A vector that has started."""
+        vector = new_vector()
+        vector.start(SEED)
+        return vector
+
+    def test_it_fits_the_protocol(self, new_vector: MakeVector) -> None:
+        assert isinstance(new_vector(), Vector)
+
+    def test_its_interface_is_consistent(self, new_vector: MakeVector) -> None:
+        interface = new_vector().interface
+        assert interface.slots % interface.blocks == 0
+        assert len(set(interface.agents)) == len(interface.agents) > 0
+        assert interface.observations.words > 0
+        assert interface.actions.size > 0
+        if interface.observations.grid is not None:
+            assert np.prod(interface.observations.grid) <= interface.observations.words
+        if interface.actions.is_discrete:
+            assert not interface.actions.low
+            assert min(interface.actions.choices) > 0
+        else:
+            assert len(interface.actions.low) == len(interface.actions.high)
+
+    def test_blocks_arrive_in_rotation(self, vector: Vector) -> None:
+        player, blocks = Player(vector), vector.interface.blocks
+        for turn in range(3 * blocks):
+            arrival = player.recv()
+            assert arrival.block == turn % blocks
+            player.answer(arrival)
+
+    def test_blocks_may_be_answered_together_and_arrive_once_each(self, vector: Vector) -> None:
+        player, blocks = Player(vector), vector.interface.blocks
+        for _ in range(3):
+            held = player.hold()
+            assert [arrival.block for arrival in held] == list(range(blocks))
+            for arrival in held:
+                player.answer(arrival)
+
+    def test_a_block_that_has_not_arrived_cannot_be_sent(self, vector: Vector) -> None:
+        interface = vector.interface
+        player = Player(vector)
+        first = player.recv()
+        action = random_action(interface, first, np.random.default_rng(0))
+        for block in (-1, interface.blocks, *range(1, interface.blocks)):
+            with pytest.raises(ValueError, match=str(block)):
+                vector.send(block, action)
+        player.answer(first)
+        with pytest.raises(ValueError, match="0"):
+            vector.send(0, action)
+        player.play(2)
+
+    def test_there_is_nothing_to_receive_while_every_block_waits_for_send(
+        self, vector: Vector
+    ) -> None:
+        player = Player(vector)
+        held = player.hold()
+        with pytest.raises(ValueError, match="send"):
+            vector.recv()
+        for arrival in held:
+            player.answer(arrival)
+        player.play(1)
+
+    def test_actions_of_a_wrong_shape_or_dtype_are_refused(self, vector: Vector) -> None:
+        player = Player(vector)
+        arrival = player.recv()
+        action = random_action(vector.interface, arrival, np.random.default_rng(0))
+        wrong = [action[:-1], action[:, :0], action[:, 0], action.astype(np.int8)]
+        wrong.append(action.astype(np.float32 if action.dtype == np.int64 else np.int64))
+        for bad in wrong:
+            with pytest.raises(ValueError, match="action"):
+                vector.send(arrival.block, bad)
+        player.answer(arrival)
+        player.play(1)
+
+    def test_arrivals_have_the_shapes_and_dtypes_of_the_interface(self, vector: Vector) -> None:
+        interface, player = vector.interface, Player(vector)
+        player.play(self.rounds)
+        slots, observations = interface.block_slots, interface.observations
+        words = (slots, observations.words)
+        for arrival in (arrival for log in player.log for arrival in log):
+            assert arrival.observation.shape == words
+            assert arrival.observation.dtype == observations.dtype
+            assert arrival.reward.shape == (slots,)
+            assert arrival.reward.dtype == np.float32
+            for name in ("terminated", "truncated", "starts", "acts"):
+                array = getattr(arrival, name)
+                assert (name, array.shape, array.dtype) == (name, (slots,), np.bool_)
+            assert arrival.final_observation.shape == (len(arrival.final_row), words[1])
+            assert arrival.final_observation.dtype == observations.dtype
+            assert np.isfinite(arrival.observation).all()
+            assert np.isfinite(arrival.final_observation).all()
+            assert np.isfinite(arrival.reward).all()
+            self._check_mask(interface, arrival)
+            if arrival.reason is not None:
+                assert arrival.reason.shape == (slots,)
+                assert arrival.reason.min() >= -1
+                assert arrival.reason.max() < len(interface.reasons)
+
+    def _check_mask(self, interface: Interface, arrival: Arrival) -> None:
+        if not interface.masks:
+            assert arrival.mask is None
+            return
+        assert arrival.mask is not None
+        choices = interface.actions.choices
+        assert arrival.mask.shape == (interface.block_slots, sum(choices))
+        assert arrival.mask.dtype == np.bool_
+        for options in np.split(arrival.mask, np.cumsum(choices)[:-1], axis=1):
+            assert (options.sum(1) > 0)[arrival.acts].all()
+
+    def test_the_first_arrivals_begin_episodes_and_bring_no_outcome(self, vector: Vector) -> None:
+        for arrival in Player(vector).hold():
+            assert arrival.starts[arrival.acts].all()
+            assert not arrival.reward.any()
+            assert not arrival.terminated.any()
+            assert not arrival.truncated.any()
+            assert not len(arrival.final_row)
+
+    def test_episodes_end_and_begin_where_the_flags_say_so(self, vector: Vector) -> None:
+        player = Player(vector)
+        player.play(self.rounds)
+        ends = 0
+        for log in player.log:
+            acted = np.zeros(vector.interface.block_slots, bool)
+            ended = np.ones(vector.interface.block_slots, bool)
+            for number, arrival in enumerate(log):
+                over = (arrival.terminated | arrival.truncated) & acted
+                assert arrival.acts[acted & ~over].all(), "who goes on acts on"
+                ended |= over
+                assert ended[arrival.starts].all(), "what begins must have ended"
+                assert arrival.starts[ended & arrival.acts].all(), "what ended must begin anew"
+                if arrival.reason is not None:
+                    assert (arrival.reason[acted & ~over] == -1).all()
+                rows = arrival.final_row.tolist()
+                assert rows == sorted(set(rows))
+                assert arrival.truncated[rows].all()
+                assert number or not over.any()
+                ended &= ~arrival.starts
+                acted = arrival.acts
+                ends += int(over.sum())
+        assert ends, f"no episode ended within {self.rounds} rounds: set 'rounds' to more"
+
+    def test_equal_seeds_lead_to_equal_episodes(self, new_vector: MakeVector) -> None:
+        logs = []
+        for _ in range(2):
+            vector = new_vector()
+            vector.start(SEED)
+            player = Player(vector)
+            player.play(self.rounds)
+            logs.append(player.log)
+        _assert_same(*logs)
+
+    @pytest.mark.parametrize("moment", ["held", "away"])
+    @pytest.mark.parametrize("rounds", [0, 1, 23])
+    def test_a_state_leads_back_to_where_it_was_asked_for(
+        self, new_vector: MakeVector, moment: str, rounds: int
+    ) -> None:
+        vector = new_vector()
+        vector.start(SEED)
+        player = Player(vector)
+        player.play(rounds)
+        held = player.hold() if moment == "held" else []
+        # As it is on disk, and nothing that goes on changing.
+        state = unflatten(*flatten(copy.deepcopy(vector.state_dict())))
+        later = new_vector()
+        assert later.load_state_dict(state) is self.exact
+        heir = player.succeed(later)
+        for log in player.log:
+            del log[len(log) - bool(held) :]
+        for arrival in held:
+            player.log[arrival.block].append(arrival)
+            player.answer(arrival)
+        player.play(31 - bool(held))
+        heir.play(31)
+        if self.exact:
+            _assert_same(heir.log, [log[-31:] for log in player.log])
+        else:
+            for log in heir.log:
+                assert log[0].starts[log[0].acts].all()
+
+    def test_asking_for_the_state_changes_nothing(self, new_vector: MakeVector) -> None:
+        players = []
+        for asks in (True, False):
+            vector = new_vector()
+            vector.start(SEED)
+            player = Player(vector)
+            for _ in range(5):
+                player.play(2)
+                for arrival in player.hold():
+                    if asks:
+                        vector.state_dict()
+                    player.answer(arrival)
+                if asks:
+                    vector.state_dict()
+            players.append(player)
+        _assert_same(players[0].log, players[1].log)
+
+    def test_closing_twice_does_no_harm(self, vector: Vector) -> None:
+        player = Player(vector)
+        player.answer(player.recv())
+        vector.close()
+        vector.close()
+
+    def test_closing_before_the_start_does_no_harm(self, new_vector: MakeVector) -> None:
+        new_vector().close()
+
+
+__all__ = ["Player", "VectorTests", "differences", "kept", "random_action"]
