@@ -1,4 +1,4 @@
-"""The ``rollout`` algorithm: act in many environments, learn from what happened, again and again."""
+"""The ``rollout`` algorithm: act in many environments, learn from it, and again."""
 
 from __future__ import annotations
 
@@ -157,6 +157,6 @@ def _refuse_misfits(params: RolloutParams) -> None:
     """
     if torch.device(params.compute.device).type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            f"algorithm.params.compute.device: {params.compute.device!r} needs a GPU that torch can "
-            "use, and there is none; set device to cpu"
+            f"algorithm.params.compute.device: {params.compute.device!r} needs a GPU that torch "
+            "can use, and there is none; set device to cpu"
         )

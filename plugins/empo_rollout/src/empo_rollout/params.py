@@ -306,9 +306,8 @@ class UpdateParams(Config):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> UpdateParams:
-        if self.sampling != "prioritized" and "prio_alpha" in self.model_fields_set:
-            if self.prio_alpha != 0:
-                raise ValueError("prio_alpha belongs to sampling 'prioritized': set that too")
+        if self.sampling != "prioritized" and self.prio_alpha:
+            raise ValueError("prio_alpha belongs to sampling 'prioritized': set that too")
         if self.max_minibatch_size and self.minibatch_size % self.max_minibatch_size:
             least = self.minibatch_size // -(-self.minibatch_size // self.max_minibatch_size)
             raise ValueError(
