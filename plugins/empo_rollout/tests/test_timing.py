@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from empo_rollout.learning.schedules import importance_exponent, learning_rate
+from empo_rollout.learning.schedules import learning_rate
 from empo_rollout.timing import Timers
 
 
@@ -121,9 +121,3 @@ def test_the_learning_rate_warms_up_over_its_first_steps() -> None:
     rates = [learning_rate(1.0, "constant", 0.0, step=step, warm_up=4) for step in range(6)]
     assert rates == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     assert learning_rate(1.0, "linear", 0.5, step=1, warm_up=4) == 0.25
-
-
-def test_importance_weights_grow_to_full_correction() -> None:
-    assert importance_exponent(0.6, 0.0) == 0.6
-    assert math.isclose(importance_exponent(0.6, 0.5), 0.8)
-    assert importance_exponent(0.6, 1.0) == importance_exponent(0.6, 1.5) == 1.0

@@ -220,13 +220,12 @@ class AdvantageParams(Config):
     @model_validator(mode="after")
     def _has_an_effect(self) -> AdvantageParams:
         clips = (self.rho_clip, self.c_clip) != (1.0, 1.0)
-        if (self.vtrace or clips) and self.recompute == "phase":
+        if self.vtrace != (self.recompute != "phase") or (clips and not self.vtrace):
             raise ValueError(
-                "the policy that acted is the newest one while recompute is 'phase', so V-trace "
-                "changes nothing; set recompute to 'epoch' or 'minibatch'"
+                "V-trace corrects for how the policy moved since it acted, of which advantages "
+                "know that are computed anew: set vtrace to true and recompute to 'epoch' or "
+                "'minibatch', or neither; rho_clip and c_clip belong to it"
             )
-        if clips and not self.vtrace:
-            raise ValueError("rho_clip and c_clip belong to V-trace: set vtrace to true")
         return self
 
 
@@ -325,11 +324,11 @@ class OptimiserParams(Config):
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="How the rate falls to 0 over the run, if it does."
     )
-    lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises from 0.")
+    lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises to that.")
     betas: tuple[float, float] = Field(
-        (0.9, 0.999), description="Decay of the averages of gradients and of their squares."
+        (0.9, 0.999), description="Decay of averages of gradients, and (Adam) of their squares."
     )
-    eps: float = Field(1e-8, gt=0, description="Keeps steps finite where gradients vanish.")
+    eps: float = Field(1e-8, gt=0, description="Keeps steps finite without gradients (not sgd).")
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights.")
     max_grad_norm: float | None = Field(
         0.5, gt=0, description="Longer gradients are cut to this; null cuts none."

@@ -1,4 +1,4 @@
-"""Numbers that change in the course of a run, as pure functions of how far it is."""
+"""The learning rate as a pure function of how far the run is."""
 
 from __future__ import annotations
 
@@ -32,8 +32,3 @@ def learning_rate(
     }
     rising = min(1.0, (step + 1) / warm_up) if warm_up > 0 else 1.0
     return base * rising * falling[schedule]
-
-
-def importance_exponent(initial: float, progress: float) -> float:
-    """The exponent of importance weights: from ``initial`` straight to 1 at the end of the run."""
-    return initial + (1.0 - initial) * min(max(progress, 0.0), 1.0)

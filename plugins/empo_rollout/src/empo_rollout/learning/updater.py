@@ -1,0 +1,420 @@
+"""Learning from one rollout: minibatches, losses, gradients, and steps of the optimiser."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.distributions import Distribution
+
+from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.protocols import PolicyLoss
+from empo_core.training.finite import check_finite
+from empo_core.types import ImaginedBatch
+from empo_rollout.experience.advantages import advantages
+from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.minibatches import annealed_beta, minibatches
+from empo_rollout.learning.distributed import Group
+from empo_rollout.learning.optimisers import Optimiser
+from empo_rollout.learning.parts import Material, Part, PolicyAtStarts
+from empo_rollout.learning.ppo import LOG_RATIO_LIMIT
+from empo_rollout.learning.schedules import learning_rate
+from empo_rollout.learning.values import explained_variance, value_loss
+from empo_rollout.params import ComputeParams, RolloutParams
+from empo_rollout.plan import VecPlan
+from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.vectors.contract import Interface
+
+KL = "approx_kl"
+"""What a policy loss calls how far the policy has moved."""
+
+
+def arithmetic(compute: ComputeParams) -> contextlib.AbstractContextManager[Any]:
+    """The precision in which networks compute, for acting and learning alike."""
+    if compute.precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(torch.device(compute.device).type, torch.bfloat16)
+
+
+@dataclass(slots=True)
+class _Step:
+    """What one step of the optimiser is about, in all processes together.
+
+    ``total`` is the sum of all weights, by which every mean of a loss is divided.
+    """
+
+    name: str
+    columns: Int[Tensor, " chosen"]
+    target: Float[Tensor, "time chosen"]
+    total: float
+
+
+class Updater:
+    """Improves a policy by what happened in rollouts.
+
+    A step of the optimiser is about one minibatch (of all processes together), and minimises::
+
+        sum_i weight_i * policy_loss_i + value_coef * value_loss + l2_init * |W - W_init|^2
+
+    where means are over the steps that somebody acted in and of which the outcome is known, behind
+    the burn-in. A minibatch may be gone through in several passes; that changes no gradient.
+    """
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        losses: Sequence[tuple[PolicyLoss, float]],
+        params: RolloutParams,
+        plan: VecPlan,
+        interface: Interface,
+        *,
+        device: torch.device | str,
+        generator: torch.Generator,
+        group: Group | None = None,
+    ) -> None:
+        """Learn from now on; in several processes, from the weights of rank 0.
+
+        Args:
+            policy: What to improve; it must stay on its device.
+            losses: What improves it, and how much each counts.
+            params: How.
+            plan: How a rollout divides into minibatches, and these into passes.
+            interface: Who acts.
+            device: Where the policy is, and where rollouts are.
+            generator: Decides which steps come together; each process needs a seed of its own.
+            group: The processes that learn together; None: this one alone.
+
+        Raises:
+            ConfigError: The losses or parameters do not fit the policy, or each other.
+        """
+        self._policy, self._losses = policy, list(losses)
+        self._params, self._plan, self._interface = params, plan, interface
+        self._device, self._generator = torch.device(device), generator
+        self._group = group or Group()
+        _check(policy, losses, params, plan, self._group)
+        self._weights = [weight for weight in policy.parameters() if weight.requires_grad]
+        self._group.spread(self._weights)
+        self._optimiser = Optimiser(params.optimiser, self._weights)
+        self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
+        unit = 1 if params.update.sampling == "steps" else plan.horizon
+        self._columns_per_pass = plan.minibatch_size // plan.accumulate // unit
+        self._steps = 0
+        # Matrices and filters alone: nothing keeps biases from where they are needed.
+        pulled = self._weights if params.update.l2_init else []
+        self._pulled = [weight for weight in pulled if weight.ndim > 1]
+        self._initial = [weight.detach().clone() for weight in self._pulled]
+
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+        """Learn from a rollout.
+
+        Args:
+            rollout: What happened, on the device of the policy.
+            progress: How much of the run is over, in [0, 1].
+
+        Returns:
+            Means over the minibatches: ``loss/total`` and its parts ``loss/policy`` (all policy
+            losses, weighted), ``loss/value`` and ``loss/l2_init`` (if there is such a pull), what
+            policy losses report (``policy/approx_kl``, ``policy/clip_fraction``,
+            ``policy/entropy``, ``policy/importance`` of ``ppo``; where two report the same, the
+            later one's has its class before its name), and ``optimiser/grad_norm`` (before it is
+            cut). Besides, ``optimiser/lr`` and ``optimiser/steps`` in the end, the number of
+            minibatches learned from as ``update/minibatches``, the share of steps that count as
+            ``update/usable``, and ``value/explained_variance`` before the update.
+
+        Raises:
+            NonFiniteError: A loss or gradient is infinite or NaN; the weights are those before its
+                minibatch.
+            ConfigError: ``target_kl`` is set, and no policy loss says how far the policy moved.
+        """
+        update, optimiser = self._params.update, self._params.optimiser
+        sums: dict[str, float] = {}
+        count, lr = 0, 0.0
+        with torch.no_grad():
+            material, advantage, report = self._material(rollout)
+        beta = annealed_beta(update.prio_beta0, progress)
+        for step in self._phase(rollout, material, advantage, beta):
+            lr = learning_rate(
+                optimiser.lr,
+                optimiser.lr_schedule,
+                progress,
+                step=self._steps,
+                warm_up=optimiser.lr_warm_up,
+            )
+            for name, value in self._learn(material, step, lr).items():
+                sums[name] = sums.get(name, 0.0) + value
+            count += 1
+            if update.target_kl is not None and sums[f"policy/{KL}"] / count > update.target_kl:
+                break
+        means = {name: value / count for name, value in sums.items()}
+        ends = {"optimiser/lr": lr, "optimiser/steps": self._steps, "update/minibatches": count}
+        return means | ends | report
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the policy that is needed to go on exactly so; tensors are live."""
+        return {
+            "steps": self._steps,
+            "optimiser": self._optimiser.state_dict(),
+            "generator": self._generator.get_state(),
+            "initial": list(self._initial),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Raises:
+            StorageError: It belongs to another optimiser, or to another policy.
+        """
+        self._optimiser.load_state_dict(state_dict["optimiser"])
+        self._steps = int(state_dict["steps"])
+        self._generator.set_state(state_dict["generator"])
+        for mine, theirs in zip(self._initial, state_dict["initial"], strict=True):
+            mine.copy_(theirs)
+
+    def _material(self, rollout: Rollout) -> tuple[Material, Tensor, dict[str, float]]:
+        """The rollout in columns, the advantages of its steps, and numbers about it."""
+        advantage, returns = advantages(rollout, self._params.advantages)
+        weight = rollout.learnable.to(returns.dtype)
+        weight[: self._params.experience.burn_in] = 0
+        counts = weight > 0
+        advantage, returns = (x.masked_fill(~counts, 0.0) for x in (advantage, returns))
+        material = Material(
+            rollout,
+            returns,
+            weight,
+            num_agents=len(self._interface.agents),
+            by_steps=self._params.update.sampling == "steps",
+        )
+        group = self._group
+        variance = explained_variance(rollout.value, returns, weight)
+        numbers = torch.stack((variance, weight.mean())).tolist()
+        shares = {"value/explained_variance": numbers[0], "update/usable": numbers[1]}
+        means = {name: value / group.size for name, value in shares.items()}
+        return material, advantage, group.totals(means)
+
+    def _phase(
+        self, rollout: Rollout, material: Material, advantage: Tensor, beta: float
+    ) -> Iterator[_Step]:
+        """The minibatches of all passes over a rollout, each with its targets."""
+        update, recompute = self._params.update, self._params.advantages.recompute
+        moved = False
+        for epoch in range(update.update_epochs):
+            if epoch and recompute == "epoch":
+                advantage = self._renewed(rollout, material, None)
+            batches = minibatches(
+                advantage, update, self._plan, beta=beta, generator=self._generator
+            )
+            for number, batch in enumerate(batches):
+                columns = material.chosen(batch)
+                if moved and recompute == "minibatch":
+                    some = self._renewed(rollout, material, columns)
+                else:
+                    some = material.arranged(advantage).index_select(1, columns)
+                name = f"minibatch {number + 1} of epoch {epoch + 1}"
+                weight = material.weight.index_select(1, columns)
+                target, total = self._target(some, weight, name)
+                if total > 0:
+                    moved = True
+                    yield _Step(name, columns, target * batch.weight, total)
+
+    def _target(self, advantage: Tensor, weight: Tensor, name: str) -> tuple[Tensor, float]:
+        """Advantages as policy losses see them, and the sum of weights in all processes."""
+        # In float64, since the variance is a small difference of large numbers.
+        exact, weights = advantage.double(), weight.double()
+        weighted = weights * exact
+        sums = torch.stack((weights.sum(), weighted.sum(), (weighted * exact).sum()))
+        self._group.add_up([sums])
+        total, first, second = sums.tolist()
+        if not abs(second) < float("inf"):
+            raise NonFiniteError(f"the advantages of {name} are not finite; check the rewards")
+        if total == 0 or not self._params.update.normalise_advantages:
+            return advantage, total
+        mean = first / total
+        deviation = max(second / total - mean**2, 0.0) ** 0.5
+        return (advantage - mean) / (deviation + 1e-8), total
+
+    @torch.no_grad()
+    def _renewed(
+        self, rollout: Rollout, material: Material, columns: Tensor | None
+    ) -> Float[Tensor, "time segment"]:
+        """Advantages of some segments, or of all, with regard to how the policy has moved."""
+        if columns is None:
+            columns = torch.arange(material.num_columns, device=self._device)
+        else:
+            rollout = rollout.segments(columns)
+        ratios = []
+        for some in torch.split(columns, self._columns_per_pass):
+            part = material.part(some)
+            hidden, _ = self._forward(part)
+            moved = self._distribution(part, hidden).log_prob(part.action) - part.log_prob
+            ratio = moved.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+            ratios.append(ratio.view(-1, len(some)))
+        ratio = torch.cat(ratios, 1).view(rollout.value.shape).masked_fill(~rollout.learnable, 1.0)
+        advantage, _ = advantages(rollout, self._params.advantages, ratio)
+        return advantage.masked_fill(~rollout.learnable, 0.0)
+
+    def _learn(self, material: Material, step: _Step, lr: float) -> dict[str, float]:
+        """Take one step of the optimiser; numbers about it."""
+        try:
+            numbers: dict[str, float] = {}
+            passes = self._plan.accumulate
+            parts = zip(
+                step.columns.tensor_split(passes), step.target.tensor_split(passes, 1), strict=True
+            )
+            for columns, target in parts:
+                part = material.part(columns)
+                share = float(part.weight.sum()) / step.total
+                for name, value in self._backward(part, target.flatten(), share).items():
+                    numbers[name] = numbers.get(name, 0.0) + (share * value if share else 0.0)
+            if self._params.update.target_kl is not None and f"policy/{KL}" not in numbers:
+                raise ConfigError(
+                    f"update.target_kl: no policy loss reports '{KL}', so nobody knows how far the "
+                    "policy has moved; add 'ppo' to losses, or set target_kl to null"
+                )
+            numbers = self._group.totals(numbers)
+            self._join_gradients()
+            numbers |= self._pull()
+            numbers["loss/total"] += numbers.get("loss/l2_init", 0.0)
+            gradients = [each.grad for each in self._weights if each.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+            numbers["optimiser/grad_norm"] = float(norm)
+            self._require_finite(numbers, step.name)
+            longest = self._params.optimiser.max_grad_norm
+            if longest is not None and numbers["optimiser/grad_norm"] > longest:
+                torch.nn.utils.clip_grads_with_norm_(self._weights, longest, norm, foreach=True)
+            self._optimiser.step(lr)
+            self._steps += 1
+            return numbers
+        finally:
+            for weight in self._weights:
+                weight.grad = None
+
+    def _backward(self, part: Part, target: Tensor, share: float) -> dict[str, float]:
+        """Add the gradients of one pass, which has this share of all weights."""
+        update = self._params.update
+        hidden, value = self._forward(part)
+        start = hidden.detach()
+        policy = PolicyAtStarts(start, self._distribution(part, hidden))
+        batch = ImaginedBatch(
+            start, part.action[:, None], target[:, None, None], part.log_prob[:, None], part.weight
+        )
+        improvement = torch.zeros((), device=self._device)
+        numbers: dict[str, float] = {}
+        for loss, factor in self._losses:
+            output = loss(policy, batch)
+            improvement = improvement + factor * output.loss
+            for name, number in output.metrics.items():
+                key = f"policy/{name}"
+                if key in numbers:
+                    key = f"policy/{type(loss).__name__.lower()}_{name}"
+                numbers[key] = number
+        error = value_loss(value, part.value, part.returns, part.weight, update.value_clip)
+        total = improvement + update.value_coef * error
+        if share:
+            (share * total).backward()  # type: ignore[no-untyped-call]
+        policy_part, value_part, whole = torch.stack((improvement, error, total)).tolist()
+        return numbers | {
+            "loss/policy": policy_part, "loss/value": value_part, "loss/total": whole
+        }  # fmt: skip
+
+    def _forward(self, part: Part) -> tuple[Tensor, Tensor]:
+        """What the policy makes of each row: what distributions are made of, and values."""
+        with arithmetic(self._params.compute):
+            hidden, value = self._unroll(part.observation, part.memory, part.starts, part.agent)
+        return hidden.flatten(0, 1).float(), value.flatten().float()
+
+    def _distribution(self, part: Part, hidden: Tensor) -> Distribution:
+        with arithmetic(self._params.compute):
+            return self._policy.distribution(hidden, part.row_agent, part.mask)
+
+    def _join_gradients(self) -> None:
+        """Add up the gradients of all processes, once per step of the optimiser."""
+        if self._group.size > 1:
+            for weight in self._weights:
+                if weight.grad is None:
+                    weight.grad = torch.zeros_like(weight)
+            self._group.sum([weight.grad for weight in self._weights if weight.grad is not None])
+
+    def _pull(self) -> dict[str, float]:
+        """Add the gradient of ``l2_init * |W - W_init|^2``, which is that of no data."""
+        if not self._pulled:
+            return {}
+        strength = self._params.update.l2_init
+        distance = torch.zeros((), device=self._device)
+        for weight, initial in zip(self._pulled, self._initial, strict=True):
+            apart = weight.detach() - initial
+            distance += apart.square().sum()
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+            weight.grad.add_(apart, alpha=2 * strength)
+        return {"loss/l2_init": strength * float(distance)}
+
+    def _require_finite(self, numbers: Mapping[str, float], name: str) -> None:
+        quantities = {
+            "policy loss": "loss/policy",
+            "value loss": "loss/value",
+            "loss": "loss/total",
+            "gradient": "optimiser/grad_norm",
+        }
+        for quantity, key in quantities.items():
+            if not abs(numbers[key]) < float("inf"):
+                check_finite(self._policy.state_dict(), "a weight of the policy")
+                raise NonFiniteError(
+                    f"the {quantity} of {name} is not finite ({numbers[key]}), though the weights "
+                    "are; they are left as they were. Check what environments return, or try a "
+                    "lower optimiser.lr"
+                )
+
+
+def _check(
+    policy: ActorCritic,
+    losses: Sequence[tuple[PolicyLoss, float]],
+    params: RolloutParams,
+    plan: VecPlan,
+    group: Group,
+) -> None:
+    """Refuse what cannot be learned with."""
+    for position, (loss, _) in enumerate(losses):
+        if loss.needs_critic:
+            raise ConfigError(
+                f"losses[{position}]: {type(loss).__name__} differentiates through a critic of "
+                "actions, and algorithm 'rollout' has none; choose another, e.g. 'ppo'"
+            )
+    parts = plan.accumulate > 1 or group.size > 1
+    for position, each in enumerate(params.losses):
+        if parts and getattr(each.loss.params, "normalise", "none") != "none":
+            raise ConfigError(
+                f"losses[{position}].loss.params.normalise: would normalise each part of a "
+                "minibatch by itself; set it to 'none', update.normalise_advantages does it right"
+            )
+    if params.update.sampling == "steps":
+        if policy.memory_size:
+            raise ConfigError(
+                "update.sampling: 'steps' tears segments apart, and the policy has a memory; "
+                "choose 'shuffled', or policy.memory 'none'"
+            )
+        if params.advantages.recompute == "minibatch":
+            raise ConfigError(
+                "advantages.recompute: 'minibatch' needs whole segments in a minibatch, and "
+                "update.sampling 'steps' has none; choose 'epoch', or 'shuffled'"
+            )
+    sizes = (plan.batch_size, plan.minibatch_size)
+    if group.shared(sizes) != sizes:
+        raise ConfigError(
+            f"update: rank {group.rank} has rollouts of {sizes[0]} steps and minibatches of "
+            f"{sizes[1]}, and rank 0 others; give all the same vectorisation, e.g. its 'workers'"
+        )
+    burn_in = params.experience.burn_in
+    if burn_in and not policy.memory_size:
+        raise ConfigError(
+            "experience.burn_in: freshens a memory, and the policy has none; set it to 0"
+        )
+    if burn_in >= plan.horizon:
+        raise ConfigError(
+            f"experience.burn_in: {burn_in} steps leave nothing of segments of {plan.horizon} "
+            f"to learn from; at most {plan.horizon - 1} can be"
+        )
