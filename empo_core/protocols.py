@@ -566,6 +566,27 @@ class Playable(Protocol):
         """
 
 
+IntrinsicReward = Callable[[Tensor, Tensor], Tensor]
+"""U_r ``[state]`` of states ``[state word]`` from which an episode goes on, and of the steps left
+in each ``[state]``."""
+
+
+@runtime_checkable
+class Empowering(Protocol):
+    """An algorithm whose finished runs know the intrinsic reward U_r of states; optional.
+
+    Learners that take their reward from elsewhere (algorithm ``rollout``, reward ``power``) ask
+    for it.
+    """
+
+    def intrinsic_reward(self, context: RunContext) -> IntrinsicReward:
+        """U_r as the run in ``context.directory`` has it, for states of ``context.world``.
+
+        Raises:
+            StorageError: The run left nothing that can be loaded, or knows another world.
+        """
+
+
 @runtime_checkable
 class RunContext(Protocol):
     """What an algorithm is given besides its params.

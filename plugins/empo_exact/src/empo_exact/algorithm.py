@@ -10,7 +10,7 @@ from empo_core.protocols import RunContext, WorldModel
 from empo_core.rundir import RESULTS
 from empo_exact import memory
 from empo_exact.graph import build_graph
-from empo_exact.playing import SolvedHumans, SolvedRobots
+from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import check_roles
 from empo_exact.result import ExactResult
@@ -44,19 +44,16 @@ class Exact:
         Raises:
             StorageError: The run has not finished, is damaged, or kept the start only.
         """
-        results = context.directory / RESULTS
-        if not (results / "tables").is_dir():
-            raise StorageError(
-                f"{context.directory}: has no results; this algorithm saves them at its end. Go "
-                f"on with: empo resume {context.directory}"
-            )
-        result = load(results, _world(context.world))
-        if result.horizon is not None and len(result.times) < result.horizon:
-            raise StorageError(
-                f"{context.directory}: kept the values at times {result.times} only, too few to "
-                "play; solve with keep: all or disk"
-            )
+        result = _finished(context)
         return SolvedRobots(result), SolvedHumans(result)
+
+    def intrinsic_reward(self, context: RunContext) -> SolvedPower:
+        """U_r of a finished run; see ``empo_core.protocols.Empowering``.
+
+        Raises:
+            StorageError: The run has not finished, is damaged, or kept the start only.
+        """
+        return SolvedPower(_finished(context))
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run, as far as counting states takes little time."""
@@ -81,6 +78,23 @@ class Exact:
             "transitions": graph.num_transitions,
             "memory (MiB)": round(sum(wanted.values()) / 2**20, 1),
         }
+
+
+def _finished(context: RunContext) -> ExactResult:
+    """What a run saved at its end, with the values of all times."""
+    results = context.directory / RESULTS
+    if not (results / "tables").is_dir():
+        raise StorageError(
+            f"{context.directory}: has no results; this algorithm saves them at its end. Go "
+            f"on with: empo resume {context.directory}"
+        )
+    result = load(results, _world(context.world))
+    if result.horizon is not None and len(result.times) < result.horizon:
+        raise StorageError(
+            f"{context.directory}: kept the values at times {result.times} only, too few to "
+            "play; solve with keep: all or disk"
+        )
+    return result
 
 
 def _world(world: WorldModel | None) -> WorldModel:

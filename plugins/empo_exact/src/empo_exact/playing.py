@@ -1,4 +1,4 @@
-"""A solved world as policies that can be played."""
+"""A solved world as policies that can be played, and as a reward."""
 
 from __future__ import annotations
 
@@ -44,3 +44,25 @@ class SolvedHumans:
             self._result, states, steps_left, lambda found: found.pi_h[:, :, goals]
         )
         return torch.from_numpy(policies.transpose(0, 2, 1).copy())
+
+
+class SolvedPower:
+    """U_r of a solved world; see ``empo_core.protocols.IntrinsicReward``."""
+
+    def __init__(self, result: ExactResult) -> None:
+        self._result = result
+
+    def __call__(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, " state"]:
+        """U_r of states from which an episode goes on.
+
+        Raises:
+            SolveError: No episode is ever in one of them with so many steps left.
+        """
+        found = torch.zeros(len(states), dtype=torch.float64)
+        for left in torch.unique(steps_left).tolist():
+            same = steps_left == left
+            rewards = policies_of(self._result, states[same], left, lambda found: found.u_r)
+            found[same] = torch.from_numpy(rewards)
+        return found

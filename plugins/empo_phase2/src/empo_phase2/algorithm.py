@@ -34,7 +34,7 @@ from empo_phase2.ensemble import members_of, slots_of
 from empo_phase2.experience import GoalSlots
 from empo_phase2.explorers.team import Team
 from empo_phase2.learner import Learner
-from empo_phase2.looking import LearnedValues, Lookout
+from empo_phase2.looking import LearnedPower, LearnedValues, Lookout
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
 from empo_phase2.reach import check_reach
@@ -227,17 +227,17 @@ class Phase2:
         file = context.directory / RESULTS / POLICY
         if file.exists():
             return load_policy(file, problem.world), prior
-        checkpoints = Checkpoints(context.directory / CHECKPOINTS)
-        found = checkpoints.newest()
-        if found is None:
-            raise StorageError(
-                f"{context.directory}: this run has learned nothing that could be loaded: it has "
-                f"neither {RESULTS}/{POLICY} nor a checkpoint; go on with: empo resume "
-                f"{context.directory}"
-            )
         policy = LearnedPolicy(self._params, problem.spec, problem.lookout())
-        policy.load(found[1]["published"])
+        policy.load(_newest(context, f"neither {RESULTS}/{POLICY} nor a checkpoint")["published"])
         return policy, prior
+
+    def intrinsic_reward(self, context: RunContext) -> LearnedPower:
+        """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
+        problem = Problem.of(self._params, context.world, context.world_model, context.seed)
+        learner = problem.learner(StageProfile(enabled=False), context.seed)
+        learner.load_state_dict(_newest(context, "no checkpoint")["learner"])
+        lookout = Lookout(problem.world, self._params.replay.store, None)
+        return LearnedPower(learner.values, lookout, self._params.device)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run."""
@@ -270,6 +270,21 @@ class Phase2:
         reference = solver_for(name, self._params.theory, self._params.human_prior)
         solution = solve(reference, context.world, context.directory / "solution", context.seed)
         return Comparison(solution, context.world, lookout.stored)
+
+
+def _newest(context: RunContext, lacks: str) -> dict[str, Any]:
+    """The newest checkpoint of a run.
+
+    Raises:
+        StorageError: It has none; ``lacks`` says what it lacks.
+    """
+    found = Checkpoints(context.directory / CHECKPOINTS).newest()
+    if found is None:
+        raise StorageError(
+            f"{context.directory}: this run has learned nothing that could be loaded: it has "
+            f"{lacks}; go on with: empo resume {context.directory}"
+        )
+    return found[1]
 
 
 @contextlib.contextmanager

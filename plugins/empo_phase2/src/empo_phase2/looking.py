@@ -24,6 +24,8 @@ from empo_phase2.successions import PairOrder
 from empo_phase2.targets import look_ahead
 
 Data = TypeVar("Data", States, Transitions)
+AT_ONCE = 4096
+"""States whose rewards are worked out at the same time."""
 
 
 class Lookout:
@@ -187,6 +189,39 @@ class LearnedValues:
         # Goals of an ensemble count those of its first world first.
         values[:, goal[goal >= 0]] = by_slot[:, goal >= 0]
         return values
+
+
+class LearnedPower:
+    """U_r as networks and tables say it; see ``empo_core.protocols.IntrinsicReward``."""
+
+    def __init__(self, values: Quantities, lookout: Lookout, device: str = "cpu") -> None:
+        """Prepare to answer.
+
+        Args:
+            values: All quantities; read anew each time.
+            lookout: Looks at states; ahead or not.
+            device: Where the networks are.
+        """
+        self._values, self._lookout, self._device = values, lookout, device
+
+    @torch.no_grad()
+    def __call__(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, " state"]:
+        """U_r of states from which an episode goes on."""
+        parts = [torch.zeros(0)]
+        with _at_rest(self._values):
+            for first in range(0, len(states), AT_ONCE):
+                part = slice(first, first + AT_ONCE)
+                known, found = self._lookout(states[part], steps_left[part])
+                known = _moved(known, self._device)
+                situations = Situations.of(
+                    known.at(found.state.to(self._device)), steps_left[part].to(self._device)
+                )
+                v_h_e = self._values.v_h_e(situations)
+                u_r = self._values.u_r(situations, self._values.x_h(situations, v_h_e))
+                parts.append(u_r.cpu())
+        return torch.cat(parts)
 
 
 def _moved(data: Data, device: str) -> Data:

@@ -1,0 +1,61 @@
+"""What tells one world from another, so that what was learned in one is not used in another."""
+
+from __future__ import annotations
+
+import hashlib
+import reprlib
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from empo_core.protocols import WorldModel
+
+
+def identity(world: WorldModel) -> dict[str, Any]:
+    """What a world is, as JSON data; the order of the keys says what to name first.
+
+    Two worlds that agree have the same agents, goals, horizon and observations, start in the
+    same state, and their first steps lead to the same states with the same chances.
+    """
+    spec = world.spec
+    return {
+        "name": spec.name,
+        "horizon": spec.horizon,
+        "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
+        "goals": [[goal.human, goal.name, float(goal.weight)] for goal in spec.goals],
+        "features": asdict(spec.featurizer.shape),
+        "first step": _first_step(world),
+    }
+
+
+def difference(known: dict[str, Any], here: dict[str, Any]) -> str | None:
+    """The first thing in which two identities differ, in words; None where they agree."""
+    for key, value in here.items():
+        if known.get(key) == value:
+            continue
+        if key == "first step":
+            return "it starts in another state, or its first step leads elsewhere"
+        return f"its {key} {_was(known.get(key))}, not {reprlib.repr(value)}"
+    return None
+
+
+def _was(value: Any) -> str:
+    return f"{'were' if isinstance(value, list | dict) else 'was'} {reprlib.repr(value)}"
+
+
+def _first_step(world: WorldModel) -> str:
+    """A digest of a world's start and of what can follow it."""
+    start = world.initial_state()[None]
+    digest = hashlib.sha256(repr(start.tolist()).encode())
+    features = world.spec.featurizer(start).flat().to(torch.float32)
+    digest.update(features.numpy().tobytes())
+    found = world.transitions(start)
+    items = zip(
+        found.segments.index.tolist(),
+        found.states.tolist(),
+        found.prob.double().mul(1e9).round().long().tolist(),
+        strict=True,
+    )
+    digest.update(repr(sorted(items)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,132 @@
+"""Where the robots' reward comes from: another algorithm's U_r."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.config import AlgorithmRef, installed
+from empo_core.configfile import load_config
+from empo_core.errors import ConfigError
+from empo_core.experiment import Context, Trackers, build, build_world
+from empo_core.protocols import Empowering, IntrinsicReward, WorldModel
+from empo_core.registry import Registry
+from empo_core.rundir import CONFIG, RESULTS, RunDirectory
+from empo_core.storage import write_file
+from empo_rollout.empowerment.identity import difference, identity
+from empo_rollout.empowerment.remembering import Memory
+from empo_rollout.params import PowerReward
+
+WHERE = "algorithm.params.environment.reward"
+DONE = "done"
+"""A file that says that an algorithm has finished in its directory."""
+
+
+class Power:
+    """U_r, scaled, of states that robots bring about; remembers what it said."""
+
+    def __init__(self, source: IntrinsicReward, world: WorldModel, scale: float = 1.0) -> None:
+        self._scale = scale
+        self._source = Memory(source, world.spec.state_words)
+
+    def __call__(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, " state"]:
+        """The reward of arriving in states from which the episode goes on."""
+        return (self._scale * self._source(states, steps_left)).to(torch.float32)
+
+
+def power_reward(
+    params: PowerReward,
+    world: WorldModel,
+    directory: Path,
+    *,
+    seed: int = 0,
+    registry: Registry | None = None,
+) -> Power:
+    """The reward that a config asks for.
+
+    Args:
+        params: What it asks for.
+        world: The world of the run.
+        directory: Where an algorithm that has to run first leaves its results; what it left
+            there before is used again.
+        seed: Seeds that algorithm.
+        registry: Where names are looked up; default: the installed plugins.
+
+    Raises:
+        ConfigError: There is no such run, it is about another world, has not finished, or its
+            algorithm knows no U_r.
+        StorageError: Its results cannot be loaded.
+        SolveError: The world cannot be solved.
+    """
+    registry = registry if registry is not None else installed()
+    if params.run is not None:
+        source = _of_run(params.run, world, registry)
+    else:
+        assert params.algorithm is not None
+        source = _of_algorithm(params.algorithm, world, directory, seed, registry)
+    return Power(source, world, params.scale)
+
+
+def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicReward:
+    """U_r as a finished run has it."""
+    where = f"{WHERE}.run: {path}"
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"{where} is not a run directory: it has no {CONFIG}")
+    status = RunDirectory(path).status().get("status")
+    if status != "finished":
+        raise ConfigError(f"{where} has not finished ({status}); go on with: empo resume {path}")
+    config = load_config(path / CONFIG, registry=registry)
+    known = build_world(config, registry)
+    if known is None:
+        raise ConfigError(f"{where} has no world")
+    differs = difference(identity(known), identity(world))
+    if differs is not None:
+        raise ConfigError(
+            f"{where} is about another world than this {world.spec.name!r}: {differs}. Give a "
+            "run on this world, or let 'algorithm' solve it"
+        )
+    algorithm = _empowering(config.algorithm, registry, f"{where} comes from algorithm")
+    source: IntrinsicReward = algorithm.intrinsic_reward(_context(world, path, config.seed))
+    return source
+
+
+def _of_algorithm(
+    reference: AlgorithmRef, world: WorldModel, directory: Path, seed: int, registry: Registry
+) -> IntrinsicReward:
+    """U_r as an algorithm finds it out, unless it did so before."""
+    algorithm = _empowering(reference, registry, f"{WHERE}.algorithm:")
+    done = directory / DONE
+    if not done.is_file():
+        # An earlier attempt of the same run may have left something to go on from.
+        resume = directory.is_dir()
+        directory.mkdir(parents=True, exist_ok=True)
+        algorithm.run(_context(world, directory, seed, resume)).save(directory / RESULTS)
+        write_file(done, "")
+    source: IntrinsicReward = algorithm.intrinsic_reward(_context(world, directory, seed))
+    return source
+
+
+def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True) -> Context:
+    return Context(world=world, seed=seed, directory=directory, tracker=Trackers([]), resume=resume)
+
+
+def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Any:
+    """The algorithm, which must know U_r.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    algorithm = build(reference, registry=registry)
+    if not isinstance(algorithm, Empowering):
+        raise ConfigError(
+            f"{where} {reference.name!r}, which knows no U_r: it has no method "
+            "'intrinsic_reward' (see Empowering in docs/reference/protocols.md); take another, "
+            "e.g. exact"
+        )
+    return algorithm

@@ -1,0 +1,143 @@
+"""What a learner of a world sees: the state, the time, which agent it is, and what it wants.
+
+Learning, humans that are played back (``prior``) and robots that are evaluated (``robots``) all
+see through the same code, so they see the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.protocols import WorldModel
+from empo_core.types import WorldSpec
+from empo_rollout.vectors.contract import Actions, Observations
+
+Learners: TypeAlias = Literal["robots", "humans"]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The world as the robots, or the humans, see it.
+
+    An observation is a row of numbers: the features of the state (its picture first), then the
+    share of the episode's steps that are left (where there is a horizon), then which of the
+    learners sees it (where there are several), then which of its goals a human pursues.
+
+    Attributes:
+        spec: The world.
+        learners: Who sees.
+    """
+
+    spec: WorldSpec
+    learners: Learners
+
+    @cached_property
+    def agents(self) -> tuple[int, ...]:
+        """Indices of the agents who see and act, in slot order."""
+        return self.spec.robots if self.learners == "robots" else self.spec.humans
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What they are called."""
+        return tuple(self.spec.agents[agent].name for agent in self.agents)
+
+    @cached_property
+    def actions(self) -> Actions:
+        """One choice; whoever has fewer options than others never has the last ones."""
+        return Actions(choices=(max(self.spec.num_actions[agent] for agent in self.agents),))
+
+    @cached_property
+    def observations(self) -> Observations:
+        """What an observation looks like."""
+        shape = self.spec.featurizer.shape
+        grid = (shape.channels, shape.height, shape.width)
+        words = self._goal_word + self._goal_words
+        return Observations(words, "float32", grid if min(grid) > 0 else None)
+
+    @property
+    def num_options(self) -> int:
+        """How many options an action has."""
+        return self.actions.choices[0]
+
+    @cached_property
+    def _flat(self) -> int:
+        return self.spec.featurizer.shape.flat
+
+    @cached_property
+    def _agent_word(self) -> int:
+        return self._flat + (self.spec.horizon is not None)
+
+    @cached_property
+    def _goal_word(self) -> int:
+        several = len(self.agents) > 1
+        return self._agent_word + (len(self.agents) if several else 0)
+
+    @cached_property
+    def _goal_words(self) -> int:
+        if self.learners == "robots":
+            return 0
+        return max(len(self.spec.goals_of(human)) for human in self.agents)
+
+    @cached_property
+    def _place(self) -> Int[np.ndarray, " goal"]:
+        """The position of each goal among those of its human."""
+        place = np.zeros(len(self.spec.goals), np.int64)
+        for human in self.spec.humans:
+            own = self.spec.goals_of(human)
+            place[list(own)] = np.arange(len(own))
+        return place
+
+    def features(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state flat"]:
+        """What the world says about states."""
+        return self.spec.featurizer(rows).flat().to(torch.float32)
+
+    def write(
+        self,
+        out: Float[np.ndarray, "state word"],
+        features: Float[Tensor, "state flat"],
+        steps_left: Int[Tensor, " state"],
+        learner: int,
+        goal: Int[Tensor, " state"] | None = None,
+    ) -> None:
+        """Write what one learner sees in some states.
+
+        Args:
+            out: Where to write, a row per state.
+            features: What ``features`` said about the states.
+            steps_left: Remaining steps.
+            learner: Who sees, a position in ``agents``.
+            goal: What it pursues, positions on the ``goal`` axis; for humans.
+        """
+        out[:, : self._flat] = features.numpy()
+        out[:, self._flat :] = 0.0
+        if self.spec.horizon is not None:
+            out[:, self._flat] = steps_left.numpy() / self.spec.horizon
+        if len(self.agents) > 1:
+            out[:, self._agent_word + learner] = 1.0
+        if goal is not None:
+            out[np.arange(len(out)), self._goal_word + self._place[goal.numpy()]] = 1.0
+
+    def observe(
+        self,
+        world: WorldModel,
+        rows: Int[Tensor, "state word"],
+        steps_left: Int[Tensor, " state"],
+        learner: int,
+        goal: Int[Tensor, " state"] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """What one learner sees in some states ``[state word]``, and which options it has."""
+        out = np.empty((len(rows), self.observations.words), np.float32)
+        self.write(out, self.features(rows), steps_left, learner, goal)
+        return torch.from_numpy(out), self.options(world.available(rows))[:, learner]
+
+    def options(self, available: Tensor) -> Tensor:
+        """Which options each learner has ``[state agent option]``; all where it has none."""
+        mine = available[:, list(self.agents), : self.num_options]
+        return mine | ~mine.any(-1, keepdim=True)

@@ -1,0 +1,271 @@
+"""Many copies of a world model, of which all take their steps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_core.errors import CollectError
+from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
+from empo_rollout.empowerment.goals import Goals, arrived, draw
+from empo_rollout.empowerment.remembering import Memory, Question
+from empo_rollout.empowerment.sight import Sight
+
+REASONS = ("terminal", "horizon", "cut", "goal")
+TERMINAL, HORIZON, CUT, GOAL = range(4)
+"""Nobody can act any more; no steps are left; the first episode was cut off; a human arrived."""
+
+STATE = (
+    "rows", "left", "available", "cut", "acts", "starts", "reward", "terminated", "truncated",
+    "reason",
+)  # fmt: skip
+"""What copies consist of, besides goals and generator."""
+
+MOST_STEPS = 1000
+"""Up to so many steps the first episode is cut at, where a world has no horizon."""
+
+
+class Stage:
+    """A world, who learns in it, how everybody else acts, and what is paid.
+
+    Attributes:
+        world: The world.
+        sight: What learners see.
+        goals: What humans pursue; None where nobody asks.
+        pays_goals: Whether humans are paid for reaching their goals.
+        start: The state that episodes start in.
+        available: Which actions everybody has there.
+    """
+
+    def __init__(
+        self,
+        world: WorldModel,
+        sight: Sight,
+        prior: HumanPrior | None,
+        reward: IntrinsicReward | None,
+    ) -> None:
+        self.world, self.sight = world, sight
+        self.pays_goals = sight.learners == "humans"
+        self.goals = Goals(world.spec) if self.pays_goals or prior is not None else None
+        self.start = world.initial_state()
+        self.available = world.available(self.start[None])[0]
+        self._reward = reward
+        words = world.spec.state_words
+        self._prior = None if prior is None else Memory(_asking(prior), words)
+        learners = set(sight.agents)
+        self._others = [i for i in range(len(world.spec.agents)) if i not in learners]
+
+    @property
+    def episode_steps(self) -> int:
+        """Steps left when an episode begins; 1 throughout where the world has no horizon."""
+        return self.world.spec.horizon or 1
+
+    def joint(
+        self, copies: Copies, options: Int[Tensor, "env agent"], generator: torch.Generator
+    ) -> Tensor:
+        """What everybody does ``[env agent]``: learners as told, others as they are."""
+        spec = self.world.spec
+        actions = torch.zeros((len(copies.rows), len(spec.agents)), dtype=torch.int64)
+        actions[:, list(self.sight.agents)] = options
+        chances = copies.available[:, self._others].to(torch.float64)
+        if self._prior is not None and copies.goals is not None:
+            policy = self._prior(copies.rows, copies.left)
+            for position, human in enumerate(spec.humans):
+                own = policy[torch.arange(len(policy)), copies.goals[:, position]]
+                place = self._others.index(human)
+                chances[:, place] = 0.0
+                chances[:, place, : own.shape[1]] = own.to(torch.float64)
+        actions[:, self._others] = draw(chances, generator)
+        if not copies.acts.all():  # Whoever has arrived goes on, but not on purpose.
+            idle = (~copies.acts).nonzero()
+            agents = torch.tensor(self.sight.agents)[idle[:, 1]]
+            even = copies.available[idle[:, 0], agents].to(torch.float64)
+            actions[idle[:, 0], agents] = draw(even, generator)
+        return actions
+
+    def pay(
+        self, rows: Int[Tensor, "env word"], left: Int[Tensor, " env"]
+    ) -> Float[Tensor, " env"]:
+        """What the robots get for states that episodes go on from.
+
+        Raises:
+            CollectError: It is no number.
+        """
+        assert self._reward is not None
+        reward = self._reward(rows, left).to(torch.float32)
+        wrong = ~reward.isfinite()
+        if wrong.any():
+            at = int(wrong.int().argmax())
+            raise CollectError(
+                f"the reward of a state of {self.world.spec.name!r} with {int(left[at])} steps "
+                f"left is {float(reward[at])}; the state is:\n{self.world.describe(rows[at])}"
+            )
+        return reward
+
+
+@dataclass(slots=True)
+class Final:
+    """Where episodes stood that were cut off.
+
+    Attributes:
+        env: Which copies they were in, ascending.
+        rows: Their last states.
+        left: The steps that they would still have had.
+        goals: What humans pursued.
+    """
+
+    env: Int[Tensor, " cut"]
+    rows: Int[Tensor, "cut word"]
+    left: Int[Tensor, " cut"]
+    goals: Int[Tensor, "cut human"] | None
+
+
+class Copies:
+    """Copies of a world, in the middle of their episodes.
+
+    Everything about them is public and what its name says; ``reward``, ``terminated``,
+    ``truncated`` and ``reason`` are what the last step led to, as ``Arrival`` says, and
+    ``final`` is where the episodes stood that it cut off.
+    """
+
+    def __init__(self, stage: Stage, count: int, generator: torch.Generator, cut: bool) -> None:
+        """Begin an episode in each copy.
+
+        Args:
+            stage: What they are copies of.
+            count: How many there are.
+            generator: Source of all randomness.
+            cut: Whether their first episodes are cut off, each at another length.
+        """
+        self._stage, self._generator = stage, generator
+        agents = len(stage.sight.agents)
+        self.rows = stage.start.expand(count, -1).clone()
+        self.left = torch.full((count,), stage.episode_steps)
+        self.available = stage.available.expand(count, -1, -1).clone()
+        self.goals = None if stage.goals is None else stage.goals.draw(count, generator)
+        self.cut = torch.zeros(count, dtype=torch.int64)
+        if cut:
+            longest = stage.world.spec.horizon or MOST_STEPS
+            self.cut = torch.randint(1, longest + 1, (count,), generator=generator)
+        self.acts = torch.ones((count, agents), dtype=torch.bool)
+        self.starts = torch.ones((count, agents), dtype=torch.bool)
+        self.reward = torch.zeros((count, agents))
+        self.terminated = torch.zeros((count, agents), dtype=torch.bool)
+        self.truncated = torch.zeros((count, agents), dtype=torch.bool)
+        self.reason = torch.full((count, agents), -1)
+        self.final: Final | None = None
+
+    def step(self, options: Int[Tensor, "env agent"]) -> None:
+        """Let everybody act; episodes that end are followed by the next ones at once.
+
+        Raises:
+            WorldError: An action is out of range.
+            CollectError: What is paid is no number.
+        """
+        stage, acted = self._stage, self.acts
+        actions = stage.joint(self, options, self._generator)
+        self.rows = stage.world.step(self.rows, actions, self._generator)
+        self.available = stage.world.available(self.rows)
+        if stage.world.spec.horizon is not None:
+            self.left = self.left - 1
+        terminal = ~self.available.flatten(1).any(1)
+        over = terminal | (self.left == 0)
+        why = torch.where(terminal, TERMINAL, torch.where(over, HORIZON, -1))
+        self.reason = why[:, None].expand_as(acted)
+        if stage.pays_goals:
+            over = self._pay_humans(acted, over)
+        else:
+            self._pay_robots(over)
+        over = self._cut_off(acted, over)
+        self.reason = self.reason.masked_fill(~(self.terminated | self.truncated), -1)
+        self._begin(over)
+
+    def _pay_robots(self, over: Bool[Tensor, " env"]) -> None:
+        paid, going = torch.zeros(len(over)), ~over
+        if going.any():
+            paid[going] = self._stage.pay(self.rows[going], self.left[going])
+        self.reward = paid[:, None].repeat(1, self.acts.shape[1])
+        self.terminated = over[:, None].expand_as(self.acts)
+
+    def _pay_humans(
+        self, acted: Bool[Tensor, "env agent"], over: Bool[Tensor, " env"]
+    ) -> Bool[Tensor, " env"]:
+        """Pay who has arrived, which ends its part; who is over then."""
+        assert self.goals is not None
+        reached = arrived(self._stage.world, self.rows, self.goals) & acted
+        self.reward = reached.to(torch.float32)
+        self.reason = self.reason.masked_fill(reached, GOAL)
+        self.terminated = acted & (over[:, None] | reached)
+        self.acts = acted & ~reached
+        return over | ~self.acts.any(1)
+
+    def _cut_off(
+        self, acted: Bool[Tensor, "env agent"], over: Bool[Tensor, " env"]
+    ) -> Bool[Tensor, " env"]:
+        """Cut first episodes off where it is time; who is over then."""
+        self.final = None
+        self.truncated = torch.zeros_like(acted)
+        if not self.cut.any():
+            return over
+        due = (self.cut == 1) & ~over
+        self.cut = (self.cut - 1).clamp(min=0).masked_fill(over, 0)
+        env = due.nonzero()[:, 0]
+        self.truncated = acted & ~self.terminated & due[:, None]
+        self.reason = self.reason.masked_fill(self.truncated, CUT)
+        goals = None if self.goals is None else self.goals[env]
+        self.final = Final(env, self.rows[env], self.left[env], goals)
+        return over | due
+
+    def _begin(self, over: Bool[Tensor, " env"]) -> None:
+        """Begin the next episode of each copy that is over."""
+        stage = self._stage
+        self.starts = over[:, None].expand_as(self.acts)
+        if not over.any():
+            return
+        self.rows[over] = stage.start
+        self.left[over] = stage.episode_steps
+        self.available[over] = stage.available
+        self.acts = self.acts | over[:, None]
+        if stage.goals is not None:
+            assert self.goals is not None
+            self.goals[over] = stage.goals.draw(int(over.sum()), self._generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so."""
+        state = {name: getattr(self, name).clone() for name in STATE}
+        goals = None if self.goals is None else self.goals.clone()
+        final = (
+            None
+            if self.final is None
+            else {f.name: getattr(self.final, f.name) for f in fields(Final)}
+        )
+        return state | {"goals": goals, "final": final, "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        for name in STATE:
+            setattr(self, name, state_dict[name].clone())
+        goals, final = state_dict["goals"], state_dict["final"]
+        self.goals = None if goals is None else goals.clone()
+        self.final = None if final is None else Final(**final)
+        self._generator.set_state(state_dict["generator"])
+
+
+def _asking(prior: HumanPrior) -> Question:
+    """A prior as a question about states at different times."""
+
+    def ask(rows: Tensor, steps_left: Tensor) -> Tensor:
+        times = torch.unique(steps_left).tolist()
+        if len(times) == 1:
+            return prior.policy(rows, times[0])
+        parts = [(steps_left == time).nonzero()[:, 0] for time in times]
+        found = [prior.policy(rows[part], time) for part, time in zip(parts, times, strict=True)]
+        order = torch.argsort(torch.cat(parts))
+        return torch.cat(found)[order]
+
+    return ask
