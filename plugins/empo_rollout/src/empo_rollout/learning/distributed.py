@@ -36,9 +36,11 @@ class Group:
         self.rank, self.size, self.local_rank = rank, size, local_rank
 
     def __enter__(self) -> Group:
+        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Leave."""
         self.leave()
 
     @property

@@ -19,6 +19,7 @@ from empo_core.types import ImaginedBatch
 from empo_rollout.experience.advantages import advantages
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.minibatches import annealed_beta, minibatches
+from empo_rollout.learning.checks import require_fit
 from empo_rollout.learning.distributed import Group
 from empo_rollout.learning.optimisers import Optimiser
 from empo_rollout.learning.parts import Material, Part, PolicyAtStarts
@@ -96,7 +97,7 @@ class Updater:
         self._params, self._plan, self._interface = params, plan, interface
         self._device, self._generator = torch.device(device), generator
         self._group = group or Group()
-        _check(policy, losses, params, plan, self._group)
+        require_fit(policy, losses, params, plan, self._group)
         self._weights = [weight for weight in policy.parameters() if weight.requires_grad]
         self._group.spread(self._weights)
         self._optimiser = Optimiser(params.optimiser, self._weights)
@@ -337,7 +338,7 @@ class Updater:
             for weight in self._weights:
                 if weight.grad is None:
                     weight.grad = torch.zeros_like(weight)
-            self._group.sum([weight.grad for weight in self._weights if weight.grad is not None])
+            self._group.add_up([weight.grad for weight in self._weights if weight.grad is not None])
 
     def _pull(self) -> dict[str, float]:
         """Add the gradient of ``l2_init * |W - W_init|^2``, which is that of no data."""
@@ -368,53 +369,3 @@ class Updater:
                     "are; they are left as they were. Check what environments return, or try a "
                     "lower optimiser.lr"
                 )
-
-
-def _check(
-    policy: ActorCritic,
-    losses: Sequence[tuple[PolicyLoss, float]],
-    params: RolloutParams,
-    plan: VecPlan,
-    group: Group,
-) -> None:
-    """Refuse what cannot be learned with."""
-    for position, (loss, _) in enumerate(losses):
-        if loss.needs_critic:
-            raise ConfigError(
-                f"losses[{position}]: {type(loss).__name__} differentiates through a critic of "
-                "actions, and algorithm 'rollout' has none; choose another, e.g. 'ppo'"
-            )
-    parts = plan.accumulate > 1 or group.size > 1
-    for position, each in enumerate(params.losses):
-        if parts and getattr(each.loss.params, "normalise", "none") != "none":
-            raise ConfigError(
-                f"losses[{position}].loss.params.normalise: would normalise each part of a "
-                "minibatch by itself; set it to 'none', update.normalise_advantages does it right"
-            )
-    if params.update.sampling == "steps":
-        if policy.memory_size:
-            raise ConfigError(
-                "update.sampling: 'steps' tears segments apart, and the policy has a memory; "
-                "choose 'shuffled', or policy.memory 'none'"
-            )
-        if params.advantages.recompute == "minibatch":
-            raise ConfigError(
-                "advantages.recompute: 'minibatch' needs whole segments in a minibatch, and "
-                "update.sampling 'steps' has none; choose 'epoch', or 'shuffled'"
-            )
-    sizes = (plan.batch_size, plan.minibatch_size)
-    if group.shared(sizes) != sizes:
-        raise ConfigError(
-            f"update: rank {group.rank} has rollouts of {sizes[0]} steps and minibatches of "
-            f"{sizes[1]}, and rank 0 others; give all the same vectorisation, e.g. its 'workers'"
-        )
-    burn_in = params.experience.burn_in
-    if burn_in and not policy.memory_size:
-        raise ConfigError(
-            "experience.burn_in: freshens a memory, and the policy has none; set it to 0"
-        )
-    if burn_in >= plan.horizon:
-        raise ConfigError(
-            f"experience.burn_in: {burn_in} steps leave nothing of segments of {plan.horizon} "
-            f"to learn from; at most {plan.horizon - 1} can be"
-        )

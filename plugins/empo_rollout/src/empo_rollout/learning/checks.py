@@ -1,0 +1,66 @@
+"""What has to fit together before anything is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import PolicyLoss
+from empo_rollout.learning.distributed import Group
+from empo_rollout.params import RolloutParams
+from empo_rollout.plan import VecPlan
+from empo_rollout.policies.contract import ActorCritic
+
+
+def require_fit(
+    policy: ActorCritic,
+    losses: Sequence[tuple[PolicyLoss, float]],
+    params: RolloutParams,
+    plan: VecPlan,
+    group: Group,
+) -> None:
+    """Refuse what cannot be learned with.
+
+    Raises:
+        ConfigError: The losses or parameters do not fit the policy, or each other.
+    """
+    for position, (loss, _) in enumerate(losses):
+        if loss.needs_critic:
+            raise ConfigError(
+                f"losses[{position}]: {type(loss).__name__} differentiates through a critic of "
+                "actions, and algorithm 'rollout' has none; choose another, e.g. 'ppo'"
+            )
+    parts = plan.accumulate > 1 or group.size > 1
+    for position, each in enumerate(params.losses):
+        if parts and getattr(each.loss.params, "normalise", "none") != "none":
+            raise ConfigError(
+                f"losses[{position}].loss.params.normalise: would normalise each part of a "
+                "minibatch by itself; set it to 'none', update.normalise_advantages does it right"
+            )
+    if params.update.sampling == "steps":
+        if policy.memory_size:
+            raise ConfigError(
+                "update.sampling: 'steps' tears segments apart, and the policy has a memory; "
+                "choose 'shuffled', or policy.memory 'none'"
+            )
+        if params.advantages.recompute == "minibatch":
+            raise ConfigError(
+                "advantages.recompute: 'minibatch' needs whole segments in a minibatch, and "
+                "update.sampling 'steps' has none; choose 'epoch', or 'shuffled'"
+            )
+    sizes = (plan.batch_size, plan.minibatch_size)
+    if group.shared(sizes) != sizes:
+        raise ConfigError(
+            f"update: rank {group.rank} has rollouts of {sizes[0]} steps and minibatches of "
+            f"{sizes[1]}, and rank 0 others; give all the same vectorisation, e.g. its 'workers'"
+        )
+    burn_in = params.experience.burn_in
+    if burn_in and not policy.memory_size:
+        raise ConfigError(
+            "experience.burn_in: freshens a memory, and the policy has none; set it to 0"
+        )
+    if burn_in >= plan.horizon:
+        raise ConfigError(
+            f"experience.burn_in: {burn_in} steps leave nothing of segments of {plan.horizon} "
+            f"to learn from; at most {plan.horizon - 1} can be"
+        )
