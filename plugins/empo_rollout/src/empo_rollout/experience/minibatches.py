@@ -63,7 +63,7 @@ def minibatches(
         order = torch.arange(count, device=device)
     else:
         order = torch.randperm(count, generator=generator, device=generator.device).to(device)
-    for chosen in torch.split(order, size * horizon if single_steps else size):
+    for chosen in torch.split(order, plan.minibatch_size if single_steps else size):
         weight = torch.ones(len(chosen), device=device)
         yield Minibatch(weight, **{"steps" if single_steps else "segments": chosen})
 
