@@ -146,7 +146,7 @@ class SegmentBuffer:
         pen.has_arrived, pen.awaits = True, False
         if place is None:
             return
-        reward = arrival.reward * pen.acts
+        reward = np.where(pen.acts, arrival.reward, 0)
         if self._clip is not None:
             np.clip(reward, -self._clip, self._clip, out=reward)
         terminated, truncated = arrival.terminated & pen.acts, arrival.truncated & pen.acts
