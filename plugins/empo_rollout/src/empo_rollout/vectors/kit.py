@@ -204,7 +204,8 @@ class VectorTests:
         wrong = [action[:-1], action[:, :0], action[:, 0], action.astype(np.int8)]
         wrong.append(action.astype(np.float32 if action.dtype == np.int64 else np.int64))
         for bad in wrong:
-            with pytest.raises(ValueError, match="action"):
+            # A TypeError where shapes are checked at run time.
+            with pytest.raises((ValueError, TypeError), match="action"):
                 vector.send(arrival.block, bad)
         player.answer(arrival)
         player.play(1)
@@ -301,10 +302,7 @@ class VectorTests:
         later = new_vector()
         assert later.load_state_dict(state) is self.exact
         heir = player.succeed(later)
-        for log in player.log:
-            del log[len(log) - bool(held) :]
         for arrival in held:
-            player.log[arrival.block].append(arrival)
             player.answer(arrival)
         player.play(31 - bool(held))
         heir.play(31)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from empo_rollout.vectors.contract import Action, Interface, Order
+from empo_rollout.vectors.contract import Interface, Order
 
 
 class Turns:
@@ -73,7 +73,7 @@ class Turns:
         self._away.append(block)
 
 
-def check_action(interface: Interface, action: Action, acts: Bool[np.ndarray, " slot"]) -> None:
+def check_action(interface: Interface, action: np.ndarray, acts: Bool[np.ndarray, " slot"]) -> None:
     """Raise ValueError unless these are actions for one block.
 
     Args:
