@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -273,7 +274,7 @@ def test_cutting_off_spreads_the_ends_of_episodes_and_keeps_what_was_seen_last()
     log = played(vector, 12)
     cut = vector.interface.reasons.index("cut")
     ended = np.zeros(300, bool)
-    for before, arrival in zip(log, log[1:], strict=False):
+    for before, arrival in pairwise(log):
         rows = np.flatnonzero(arrival.truncated)
         assert (arrival.final_row == rows).all()
         assert (arrival.reason[rows] == cut).all()

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_rollout.vectors.contract import Actions, Observations
 
@@ -124,18 +123,17 @@ class Sight:
         if goal is not None:
             out[np.arange(len(out)), self._goal_word + self._place[goal.numpy()]] = 1.0
 
-    def observe(
+    def observation(
         self,
-        world: WorldModel,
-        rows: Int[Tensor, "state word"],
+        features: Float[Tensor, "state flat"],
         steps_left: Int[Tensor, " state"],
         learner: int,
         goal: Int[Tensor, " state"] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """What one learner sees in some states ``[state word]``, and which options it has."""
-        out = np.empty((len(rows), self.observations.words), np.float32)
-        self.write(out, self.features(rows), steps_left, learner, goal)
-        return torch.from_numpy(out), self.options(world.available(rows))[:, learner]
+    ) -> Tensor:
+        """As ``write``, into rows of its own ``[state word]``."""
+        out = np.empty((len(features), self.observations.words), np.float32)
+        self.write(out, features, steps_left, learner, goal)
+        return torch.from_numpy(out)
 
     def options(self, available: Tensor) -> Tensor:
         """Which options each learner has ``[state agent option]``; all where it has none."""

@@ -1,0 +1,126 @@
+"""Policies that were learned in copies of a world, as others of the framework ask for them."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_core.protocols import WorldModel
+from empo_rollout.empowerment.sight import Sight
+from empo_rollout.policies.contract import ActorCritic
+
+AT_ONCE = 4096
+"""Observations that a policy is asked about at the same time."""
+
+
+class LearnedRobots:
+    """The robots' policy that was learned; an ``empo_core.protocols.RobotPolicy``.
+
+    Robots choose independently of each other.
+    """
+
+    def __init__(self, world: WorldModel, policy: ActorCritic) -> None:
+        """Act in a world.
+
+        Args:
+            world: The world that was learned in.
+            policy: What was learned; without memory.
+
+        Raises:
+            ValueError: It has a memory, and no state says what would be in it.
+        """
+        self._world, self._sight = world, Sight(world.spec, "robots")
+        self._policy = forgetful(policy)
+
+    def probabilities(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, "state robot_action"]:
+        """Probability of each joint robot action; robot 0 counts fastest."""
+        spec, sight = self._world.spec, self._sight
+        features, options = sight.features(states), sight.options(self._world.available(states))
+        joint = torch.ones(len(states), 1, dtype=torch.float64)
+        for learner, robot in enumerate(spec.robots):
+            seen = sight.observation(features, steps_left, learner)
+            own = chances(self._policy, seen, options[:, learner], learner)
+            own = own[:, : spec.num_actions[robot]]
+            joint = (own[:, :, None] * joint[:, None, :]).flatten(1)
+        return joint
+
+
+class LearnedHumans:
+    """How humans learned to reach each goal; an ``empo_core.protocols.HumanPrior``."""
+
+    def __init__(self, world: WorldModel, policy: ActorCritic, exploration: float = 0.0) -> None:
+        """Act in a world.
+
+        Args:
+            world: The world that was learned in.
+            policy: What was learned; without memory.
+            exploration: Share of the time in which humans act evenly at random.
+
+        Raises:
+            ValueError: It has a memory, and no state says what would be in it.
+        """
+        self._world, self._sight = world, Sight(world.spec, "humans")
+        self._policy, self._exploration = forgetful(policy), exploration
+
+    def policy(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal action"]:
+        """Action probabilities of each goal's human pursuing that goal."""
+        spec, sight = self._world.spec, self._sight
+        features = sight.features(states)
+        left = torch.full((len(states),), steps_left)
+        options = sight.options(self._world.available(states))
+        found = torch.zeros(len(states), len(spec.goals), sight.num_options, dtype=torch.float64)
+        for index, goal in enumerate(spec.goals):
+            learner = spec.humans.index(goal.human)
+            seen = sight.observation(features, left, learner, torch.full_like(left, index))
+            mine = options[:, learner]
+            even = mine.to(torch.float64) / mine.sum(1, keepdim=True)
+            learned = chances(self._policy, seen, mine, learner)
+            found[:, index] = self._exploration * even + (1 - self._exploration) * learned
+        # Networks say slightly different things in batches of different sizes; single precision
+        # does not promise more than that.
+        return found.to(torch.float32)
+
+
+@torch.no_grad()
+def chances(
+    policy: ActorCritic,
+    observation: Float[Tensor, "row word"],
+    options: Bool[Tensor, "row option"],
+    learner: int,
+) -> Float[Tensor, "row option"]:
+    """Probability of each option, 0 where one is not available."""
+    parts = [torch.zeros(0, options.shape[1], dtype=torch.float64)]
+    every = torch.arange(options.shape[1])[:, None, None]
+    for first in range(0, len(observation), AT_ONCE):
+        seen, mask = observation[first : first + AT_ONCE], options[first : first + AT_ONCE]
+        count = len(seen)
+        step = policy.step(
+            seen,
+            policy.initial_memory(count),
+            torch.ones(count, dtype=torch.bool),
+            torch.full((count,), learner),
+            mask,
+        )
+        log_prob = step.distribution.log_prob(every.expand(-1, count, -1))
+        parts.append(log_prob.T.to(torch.float64).exp().masked_fill(~mask, 0.0))
+    found = torch.cat(parts)
+    return found / found.sum(1, keepdim=True)
+
+
+def forgetful(policy: ActorCritic) -> ActorCritic:
+    """The policy, which must not have a memory.
+
+    Raises:
+        ValueError: It has one.
+    """
+    if policy.memory_size:
+        raise ValueError(
+            "this policy has a memory of what it saw before, so a state alone does not say how it "
+            "acts; learn one with policy.memory: none"
+        )
+    return policy
