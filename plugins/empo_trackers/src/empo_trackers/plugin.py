@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from empo_core import Component, Config, hookimpl
+
+REWARD_BINS = (0.0, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+LENGTH_BINS = (1.0, 10.0, 25.0, 50.0, 100.0, 150.0, 200.0, 300.0)
+
+
+def _increasing(edges: list[float]) -> list[float]:
+    for at, (low, high) in enumerate(itertools.pairwise(array("f", edges))):
+        if not low < high:
+            raise ValueError(
+                f"edges of bins must increase, also as float32: edge {at + 1} is {high:.9g} and "
+                f"comes after {low:.9g}"
+            )
+    return edges
+
+
+Edges = Annotated[list[float], Field(min_length=2), AfterValidator(_increasing)]
 
 
 class JsonlParams(Config):
@@ -34,9 +52,63 @@ class ProgressParams(Config):
     )
 
 
+class EpisodicEmaParams(Config):
+    """How numbers about completed episodes are averaged."""
+
+    alpha: float = Field(
+        0.01, gt=0, le=1, description="What a new number weighs; the window is about 1 / alpha."
+    )
+    ema_update: Literal["batch_mean", "per_episode"] = Field(
+        "batch_mean",
+        description="What is one new number: the mean of the episodes that end with the same "
+        "step, or each episode, in the order of the environments.",
+    )
+    bias_correction: bool = Field(
+        False, description="Whether to make up for averages that start at 0."
+    )
+    key_style: Literal["flat", "nested"] = Field(
+        "flat",
+        description="Whether shares of reasons are called episodes/termination_<reason>_prob or "
+        "episodes/termination/<reason>_prob.",
+    )
+    track_extremes: bool = Field(
+        False, description="Whether to tell the least and the greatest reward and length, too."
+    )
+
+
+class EpisodicHistogramParams(EpisodicEmaParams):
+    """How completed episodes are averaged and counted."""
+
+    reward_bins: Edges = Field(
+        list(REWARD_BINS), description="Edges of the bins of what an episode paid, increasing."
+    )
+    length_bins: Edges = Field(
+        list(LENGTH_BINS), description="Edges of the bins of how long it was, increasing."
+    )
+    closed: Literal["left", "right"] = Field(
+        "left",
+        description="Whether an edge belongs to the bin above it, as numpy has it, or below.",
+    )
+
+
+class WandbParams(Config):
+    """Where Weights & Biases shows a run."""
+
+    project: str = Field("empo", min_length=1, description="The project that runs belong to.")
+    entity: str | None = Field(None, description="The user or team; the account's own if None.")
+    name: str | None = Field(None, description="The run's name; that of its directory if None.")
+    group: str | None = Field(None, description="What the run is shown together with.")
+    tags: list[str] = Field([], description="Words to find the run by.")
+    mode: Literal["online", "offline"] = Field(
+        "online",
+        description="Whether to send everything to the server as it comes, or to keep it in the "
+        "run directory, where `wandb sync` finds it.",
+    )
+
+
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer three trackers."""
+    """Offer six trackers."""
     yield Component(
         kind="tracker",
         name="jsonl",
@@ -60,4 +132,28 @@ def empo_components() -> Iterable[Component]:
         target="empo_trackers.progress:ProgressTracker",
         api=1,
         summary="Progress bars with the time left, on standard error.",
+    )
+    yield Component(
+        kind="tracker",
+        name="episodic-ema",
+        params=EpisodicEmaParams,
+        target="empo_trackers.episodes:EpisodicEma",
+        api=1,
+        summary="Averages of what episodes pay and how long they are, and why they end.",
+    )
+    yield Component(
+        kind="tracker",
+        name="episodic-histogram",
+        params=EpisodicHistogramParams,
+        target="empo_trackers.episodes:EpisodicHistogram",
+        api=1,
+        summary="The same, with histograms of what episodes pay and how long they are.",
+    )
+    yield Component(
+        kind="tracker",
+        name="wandb",
+        params=WandbParams,
+        target="empo_trackers.weights_and_biases:WandbTracker",
+        api=1,
+        summary="Every metric on Weights & Biases; needs the extra empo-trackers[wandb].",
     )

@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from empo_core.protocols import RunStatus
 from empo_core.types import Histogram
+from empo_trackers.bins import finite_edges
 from empo_trackers.plugin import TensorboardParams
 
 
@@ -101,9 +102,7 @@ def _wait_for_another_second(directory: Path) -> None:
 
 def _add_histogram(writer: SummaryWriter, key: str, histogram: Histogram, step: int) -> None:
     """Hand over counts as they are; TensorBoard's moments come from the middles of the bins."""
-    finite = [float(edge) for edge in histogram.edges if math.isfinite(edge)] or [0.0]
-    # TensorBoard cannot draw an unbounded bin; it is drawn without width at its finite edge.
-    edges = [min(max(float(edge), finite[0]), finite[-1]) for edge in histogram.edges]
+    edges = finite_edges(histogram.edges)
     counts = [float(count) for count in histogram.counts]
     middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
     writer.add_histogram_raw(

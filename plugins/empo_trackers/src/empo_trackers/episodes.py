@@ -1,0 +1,133 @@
+"""The episodes of a run, for the other trackers to show."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import RunStatus
+from empo_core.types import Histogram
+from empo_trackers.episodic import EpisodicEMATracker
+from empo_trackers.episodic_histogram import EpisodicEMATrackerWithHistogram
+from empo_trackers.plugin import EpisodicEmaParams, EpisodicHistogramParams
+
+
+class _Silent:
+    """Writes nothing: what was found is logged by the run's other trackers."""
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        """Nothing: episodes begin with ``follow``."""
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        """Nothing: other trackers log."""
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        """Nothing: other trackers show progress."""
+
+    def finish(self, status: RunStatus) -> None:
+        """Nothing: no file is open."""
+
+
+class _Follower(_Silent, abc.ABC):
+    """Follows episodes once it knows how many environments there are."""
+
+    _tracker: EpisodicEMATracker | None = None
+
+    @abc.abstractmethod
+    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+        """Begin anew, with an episode in each environment."""
+
+    @abc.abstractmethod
+    def statistics(self) -> dict[str, float | Histogram]:
+        """What is known so far; nothing before ``follow``."""
+
+    def step(
+        self,
+        rewards: Shaped[Tensor, " env"],
+        dones: Shaped[Tensor, " env"],
+        reasons: Int[Tensor, " env"] | None = None,
+        active: Bool[Tensor, " env"] | None = None,
+    ) -> None:
+        """Take in a step of the environments, or of the active ones.
+
+        Raises:
+            ValueError: Nobody said how many environments there are, or these are not as many.
+        """
+        if self._tracker is None:
+            raise ValueError("step needs to know the environments: call follow first")
+        self._tracker.step_update(rewards, dones, reasons, active=active)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is known so far, running episodes included."""
+        return {} if self._tracker is None else dict(self._tracker.state_dict())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on as ``state_dict`` was.
+
+        Raises:
+            ValueError: Nobody said how many environments there are.
+            ConfigError: The state is of other environments, reasons or bins.
+        """
+        if self._tracker is None:
+            if state_dict:
+                raise ValueError("load_state_dict needs to know the environments: follow first")
+            return
+        own = self._tracker.state_dict()
+        for name in sorted({*own, *state_dict}):
+            found, needed = (tuple(s[name].shape) if name in s else None for s in (state_dict, own))
+            if found != needed:
+                raise ConfigError(
+                    f"the checkpoint does not fit the tracker: its {name} has shape {found}, here "
+                    f"it is {needed}; resume with the same environments, reasons and bins"
+                )
+        self._tracker.load_state_dict(state_dict)
+
+
+class EpisodicEma(_Follower):
+    """Averages of rewards and lengths, and shares of the reasons for which episodes end."""
+
+    def __init__(self, params: EpisodicEmaParams) -> None:
+        self._params = params
+
+    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+        """Begin anew, with an episode in each environment."""
+        options = self._params.model_dump()
+        self._tracker = EpisodicEMATracker(num_envs, reasons=reasons, **options)
+
+    def statistics(self) -> dict[str, float | Histogram]:
+        """What is known so far; nothing before ``follow``."""
+        return {} if self._tracker is None else {**self._tracker.get_statistics()}
+
+
+class EpisodicHistogram(_Follower):
+    """The same, and histograms of rewards and lengths since the run began."""
+
+    _tracker: EpisodicEMATrackerWithHistogram | None = None
+
+    def __init__(self, params: EpisodicHistogramParams) -> None:
+        self._params = params
+
+    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+        """Begin anew, with an episode in each environment."""
+        options = self._params.model_dump()
+        self._tracker = EpisodicEMATrackerWithHistogram(num_envs, reasons=reasons, **options)
+
+    def statistics(self) -> dict[str, float | Histogram]:
+        """What is known so far; nothing before ``follow``."""
+        tracker = self._tracker
+        if tracker is None:
+            return {}
+        found: dict[str, float | Histogram] = {**tracker.get_statistics()}
+        for name in ("reward", "length"):
+            histogram = getattr(tracker, f"{name}_histogram")
+            edges, counts = histogram.bin_edges.tolist(), histogram.bin_counts.tolist()
+            found[f"histograms/{name}"] = Histogram(edges=edges, counts=counts)
+            for beyond in ("underflow", "overflow"):
+                found[f"histograms/{name}_{beyond}"] = getattr(histogram, beyond)
+        return found

@@ -1,0 +1,362 @@
+"""What episodes paid, how long they were and why they ended, in many environments at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Any, Literal, cast, get_args
+
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from empo_trackers.accumulators import Accumulators
+from empo_trackers.checks import (
+    OTHER,
+    Real,
+    checked_alpha,
+    checked_choice,
+    checked_count,
+    checked_names,
+    checked_reasons,
+    tensor_of,
+    vector,
+)
+from empo_trackers.ema import EMATracker
+
+EmaUpdate = Literal["batch_mean", "per_episode"]
+KeyStyle = Literal["flat", "nested"]
+
+
+class TerminationReason(IntEnum):
+    """Why an episode ended, where nobody gave reasons of their own."""
+
+    TIME_LIMIT = 0
+    PROGRESS_COMPLETE = 1
+    COLLISION_DEATH = 2
+
+
+REASONS = tuple(reason.name.lower() for reason in TerminationReason)
+
+
+class EpisodicEMATracker(Accumulators):
+    """Follows the episodes of many environments, and averages what came out of them.
+
+    Attributes:
+        episode_rewards: What the running episodes paid so far, float32.
+        ema_reward_tracker: Averages what completed episodes paid.
+        ema_length_tracker: Averages how long they were.
+        termination_counts: How many ended for each reason.
+        other_terminations: How many ended for a reason without a name.
+        total_terminations: How many came with a reason, with a name or without.
+        episodes_completed: How many ended.
+        nan_episodes: How many of them paid NaN, which the average does not survive.
+    """
+
+    episode_rewards: Tensor
+    termination_counts: Tensor
+    other_terminations: Tensor
+    total_terminations: Tensor
+    episodes_completed: Tensor
+    nan_episodes: Tensor
+
+    def __init__(
+        self,
+        num_envs: int,
+        alpha: Real = 0.01,
+        device: torch.device | str | None = None,
+        *,
+        reasons: Sequence[str] = REASONS,
+        ema_update: EmaUpdate = "batch_mean",
+        bias_correction: bool = False,
+        key_style: KeyStyle = "flat",
+        track_extremes: bool = False,
+        disable: bool = False,
+    ) -> None:
+        """Begin an episode in every environment.
+
+        Args:
+            num_envs: How many environments there are; 0 is possible.
+            alpha: What a new number weighs in the averages, in (0, 1].
+            device: Where everything is kept; the CPU by default. Inputs are moved there.
+            reasons: Names of the reasons 0, 1, ... for which episodes end.
+            ema_update: What the averages take in as one number: the mean of the episodes that
+                end with the same step, or each of them, in the order of the environments.
+            bias_correction: Whether statistics make up for the start of the averages at 0.
+            key_style: Whether keys end in ``termination_<reason>_prob`` or
+                ``termination/<reason>_prob``.
+            track_extremes: Whether statistics tell the least and the greatest, too.
+            disable: Whether to keep nothing and do nothing.
+
+        Raises:
+            ValueError: An argument makes no sense.
+        """
+        super().__init__()
+        self.num_envs = checked_count(num_envs)
+        self.alpha = checked_alpha(alpha)
+        self.reasons = checked_names(reasons)
+        self.ema_update = checked_choice("ema_update", ema_update, get_args(EmaUpdate))
+        self.key_style = checked_choice("key_style", key_style, get_args(KeyStyle))
+        self.track_extremes = track_extremes
+        self.disable = disable
+        # Lengths as they are stored lack the last so many steps, which all environments took:
+        # a pass over all of them in every step would cost more than the rest.
+        self._pending = 0
+        self._newest: tuple[Tensor, Tensor, Tensor] | None = None
+        average = {"bias_correction": bias_correction, "disable": disable}
+        self.ema_reward_tracker = EMATracker(1 - self.alpha, device, **average)
+        self.ema_length_tracker = EMATracker(1 - self.alpha, device, **average)
+        if not disable:
+            self._register(device)
+
+    def _register(self, device: torch.device | str | None) -> None:
+        rewards = torch.zeros(self.num_envs, dtype=torch.float32, device=device)
+        self.register_buffer("episode_rewards", rewards)
+        shapes = {"episode_lengths": [self.num_envs], "termination_counts": [len(self.reasons)]}
+        scalars = ["other_terminations", "total_terminations", "episodes_completed"]
+        for name in [*shapes, *scalars, "nan_episodes", "total_steps"]:
+            zeros = torch.zeros(shapes.get(name, []), dtype=torch.int64, device=device)
+            self.register_buffer(name, zeros)
+        if self.track_extremes:
+            inf, most = torch.inf, torch.iinfo(torch.int64).max
+            self.register_buffer("reward_extremes", torch.tensor([inf, -inf], device=device))
+            self.register_buffer("length_extremes", torch.tensor([most, -1], device=device))
+
+    @property
+    def episode_lengths(self) -> Tensor:
+        """How many steps the running episodes took so far, int64."""
+        self._settle()
+        return cast(Tensor, super().__getattr__("episode_lengths"))
+
+    @property
+    def total_steps(self) -> Tensor:
+        """How many steps all environments took together."""
+        self._settle()
+        return cast(Tensor, super().__getattr__("total_steps"))
+
+    def step_update(
+        self,
+        rewards: Any,
+        dones: Any,
+        termination_reasons: Any = None,
+        *,
+        active: Any = None,
+        sync: bool = True,
+    ) -> dict[str, Any]:
+        """Take in one step of every environment.
+
+        Args:
+            rewards: What each step paid: a tensor, an array or a sequence, of shape (N,).
+            dones: Whether the episode ended with this step; anything but 0 says so.
+            termination_reasons: Why each episode ended, as a position in ``reasons``; read only
+                where one did. All other numbers, e.g. -1, count as ``other``.
+            active: Which environments took a step at all; all by default. What is said about
+                the others is not read.
+            sync: Whether to return what happened. If not, nothing waits for the device, so that
+                a step costs the same whether or not episodes end; ``newest_episodes`` tells
+                later.
+
+        Returns:
+            Under ``completed_episodes``, if there are any: their ``count``, and tensors of their
+            ``rewards``, ``lengths`` and ``env_indices``, in ascending order of environments.
+
+        Raises:
+            ValueError: A shape or a kind of number is wrong; nothing was taken in.
+        """
+        if self.disable:
+            return {}
+        own = self.__dict__  # torch.nn.Module makes setting attributes slow.
+        totals = self._buffers["episode_rewards"]
+        assert totals is not None
+        rewards = vector(rewards, "rewards", totals)
+        dones = vector(dones, "dones", totals)
+        if dones.dtype is not torch.bool:
+            dones = dones != 0
+        reasons = None
+        if termination_reasons is not None:
+            reasons = checked_reasons(termination_reasons, totals)
+        if active is None:
+            own["_pending"] += 1
+        else:
+            steps = vector(active, "active", totals) != 0
+            dones = dones & steps
+            rewards = torch.where(steps, rewards, 0)
+            self.episode_lengths.add_(steps)
+            self.total_steps.add_(steps.sum())
+        totals.add_(rewards)
+        if not sync:
+            self._complete_unseen(dones, reasons)
+            return {}
+        return self._complete(dones, reasons) if _any(dones) else {}
+
+    def newest_episodes(self) -> dict[str, Any]:
+        """What the last ``step_update`` with ``sync=False`` would have returned with it."""
+        if self._newest is None:
+            return {}
+        dones, rewards, lengths = self._newest
+        index = dones.nonzero().squeeze(1)
+        return _completed(index, rewards[index], lengths[index]) if len(index) else {}
+
+    def get_statistics(self) -> dict[str, float]:
+        """Numbers ready to be logged; 0 as long as no episode was completed.
+
+        ``termination_other_prob`` and ``nan`` are there only if they are not 0.
+        """
+        if self.disable:
+            return {}
+        found: dict[str, float] = {
+            "episodes/reward_ema": self.ema_reward_tracker.value,
+            "episodes/length_ema": self.ema_length_tracker.value,
+        }
+        if self.track_extremes:
+            for name in ("reward", "length"):
+                low, high = self.get_buffer(f"{name}_extremes").tolist()
+                seen = low <= high
+                found[f"episodes/{name}_min"] = low if seen else type(low)(0)
+                found[f"episodes/{name}_max"] = high if seen else type(high)(0)
+        total = max(int(self.total_terminations), 1)
+        counts = dict(zip(self.reasons, self.termination_counts.tolist(), strict=True))
+        if other := int(self.other_terminations):
+            counts[OTHER] = other
+        separator = "_" if self.key_style == "flat" else "/"
+        for name, count in counts.items():
+            found[f"episodes/termination{separator}{name}_prob"] = count / total
+        if nan := int(self.nan_episodes):
+            found["episodes/nan"] = nan
+        found["episodes/completed"] = int(self.episodes_completed)
+        found["episodes/total_steps"] = int(self.total_steps)
+        return found
+
+    def reset_env(self, env_indices: Any) -> None:
+        """Begin a new episode in some environments; what they did so far is not counted.
+
+        Raises:
+            ValueError: They are no integers.
+            IndexError: There is no such environment.
+        """
+        if self.disable:
+            return
+        index = tensor_of(env_indices, "env_indices").reshape(-1)
+        if len(index) and (index.is_floating_point() or index.dtype is torch.bool):
+            raise ValueError(f"env_indices must be integers, got {index.dtype}")
+        index = index.to(self.episode_rewards.device, torch.int64)
+        wrong = index[(index < 0) | (index >= self.num_envs)]
+        if len(wrong):
+            raise IndexError(
+                f"env_indices has {int(wrong[0])}; environments are 0 to {self.num_envs - 1}"
+            )
+        self.episode_rewards.index_fill_(0, index, 0)
+        self.episode_lengths.index_fill_(0, index, 0)
+
+    def _complete(
+        self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
+    ) -> dict[str, Any]:
+        """Take in what ended, and tell."""
+        totals, lengths = self.episode_rewards, cast(Tensor, self._buffers["episode_lengths"])
+        index = dones.nonzero().squeeze(1)
+        result = _completed(index, totals[index], lengths[index] + self._pending)
+        completed = result["completed_episodes"]
+        self._record(completed["rewards"], completed["lengths"])
+        if reasons is not None:
+            self._tally(reasons[index])
+        self.episodes_completed.add_(len(index))
+        totals.index_fill_(0, index, 0)
+        lengths.index_fill_(0, index, -self._pending)
+        return result
+
+    def _complete_unseen(
+        self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
+    ) -> None:
+        """The same without asking the device whether anything ended."""
+        totals, lengths = self.episode_rewards, cast(Tensor, self._buffers["episode_lengths"])
+        rewards, steps = totals.clone(), lengths + self._pending
+        # The caller may use the same tensor of flags again.
+        self.__dict__["_newest"] = dones.clone(), rewards, steps
+        self._record(rewards, steps, dones)
+        if reasons is not None:
+            self._tally(reasons, dones)
+        self.episodes_completed.add_(dones.sum())
+        totals.masked_fill_(dones, 0)
+        lengths.masked_fill_(dones, -self._pending)
+
+    def _record(
+        self,
+        rewards: Shaped[Tensor, " item"],
+        lengths: Int[Tensor, " item"],
+        mask: Bool[Tensor, " item"] | None = None,
+    ) -> None:
+        """Take in completed episodes: all, or those that the mask says."""
+        for ema, values in ((self.ema_reward_tracker, rewards), (self.ema_length_tracker, lengths)):
+            if self.ema_update == "batch_mean":
+                ema.update_mean(values, mask)
+            else:
+                ema.update_each(values, mask)
+        nan = rewards.isnan()
+        self.nan_episodes.add_((nan if mask is None else nan & mask).sum())
+        if self.track_extremes:
+            fitting = ~nan if mask is None else mask & ~nan
+            _widen(self.get_buffer("reward_extremes"), rewards, fitting)
+            _widen(self.get_buffer("length_extremes"), lengths, mask)
+
+    def _tally(
+        self, reasons: Int[Tensor, " item"], mask: Bool[Tensor, " item"] | None = None
+    ) -> None:
+        """Count why episodes ended."""
+        known = len(self.reasons)
+        slot = torch.where((reasons >= 0) & (reasons < known), reasons, known)
+        ones = torch.ones_like(slot) if mask is None else mask.to(torch.int64)
+        counts = torch.zeros(known + 1, dtype=torch.int64, device=slot.device)
+        counts.index_add_(0, slot, ones)
+        self.termination_counts.add_(counts[:known])
+        self.other_terminations.add_(counts[known])
+        self.total_terminations.add_(counts.sum())
+
+    def _settle(self) -> None:
+        """Write down the steps that all environments took since the last time."""
+        if steps := self._pending:
+            self.__dict__["_pending"] = 0
+            cast(Tensor, self._buffers["episode_lengths"]).add_(steps)
+            cast(Tensor, self._buffers["total_steps"]).add_(steps * self.num_envs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+        """As for any module, with every step written down."""
+        self._settle()
+        return super().named_buffers(*args, **kwargs)
+
+    def _save_to_state_dict(self, *args: Any) -> None:
+        self._settle()
+        super()._save_to_state_dict(*args)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._settle()  # What was pending belongs to what is replaced now.
+        super()._load_from_state_dict(*args)
+
+    def extra_repr(self) -> str:
+        """The settings that matter most."""
+        return f"num_envs={self.num_envs}, alpha={self.alpha}, ema_update={self.ema_update!r}"
+
+
+def _any(flags: Tensor) -> bool:
+    """Whether one is set, in the fastest way: torch's own looks at every flag."""
+    if flags.device.type != "cpu":
+        return bool(flags.any())
+    array = flags.numpy()
+    return array.size > 0 and bool(array[array.argmax()])
+
+
+def _completed(index: Tensor, rewards: Tensor, lengths: Tensor) -> dict[str, Any]:
+    completed = {"count": len(index), "rewards": rewards, "lengths": lengths, "env_indices": index}
+    return {"completed_episodes": completed}
+
+
+def _widen(
+    extremes: Shaped[Tensor, " 2"],
+    values: Shaped[Tensor, " item"],
+    mask: Bool[Tensor, " item"] | None,
+) -> None:
+    """Make the least and the greatest cover some more values."""
+    for side, reduce in ((0, torch.amin), (1, torch.amax)):
+        extreme = extremes[side : side + 1]
+        # Where nothing counts, the extreme stands in for it and changes nothing.
+        candidates = values if mask is None else torch.where(mask, values, extreme)
+        extreme.copy_(reduce(torch.cat([extreme, candidates]), dim=0))

@@ -1,0 +1,95 @@
+"""Statistics of episodes together with histograms of what they paid and how long they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from empo_trackers.checks import Real, Reals
+from empo_trackers.episodic import EpisodicEMATracker
+from empo_trackers.histogram import Closed, FastVectorizedHistogram
+from empo_trackers.plugin import LENGTH_BINS, REWARD_BINS
+
+
+class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
+    """Counts completed episodes by what they paid and by how long they were, too.
+
+    Attributes:
+        reward_histogram: By what they paid.
+        length_histogram: By how long they were.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        alpha: Real = 0.01,
+        device: torch.device | str | None = None,
+        reward_bins: Reals | None = None,
+        length_bins: Reals | None = None,
+        *,
+        closed: Closed = "left",
+        **options: Any,
+    ) -> None:
+        """Begin an episode in every environment.
+
+        Args:
+            num_envs: How many environments there are; 0 is possible.
+            alpha: What a new number weighs in the averages, in (0, 1].
+            device: Where everything is kept; the CPU by default. Inputs are moved there.
+            reward_bins: Edges of bins; 0, 1, 5, 10, 20, 50, 100, 200 by default.
+            length_bins: Edges of bins; 1, 10, 25, 50, 100, 150, 200, 300 by default.
+            closed: Which edge belongs to a bin, see ``FastVectorizedHistogram``.
+            options: As for ``EpisodicEMATracker``.
+
+        Raises:
+            ValueError: An argument makes no sense.
+        """
+        super().__init__(num_envs, alpha, device, **options)
+        if self.disable:
+            return
+        rewards = REWARD_BINS if reward_bins is None else reward_bins
+        lengths = LENGTH_BINS if length_bins is None else length_bins
+        self.reward_histogram = FastVectorizedHistogram(rewards, device, closed=closed)
+        self.length_histogram = FastVectorizedHistogram(lengths, device, closed=closed)
+
+    def get_histograms(self) -> dict[str, np.ndarray]:
+        """Counts, shares and edges of both histograms, as arrays.
+
+        ``wandb.Histogram(np_histogram=(counts, edges))`` shows them as they are.
+        """
+        found = {}
+        for key, histogram in self._histograms.items():
+            found[f"histograms/{key}_counts"] = _array(histogram.bin_counts)
+            found[f"histograms/{key}_distribution"] = _array(histogram.get_probabilities())
+            found[f"histograms/{key}_bin_edges"] = _array(histogram.bin_edges)
+        return found
+
+    def reset_histograms(self) -> None:
+        """Begin the histograms anew; everything else goes on."""
+        for histogram in self._histograms.values():
+            histogram.reset()
+
+    @property
+    def _histograms(self) -> dict[str, FastVectorizedHistogram]:
+        if self.disable:
+            return {}
+        return {"reward": self.reward_histogram, "length": self.length_histogram}
+
+    def _record(
+        self,
+        rewards: Shaped[Tensor, " item"],
+        lengths: Int[Tensor, " item"],
+        mask: Bool[Tensor, " item"] | None = None,
+    ) -> None:
+        super()._record(rewards, lengths, mask)
+        self.reward_histogram.update_batch(rewards, mask)
+        self.length_histogram.update_batch(lengths, mask)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """A copy that later episodes do not change."""
+    return tensor.cpu().numpy().copy()
