@@ -47,7 +47,7 @@ def minibatches(
     Args:
         advantage: Of every step, 0 where it teaches nothing; priorities depend on it.
         params: How to sample.
-        plan: How many segments there are, and how many make a minibatch.
+        plan: How large minibatches are.
         beta: Exponent of the importance weights of ``prioritized``, see ``annealed_beta``;
             counts as 1 where it is greater.
         generator: Decides alone, so that equal generators give equal minibatches.

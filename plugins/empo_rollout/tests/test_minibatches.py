@@ -1,0 +1,170 @@
+from itertools import permutations
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from empo_rollout.experience.minibatches import (
+    Minibatch,
+    annealed_beta,
+    minibatches,
+    probabilities,
+)
+from empo_rollout.params import UpdateParams
+from empo_rollout.plan import VecPlan
+
+
+def drawn(
+    advantage: Tensor, size: int, sampling: str, *, beta: float = 0.5, seed: int = 0, **given: Any
+) -> list[Minibatch]:
+    """The minibatches of one pass."""
+    horizon, segments = advantage.shape
+    sizes = {"horizon": horizon, "segments": segments, "minibatch_size": size * horizon}
+    plan = VecPlan(agents=1, workers=1, blocks=1, envs=segments, **sizes)
+    params = UpdateParams.model_validate({"sampling": sampling, **given})
+    generator = torch.Generator().manual_seed(seed)
+    return list(minibatches(advantage, params, plan, beta=beta, generator=generator))
+
+
+def sized(*sizes: float) -> Tensor:
+    """Advantages ``[2 segment]`` whose magnitudes add up to these sizes."""
+    half = torch.tensor(sizes) / 2
+    return torch.stack([half, -half])
+
+
+def all_segments(batches: list[Minibatch]) -> Tensor:
+    assert all(batch.steps is None for batch in batches)
+    return torch.cat([batch.segments for batch in batches if batch.segments is not None])
+
+
+class TestPartitions:
+    @settings(max_examples=25, derandomize=True, deadline=None)
+    @given(
+        sampling=st.sampled_from(["shuffled", "sequential", "steps"]),
+        count=st.integers(1, 6),
+        size=st.integers(1, 4),
+        horizon=st.integers(1, 5),
+        seed=st.integers(0, 1000),
+    )
+    def test_everything_is_in_one_minibatch_of_the_right_size_and_counts_fully(
+        self, sampling: str, count: int, size: int, horizon: int, seed: int
+    ) -> None:
+        batches = drawn(torch.randn(horizon, count * size), size, sampling, seed=seed)
+        assert len(batches) == count
+        single = sampling == "steps"
+        chosen = [batch.steps if single else batch.segments for batch in batches]
+        assert [batch.segments is None for batch in batches] == [single] * count
+        assert {len(each) for each in chosen} == {size * horizon if single else size}
+        expected = torch.arange(count * size * (horizon if single else 1))
+        assert torch.equal(torch.cat(chosen).sort().values, expected)
+        assert all(
+            torch.equal(b.weight, torch.ones(len(c))) for b, c in zip(batches, chosen, strict=True)
+        )
+
+    def test_sequential_minibatches_are_in_order(self) -> None:
+        assert all_segments(drawn(torch.randn(2, 6), 2, "sequential")).tolist() == [*range(6)]
+
+    @pytest.mark.parametrize("sampling", ["shuffled", "steps"])
+    def test_every_order_is_as_likely(self, sampling: str) -> None:
+        counts = dict.fromkeys(permutations(range(3)), 0)
+        for seed in range(600):
+            (batch,) = drawn(torch.zeros(1, 3), 3, sampling, seed=seed)
+            chosen = batch.steps if sampling == "steps" else batch.segments
+            assert chosen is not None
+            counts[tuple(chosen.tolist())] += 1
+        # 600/6 each; five standard deviations of a binomial distribution.
+        assert all(abs(count - 100) < 5 * (600 / 6 * 5 / 6) ** 0.5 for count in counts.values())
+
+
+@pytest.mark.parametrize("sampling", ["shuffled", "steps", "prioritized"])
+def test_the_generator_decides_alone(sampling: str) -> None:
+    advantage = sized(*range(1, 33))
+
+    def chosen(seed: int) -> list[list[int]]:
+        batches = drawn(advantage, 8, sampling, seed=seed)
+        found = [b.segments if b.steps is None else b.steps for b in batches]
+        return [each.tolist() for each in found if each is not None]
+
+    torch.manual_seed(1)
+    once = chosen(3)
+    torch.manual_seed(2)
+    assert chosen(3) == once
+    assert chosen(4) != once
+
+
+class TestPrioritized:
+    def test_probabilities_are_powers_of_the_sizes_of_advantages(self) -> None:
+        sizes = torch.tensor([1.0, 4.0, 9.0]).double()
+        expected = sizes.sqrt() / sizes.sqrt().sum()
+        found = probabilities(sized(1.0, 4.0, 9.0), 0.5)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+        assert found.sum().item() == pytest.approx(1, abs=1e-12)
+
+    def test_segments_are_drawn_as_often_as_they_should_be(self) -> None:
+        sizes, rounds = [1.0, 2.0, 3.0, 6.0], 400
+        q = (torch.tensor(sizes) / sum(sizes)).tolist()
+        # First or second of two without repetitions.
+        expected = torch.tensor(
+            [q[i] + sum(q[j] * q[i] / (1 - q[j]) for j in range(4) if j != i) for i in range(4)]
+        )
+        batches = [
+            batch
+            for seed in range(rounds)
+            for batch in drawn(sized(*sizes), 2, "prioritized", seed=seed, prio_alpha=1.0)
+        ]
+        assert len(batches) == 2 * rounds
+        share = torch.bincount(all_segments(batches), minlength=4) / len(batches)
+        bound = 5 * (expected * (1 - expected) / len(batches)).sqrt()
+        assert bool(((share - expected).abs() < bound).all())
+        # Even draws would give a half.
+        assert share[3] > 0.7
+
+    def test_a_minibatch_has_no_segment_twice(self) -> None:
+        for batch in drawn(sized(*([1.0] * 15 + [1e6])), 8, "prioritized", prio_alpha=1.0):
+            assert batch.segments is not None
+            assert len(batch.segments.unique()) == 8
+
+    def test_weights_make_up_for_how_often_segments_are_drawn(self) -> None:
+        sizes = torch.tensor([1.0, 2.0, 3.0, 6.0])
+        for batch in drawn(sized(*sizes.tolist()), 2, "prioritized", beta=0.5, prio_alpha=1.0):
+            assert batch.segments is not None
+            expected = (4 * sizes[batch.segments] / 12) ** -0.5
+            torch.testing.assert_close(batch.weight, expected, rtol=1e-5, atol=0)
+
+    def test_beta_counts_as_one_where_it_is_greater(self) -> None:
+        given: dict[str, Any] = {"sampling": "prioritized", "prio_alpha": 1.0}
+        one, more = (drawn(sized(1.0, 2.0), 2, beta=beta, **given) for beta in (1.0, 1.7))
+        assert torch.equal(one[0].weight, more[0].weight)
+
+    @pytest.mark.parametrize("alpha", [0.0, 0.6])
+    def test_equal_priorities_need_no_correction(self, alpha: float) -> None:
+        for size in (0.0, 3.0):
+            for batch in drawn(sized(*[size] * 8), 4, "prioritized", prio_alpha=alpha):
+                torch.testing.assert_close(batch.weight, torch.ones(4))
+
+    @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+    def test_advantages_that_are_not_finite_do_no_harm(self, bad: float) -> None:
+        advantage = sized(*[1.0] * 64)
+        advantage[0, 5] = bad
+        batches = drawn(advantage, 8, "prioritized", prio_alpha=0.7)
+        assert 5 not in all_segments(batches).tolist()
+        assert all(bool(batch.weight.isfinite().all()) for batch in batches)
+
+    def test_a_minibatch_of_all_segments_works_where_few_have_priority(self) -> None:
+        (batch,) = drawn(sized(0.0, 0.0, 1e30, 0.0), 4, "prioritized", prio_alpha=1.0)
+        assert batch.segments is not None
+        assert batch.segments.sort().values.tolist() == [0, 1, 2, 3]
+
+
+class TestAnnealing:
+    def test_beta_rises_evenly_to_one_and_stays_there(self) -> None:
+        found = [annealed_beta(0.6, progress) for progress in (0.0, 0.25, 0.5, 1.0, 1.5)]
+        assert found == pytest.approx([0.6, 0.7, 0.8, 1.0, 1.0])
+
+    @given(beta0=st.floats(0, 1), progress=st.floats(-1, 3))
+    @settings(max_examples=50, derandomize=True)
+    def test_beta_stays_between_its_start_and_one(self, beta0: float, progress: float) -> None:
+        assert beta0 <= annealed_beta(beta0, progress) <= 1
