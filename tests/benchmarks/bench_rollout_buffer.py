@@ -176,7 +176,7 @@ def main() -> None:
     console = Console(width=120)
     console.print(table)
     console.print(
-        f"plain: {len(KEYS)} keys, all at one time. buffer: receive and store, {len(KEYS) + 5} keys\n"
+        f"plain: {len(KEYS)} keys, all at once. buffer: receive and store, {len(KEYS) + 5} keys\n"
         "and memory, with outcomes at the step that led to them."
     )
 
