@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,9 @@ from empo_rollout.vectors.contract import Vector
 
 log = logging.getLogger(__name__)
 
+SOURCE = "reward"
+"""Folder of a run for what the source of a reward leaves behind."""
+
 
 class RolloutAlgorithm:
     """Collects rollouts from vectorised environments and improves a policy with them."""
@@ -40,7 +44,9 @@ class RolloutAlgorithm:
         """Learn to act; see ``empo_core.protocols.Algorithm``."""
         keep_freed_memory()
         _refuse_misfits(self._params)
-        environments = Environments(self._params, context.world, context.directory)
+        environments = Environments(
+            self._params, context.world, context.directory / SOURCE, context.seed
+        )
         plan = environments.plan()
         _tell(plan)
         with _threads(self._params.compute.threads, plan), join() as group:
@@ -59,10 +65,11 @@ class RolloutAlgorithm:
         group: Group,
     ) -> RolloutResult:
         params, interface = self._params, vector.interface
-        device = params.compute.device
-        torch.manual_seed(context.seed)  # Equal initial weights on all ranks.
-        policy = build_policy(params.policy, interface).to(device)
-        torch.manual_seed(context.seed + group.rank)
+        device = group.device(params.compute.device)
+        own_seed = context.seed + group.rank
+        weights = torch.Generator().manual_seed(context.seed)
+        policy = build_policy(params.policy, interface, generator=weights, device=device)
+        torch.manual_seed(own_seed)
         updater = Updater(
             policy,
             [(build(each.loss), each.weight) for each in params.losses],
@@ -70,10 +77,10 @@ class RolloutAlgorithm:
             plan,
             interface,
             device=device,
-            generator=torch.Generator().manual_seed(context.seed + group.rank),
+            generator=torch.Generator().manual_seed(own_seed),
+            group=group,
         )
-        episodes = Episodes(interface, context.tracker)
-        timers = Timers(device)
+        episodes, timers = Episodes(interface, context.tracker), Timers(device)
         buffer = SegmentBuffer(
             interface,
             plan,
@@ -88,6 +95,7 @@ class RolloutAlgorithm:
             buffer,
             episodes,
             timers,
+            compute=params.compute,
             device=device,
             carry_memory=params.experience.carry_memory,
         )
@@ -114,7 +122,7 @@ class RolloutAlgorithm:
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         _refuse_misfits(self._params)
-        plan = Environments(self._params, world).plan()
+        plan = Environments(self._params, world, Path()).plan()
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
@@ -139,10 +147,9 @@ def _tell(plan: VecPlan) -> None:
 
 @contextlib.contextmanager
 def _threads(number: int | None, plan: VecPlan) -> Iterator[None]:
-    """So many threads for torch: the workers need processors too."""
+    """So many threads for torch: workers need processors too, and small networks gain nothing."""
     before = torch.get_num_threads()
-    workers = plan.workers if plan.workers > 1 else 0
-    torch.set_num_threads(number or max(1, processors() - workers))
+    torch.set_num_threads(number or max(1, processors() - plan.workers))
     try:
         yield
     finally:

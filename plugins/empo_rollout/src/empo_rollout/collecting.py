@@ -12,6 +12,8 @@ from torch import Tensor
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.learning.updater import arithmetic
+from empo_rollout.params import ComputeParams
 from empo_rollout.policies.contract import ActorCritic, Step
 from empo_rollout.timing import Timers
 from empo_rollout.vectors.contract import Arrival, Vector
@@ -32,7 +34,8 @@ class Collecting:
         episodes: Episodes,
         timers: Timers,
         *,
-        device: str,
+        compute: ComputeParams,
+        device: torch.device,
         carry_memory: bool,
     ) -> None:
         """Put the parts together.
@@ -43,13 +46,14 @@ class Collecting:
             buffer: Where the rollout is put.
             episodes: Is told what became of episodes.
             timers: Measures 'env', 'inference' and 'send'.
+            compute: How exactly it computes.
             device: Where the policy lives.
             carry_memory: Whether memory survives from one rollout to the next.
         """
         interface = vector.interface
         self._vector, self._policy, self._buffer = vector, policy, buffer
         self._episodes, self._timers = episodes, timers
-        self._device, self._carry = device, carry_memory
+        self._compute, self._device, self._carry = compute, device, carry_memory
         self._interface = interface
         self._agent = torch.arange(interface.slots, device=device) % len(interface.agents)
         self._memory = policy.initial_memory(interface.slots).to(device)
@@ -64,6 +68,10 @@ class Collecting:
     @torch.no_grad()
     def collect(self, version: int) -> Rollout:
         """The next rollout; ``version`` is how often the policy was trained."""
+        with arithmetic(self._compute):
+            return self._collected(version)
+
+    def _collected(self, version: int) -> Rollout:
         self._buffer.begin_rollout()
         if not self._carry:
             self._memory.zero_()
@@ -88,7 +96,6 @@ class Collecting:
         """Everything needed to go on exactly so, between two rollouts."""
         return {
             "vector": self._vector.state_dict(),
-            "buffer": self._buffer.state_dict(),
             "memory": self._memory,
             "acted": torch.from_numpy(self._acted.copy()),
             "parked": [arrival.block for arrival in self._parked],
@@ -100,7 +107,6 @@ class Collecting:
         Returns whether the environments stand exactly where they stood.
         """
         exact = self._vector.load_state_dict(state_dict["vector"])
-        self._buffer.load_state_dict(state_dict["buffer"])
         if not exact:
             return False
         self._memory.copy_(state_dict["memory"])

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from empo_core.training.randomness import capture, restore
+from empo_rollout.learning.updater import arithmetic
+from empo_rollout.params import ComputeParams
 from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.vectors.contract import Interface, Vector
-
-MOST_COPIES = 100
-"""Environments that play at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,8 @@ def evaluate(
     episodes_each: int,
     seed: int,
     deterministic: bool,
-    device: str,
+    compute: ComputeParams,
+    device: torch.device,
 ) -> Evaluation:
     """Play so many episodes with each agent of each environment.
 
@@ -69,19 +69,25 @@ def evaluate(
         episodes_each: At least 1.
         seed: Decides everything that is random.
         deterministic: Take the likeliest actions instead of drawing them.
-        device: Where the policy lives.
+        compute: How exactly the policy computes.
+        device: Where it lives.
     """
     before = capture()
     torch.manual_seed(seed)
     try:
         vector.start(seed)
-        return _played(policy, vector, episodes_each, deterministic, device)
+        with arithmetic(compute):
+            return _played(policy, vector, episodes_each, deterministic, device)
     finally:
         restore(before)
 
 
 def _played(
-    policy: ActorCritic, vector: Vector, episodes_each: int, deterministic: bool, device: str
+    policy: ActorCritic,
+    vector: Vector,
+    episodes_each: int,
+    deterministic: bool,
+    device: torch.device,
 ) -> Evaluation:
     interface = vector.interface
     count, slots = episodes_each, interface.slots

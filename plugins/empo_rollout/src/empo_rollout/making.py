@@ -29,6 +29,7 @@ from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
 from empo_rollout.vectors.gymnasium_vector import GymnasiumVector
 from empo_rollout.vectors.process import Process
 from empo_rollout.vectors.serial import Serial
+from empo_rollout.vectors.worlds import Worlds
 
 WHERE = "algorithm.params.environment"
 MOST_EVALUATED = 100
@@ -115,29 +116,33 @@ class Environments:
     """Makes the environments of a run: those to learn in, and those to be judged in."""
 
     def __init__(
-        self, params: RolloutParams, world: WorldModel | None, directory: Path | None = None
+        self, params: RolloutParams, world: WorldModel | None, directory: Path, seed: int = 0
     ) -> None:
-        """Look at one environment to know how many agents there are.
+        """Check that there is what is to be acted in.
 
         Args:
             params: Everything about the run.
             world: The run's world, if it has one.
-            directory: Where large files of a reward's source may go; None: a temporary folder.
+            directory: Where an algorithm leaves its files that must solve the world first.
+            seed: Seeds that algorithm.
 
         Raises:
-            ConfigError: There is no such environment, or it does not fit.
+            ConfigError: There is a world and none is needed, or the other way round.
         """
-        self._params, self._world, self._directory = params, world, directory
-        kind = params.environment.kind
-        if kind == "world" and world is None:
+        self._params = params
+        environment = params.environment
+        self._worlds: Worlds | None = None
+        if isinstance(environment, WorldParams):
+            if world is None:
+                raise ConfigError(
+                    f"{WHERE}.kind: 'world' needs a world: add 'world_model' to the config, e.g. "
+                    "'world_model: multigrid/trivial' (see: empo worlds)"
+                )
+            self._worlds = Worlds(environment, world, directory, seed=seed)
+        elif world is not None:
             raise ConfigError(
-                f"{WHERE}.kind: 'world' needs a world: add 'world_model' to the config, e.g. "
-                "'world_model: multigrid/trivial' (see: empo worlds)"
-            )
-        if kind != "world" and world is not None:
-            raise ConfigError(
-                f"{WHERE}.kind: {kind!r} does not use the config's 'world_model'; drop that, or "
-                "set kind to 'world'"
+                f"{WHERE}.kind: {environment.kind!r} does not use the config's 'world_model'; drop "
+                "that, or set kind to 'world'"
             )
 
     def plan(self) -> VecPlan:
@@ -169,7 +174,7 @@ class Environments:
         """The environments to learn in."""
         sizes = self._params.vectorisation
         if self._make is None:
-            vector = self._batched(plan.envs)
+            vector = self._batched(plan.envs, desync=sizes.desync)
         else:
             make = MakeDesynchronised(self._make) if sizes.desync else self._make
             makes = [make] * plan.envs
@@ -214,26 +219,28 @@ class Environments:
     @cached_property
     def _agents(self) -> int:
         """Agents of one environment."""
-        if self._make is None:
-            probe = self._batched(1)
-            try:
-                return len(probe.interface.agents)
-            finally:
-                probe.close()
+        if self._worlds is not None:
+            return self._worlds.agents
+        if self._make is None:  # A vector of environments with one agent each.
+            return 1
         env = self._make()
         try:
             return len(env.agents)
         finally:
             env.close()
 
-    def _batched(self, copies: int) -> Vector:
+    def _batched(self, copies: int, desync: bool = False) -> Vector:
         """Environments that step in one call."""
         params = self._params.environment
         if isinstance(params, GymnasiumVectorParams):
+            if desync:
+                raise ConfigError(
+                    "algorithm.params.vectorisation.desync: cannot cut off episodes of a Gymnasium "
+                    "vector environment; set it to false"
+                )
             return GymnasiumVector(MakeVector(params, copies), autoreset=params.autoreset)
-        assert isinstance(params, WorldParams)
-        assert self._world is not None
-        raise NotImplementedError
+        assert self._worlds is not None
+        return self._worlds.vector(copies, desync=desync)
 
 
 def processors() -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 import torch
 
-from empo_core.errors import EmpoError, NonFiniteError, StorageError
+from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 TASK = "training"
+RANK_SEEDS = 2**40
+"""How far apart the seeds of two processes are that learn together."""
 EVALUATION_SEED = 1_000_003
 """Added to the run's seed, so that evaluations play other episodes than training."""
 
@@ -111,7 +113,7 @@ class Session:
         with Interrupts() as interrupts:
             try:
                 while not self._is_over:
-                    interrupts.check()
+                    self._check(interrupts)
                     self._advance()
                 self._evaluate()
             except StorageError:
@@ -126,40 +128,65 @@ class Session:
 
     def start(self) -> None:
         """Begin the first episodes."""
-        self._collecting.start(self._context.seed + self._group.rank * 7919)
+        # Seeds of environments are derived from this; ranks must not play the same episodes.
+        self._collecting.start(self._context.seed + self._group.rank * RANK_SEEDS)
 
     def resume(self) -> None:
         """Go on from the newest checkpoint that can be loaded; begin where there is none.
 
         Raises:
             StorageError: There are checkpoints, but all are damaged.
+            ConfigError: Another number of processes wrote them.
         """
-        found = self._checkpoints.newest()
+        group = self._group
+        found = self._checkpoints.newest() if group.is_first else None
+        ranks = found[1].pop("ranks") if found else []
+        found = group.shared(found)
         if found is None:
             self.start()
             self._rewind()
             return
         self.iteration, state = found
         self._saved = self.iteration
+        self._load(state, group.shared(len(ranks)), ranks)
+        self._rewind()
+        log.info("going on from iteration %d, %s steps", self.iteration, f"{self.steps:,}")
+
+    def _load(self, state: Mapping[str, Any], num_ranks: int, ranks: list[Any]) -> None:
+        """Take over what a checkpoint says of all processes, and of each."""
+        if num_ranks != self._group.size:
+            raise ConfigError(
+                f"{self._context.directory}: {num_ranks} processes wrote its checkpoint, and "
+                f"{self._group.size} would go on; start as many, with torchrun if several"
+            )
+        own = self._group.scattered(ranks)
         self.steps, self.seconds = state["steps"], state["seconds"]
+        self._steps_seen = self.steps
         self.history = [Mark(int(row[0]), *row[1:]) for row in state["history"].tolist()]
         self.evaluations = [(i, n, Evaluation(**each)) for i, n, each in state["evaluations"]]
         self._policy.load_state_dict(state["policy"])
-        self._updater.load_state_dict(state["updater"])
         self._timers.load_state_dict(state["timers"])
-        self._episodes.load_state_dict(state["episodes"])
-        self._steps_seen = self.steps
-        if not self._put_back(state["collecting"]):
+        if isinstance(self._context.tracker, EpisodeTracker):
+            self._context.tracker.load_state_dict(state["tracker"])
+        self._updater.load_state_dict(own["updater"])
+        self._episodes.load_state_dict(own["episodes"])
+        if not self._put_back(own["collecting"]):
             self._episodes.forget_unfinished()
             log.warning(
                 "the environments cannot be put back exactly where they were: they begin new "
                 "episodes, so the run goes on, but not as it would have without a break"
             )
-        if isinstance(self._context.tracker, EpisodeTracker):
-            self._context.tracker.load_state_dict(state["tracker"])
-        restore(state["randomness"])
-        self._rewind()
-        log.info("going on from iteration %d, %s steps", self.iteration, f"{self.steps:,}")
+        restore(own["randomness"])
+
+    def _check(self, interrupts: Interrupts) -> None:
+        """Stop here if somebody asked for it, all processes after the same iteration."""
+        try:
+            interrupts.check()
+            stop = 0
+        except KeyboardInterrupt:
+            stop = 1
+        if self._group.sum(stop):
+            raise KeyboardInterrupt
 
     def _put_back(self, collecting: Mapping[str, Any] | None) -> bool:
         """Put the environments where they were; False where that cannot be."""
@@ -207,25 +234,29 @@ class Session:
     def _evaluate(self) -> None:
         """Play whole episodes, unless that was just done."""
         episodes = self._params.reporting.evaluation_episodes
-        done = bool(self.evaluations) and self.evaluations[-1][0] == self.iteration
-        if not episodes or done or not self._group.is_first:
+        if not episodes or (self.evaluations and self.evaluations[-1][0] == self.iteration):
             return
         with self._timers("evaluation"):
-            vector, each = self._environments.evaluation(episodes)
-            try:
-                found = evaluate(
-                    self._policy,
-                    vector,
-                    episodes_each=each,
-                    seed=self._context.seed + EVALUATION_SEED + self.iteration,
-                    deterministic=self._params.reporting.deterministic,
-                    device=self._params.compute.device,
-                )
-            finally:
-                vector.close()
+            found = self._group.shared(self._played(episodes) if self._group.is_first else None)
+        assert found is not None
         self.evaluations.append((self.iteration, self.steps, found))
         self._context.tracker.log(self.steps, found.metrics())
         log.info("evaluation after %s steps: %s", f"{self.steps:,}", found)
+
+    def _played(self, episodes: int) -> Evaluation:
+        vector, each = self._environments.evaluation(episodes)
+        try:
+            return evaluate(
+                self._policy,
+                vector,
+                episodes_each=each,
+                seed=self._context.seed + EVALUATION_SEED + self.iteration,
+                deterministic=self._params.reporting.deterministic,
+                compute=self._params.compute,
+                device=self._group.device(self._params.compute.device),
+            )
+        finally:
+            vector.close()
 
     def _mark(self, metrics: Mapping[str, float]) -> None:
         """Note how the run stands, and tell the trackers."""
@@ -291,30 +322,36 @@ class Session:
         In the middle of an iteration the environments are somewhere on the way; all that was
         learned is kept, and they begin new episodes.
         """
-        if self._saved != self.iteration:
+        # Several processes may have stopped at different places: they cannot agree any more.
+        if self._saved != self.iteration and (self._between or self._group.size == 1):
             self._write(self._collecting.state_dict() if self._between else None)
 
     def _write(self, collecting: Mapping[str, Any] | None) -> None:
         tracker = self._context.tracker
+        own = {
+            "updater": self._updater.state_dict(),
+            "episodes": self._episodes.state_dict(),
+            "collecting": collecting,
+            "randomness": capture(),
+        }
+        ranks = self._group.gathered(own)
+        self._saved = self.iteration
+        if not self._group.is_first:
+            return
+        marks = [astuple(mark) for mark in self.history]
         state = {
             "steps": self.steps,
             "seconds": self.seconds,
-            "history": torch.tensor(
-                [astuple(mark) for mark in self.history], dtype=torch.float64
-            ).view(-1, 4),
+            "history": torch.tensor(marks, dtype=torch.float64).view(-1, len(fields(Mark))),
             "evaluations": [[i, n, asdict(each)] for i, n, each in self.evaluations],
             "policy": self._policy.state_dict(),
-            "updater": self._updater.state_dict(),
             "timers": self._timers.state_dict(),
-            "collecting": collecting,
-            "episodes": self._episodes.state_dict(),
             "tracker": tracker.state_dict() if isinstance(tracker, EpisodeTracker) else {},
-            "randomness": capture(),
+            "ranks": ranks,
         }
         last = self.evaluations[-1] if self.evaluations else None
         score = last[2].mean_return if last and last[0] == self.iteration else None
         self._checkpoints.save(self.iteration, state, score=score)
-        self._saved = self.iteration
 
     def _rewind(self) -> None:
         """Let trackers forget what an interrupted attempt logged after this step."""

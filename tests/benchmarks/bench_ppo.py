@@ -1,0 +1,147 @@
+"""Proximal policy optimisation on CartPole: ours and Stable-Baselines3's, in one run.
+
+Both get the same environment, networks, hyperparameters and numbers of steps and updates, one
+process and one thread, turn by turn with several seeds. Printed are steps per second of processor
+time and the mean return of the newest 100 episodes at shares of the run.
+
+    OMP_NUM_THREADS=1 python tests/benchmarks/bench_ppo.py [--seeds 3] [--steps 131072]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from empo_core.config import RunConfig
+from empo_core.experiment import run
+
+ENVS, HORIZON, MINIBATCH, EPOCHS = 64, 32, 256, 10
+GAMMA, LAMBDA, RATE, CLIP = 0.98, 0.8, 1e-3, 0.2
+SHARES = (0.1, 0.25, 0.5, 1.0)
+
+
+def ours(seed: int, steps: int) -> tuple[float, list[float]]:
+    """Steps per second of processor time, and mean returns at shares of the run."""
+    params: dict[str, Any] = {
+        "total_steps": steps,
+        "environment": {"kind": "gymnasium", "id": "CartPole-v1"},
+        "vectorisation": {"envs": ENVS, "backend": "serial"},
+        "experience": {"bptt_horizon": HORIZON},
+        "advantages": {"gamma": GAMMA, "gae_lambda": LAMBDA},
+        "update": {
+            "update_epochs": EPOCHS,
+            "minibatch_size": MINIBATCH,
+            "sampling": "steps",
+            "value_clip": None,
+        },
+        "losses": [{"loss": {"name": "ppo", "params": {"clip": CLIP, "entropy_coef": 0.0}}}],
+        "optimiser": {"lr": RATE, "lr_schedule": "linear", "eps": 1e-5},
+        "compute": {"threads": 1},
+        "reporting": {"evaluation_episodes": 0, "checkpoint_interval": 0},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        config = RunConfig.model_validate(
+            {
+                "algorithm": {"name": "rollout", "params": params},
+                "trackers": [],
+                "seed": seed,
+                "runs": folder,
+            }
+        )
+        began = time.process_time()
+        result: Any = run(config)
+        seconds = time.process_time() - began
+    curve = [mark.mean_return for mark in result.history]
+    return steps / seconds, at_shares(curve)
+
+
+def theirs(seed: int, steps: int) -> tuple[float, list[float]]:
+    """The same by Stable-Baselines3."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+
+    class Curve(BaseCallback):
+        """Notes the mean return of the newest episodes after each rollout."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.curve: list[float] = []
+            self.newest: deque[float] = deque(maxlen=100)
+
+        def _on_step(self) -> bool:
+            self.newest.extend(i["episode"]["r"] for i in self.locals["infos"] if "episode" in i)
+            return True
+
+        def _on_rollout_end(self) -> None:
+            self.curve.append(float(np.mean(self.newest)) if self.newest else float("nan"))
+
+    curve = Curve()
+    began = time.process_time()
+    envs = VecMonitor(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * ENVS))
+    model = PPO(
+        "MlpPolicy",
+        envs,
+        n_steps=HORIZON,
+        batch_size=MINIBATCH,
+        n_epochs=EPOCHS,
+        gamma=GAMMA,
+        gae_lambda=LAMBDA,
+        learning_rate=lambda left: RATE * left,
+        clip_range=CLIP,
+        ent_coef=0.0,
+        seed=seed,
+        device="cpu",
+    )
+    model.learn(steps, callback=curve)
+    seconds = time.process_time() - began
+    return steps / seconds, at_shares(curve.curve)
+
+
+def at_shares(curve: Sequence[float]) -> list[float]:
+    """The numbers of a curve at ``SHARES`` of its length."""
+    return [curve[max(0, round(share * len(curve)) - 1)] for share in SHARES]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=131_072)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    found: dict[str, list[tuple[float, list[float]]]] = {"Stable-Baselines3": [], "EMPO": []}
+    for seed in range(arguments.seeds):
+        found["Stable-Baselines3"].append(theirs(seed, arguments.steps))
+        found["EMPO"].append(ours(seed, arguments.steps))
+    best = max(speed for speed, _ in found["Stable-Baselines3"])
+    table = Table(title=f"PPO, CartPole x {ENVS}, {arguments.steps:,} steps, one thread")
+    table.add_column("who")
+    table.add_column("steps/s", justify="right")
+    table.add_column("ratio", justify="right")
+    for share in SHARES:
+        table.add_column(f"return at {share:.0%}", justify="right")
+    for name, runs in found.items():
+        speed = max(speed for speed, _ in runs)
+        returns = np.nanmean([returns for _, returns in runs], axis=0)
+        numbers = [f"{number:.0f}" for number in returns]
+        table.add_row(name, f"{speed:,.0f}", f"{speed / best:.2f} x", *numbers)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
