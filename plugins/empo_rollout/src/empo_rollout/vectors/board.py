@@ -45,10 +45,11 @@ class Board:
 
     def part(self, slots: slice) -> Outbox:
         """What happened to some of them."""
-        arrays = {field.name: getattr(self.outbox, field.name) for field in fields(Outbox)}
-        return Outbox(
-            **{name: None if array is None else array[slots] for name, array in arrays.items()}
-        )
+        parts: dict[str, Any] = {}
+        for field in fields(Outbox):
+            array = getattr(self.outbox, field.name)
+            parts[field.name] = None if array is None else array[slots]
+        return Outbox(**parts)
 
     def part_of(self, number: int, count: int = 1) -> Outbox:
         """What happened to the agents of ``count`` environments."""

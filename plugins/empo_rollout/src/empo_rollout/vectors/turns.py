@@ -58,6 +58,10 @@ class Turns:
         self._held.append(block)
         self._turn = (block + 1) % self._blocks
 
+    def holds(self, block: int) -> bool:
+        """Whether the learner has it."""
+        return block in self._held
+
     def check(self, block: int) -> None:
         """Raise ValueError unless the learner has it."""
         if block not in self._held:
