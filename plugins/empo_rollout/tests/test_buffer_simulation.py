@@ -204,7 +204,7 @@ def test_in_rotation_every_segment_is_sound_and_nothing_is_wasted(case: str, tai
         with pytest.raises(ConfigError, match=f"multiple of {slots // blocks}"):
             Simulation(slots, blocks, segments, 64, tail, rotation)
         segments -= segments % (slots // blocks)
-    horizon, rollouts = (64, 1) if slots > 8 else (8, 3)
+    horizon, rollouts = (16, 1) if slots > 8 else (8, 3)
     check(Simulation(slots, blocks, segments, horizon, tail, rotation), rollouts)
 
 
