@@ -91,6 +91,33 @@ def test_a_task_of_nothing_is_done_at_once(
     assert capfd.readouterr().err == "empty: 100%, 0.0 s elapsed\n"
 
 
+def test_what_is_said_about_a_task_ends_its_next_line(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.narrate("rollout", "too early to be shown")
+    tracker.narrate("rollout", "80,000 steps/s [fast]")
+    tracker.progress("rollout", 0, 4)
+    tracker.progress("other", 0, 4)
+    clock.now += 30
+    tracker.narrate("rollout", "two\nlines")
+    tracker.progress("rollout", 1, 4)
+    tracker.finish("finished")
+    assert capfd.readouterr().err.splitlines() == [
+        "rollout: 0%, 0.0 s elapsed, 80,000 steps/s [fast]",
+        "other: 0%, 0.0 s elapsed",
+        "rollout: 25%, 30.0 s elapsed, 1:30 left, two lines",
+    ]
+
+
+def test_another_run_begins_with_nothing_said(
+    tracker: ProgressTracker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.narrate("rollout", "of the run before")
+    tracker.start(tmp_path, {})
+    tracker.progress("rollout", 1, 1)
+    assert capfd.readouterr().err == "rollout: 100%, 0.0 s elapsed\n"
+
+
 SCRIPT = """
 import time
 from pathlib import Path
@@ -101,7 +128,8 @@ tracker = ProgressTracker(ProgressParams())
 tracker.start(Path("."), {})
 for done in range(5):
     tracker.progress("graph", done, 4)
-    time.sleep(0.05)
+    tracker.narrate("graph", f"at [{done}] and {'much' * 20} more")
+    time.sleep(0.15)  # Longer than the bars stand still.
 print("the result")
 tracker.finish("finished")
 """
@@ -140,7 +168,8 @@ def test_a_terminal_gets_moving_bars_with_the_time_left_and_colours(tmp_path: Pa
     assert output == "the result\n"
     assert MOVES in shown
     assert COLOUR.search(shown)
-    assert re.search(r"graph .*75%.*0\.\d s left", shown)
+    assert re.search(r"graph .*75%.*\d\.\d s left", shown)
+    assert re.search(r"75%.*\s+.*graph: at \[3\] and much\w*…", shown)
     assert re.search(r"graph .*100%", shown)
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 from empo_core.protocols import RunStatus
 from empo_core.types import Histogram
@@ -32,6 +34,21 @@ class _Task:
     bar: TaskID | None = None
 
 
+class _Bars(Progress):
+    """Bars, and below them what was said: beside them, 80 columns leave no room for it."""
+
+    def __init__(self, said: dict[str, str], *columns: ProgressColumn, console: Console) -> None:
+        self._said = said
+        # Standard output belongs to the result, which may be piped elsewhere.
+        super().__init__(*columns, console=console, redirect_stdout=False)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Everything that is shown at a time, from top to bottom."""
+        yield self.make_tasks_table(self.tasks)
+        for task, text in list(self._said.items()):
+            yield Text(f"{task}: {text}", no_wrap=True, overflow="ellipsis")
+
+
 class ProgressTracker:
     """Shows each task on standard error: a bar on a terminal, now and then a line elsewhere.
 
@@ -43,24 +60,25 @@ class ProgressTracker:
         self._params = params
         self._clock = clock
         self._tasks: dict[str, _Task] = {}
+        self._said: dict[str, str] = {}
         self._console = Console(stderr=True)
         self._bars: Progress | None = None
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
         """Look where standard error leads and choose bars or lines."""
         self._tasks = {}
+        self._said.clear()
         self._console = Console(stderr=True)
         moving = self._console.is_terminal and not self._console.is_dumb_terminal
         if self._params.style == "bar" or (self._params.style == "auto" and moving):
-            self._bars = Progress(
+            self._bars = _Bars(
+                self._said,
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
                 TextColumn("{task.fields[left]}", markup=False),
                 console=self._console,
-                # Standard output belongs to the result, which may be piped elsewhere.
-                redirect_stdout=False,
             )
             self._bars.start()
 
@@ -85,9 +103,18 @@ class ProgressTracker:
         elif finished or now - known.printed >= self._params.interval_s:
             known.printed = now
             share = done / total if total > 0 else 1.0
-            parts = [f"{share:.0%}", f"{_time(now - known.started)} elapsed", _left(left)]
+            parts = [
+                f"{share:.0%}",
+                f"{_time(now - known.started)} elapsed",
+                _left(left),
+                self._said.get(task),
+            ]
             line = f"{task}: {', '.join(filter(None, parts))}"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def narrate(self, task: str, text: str) -> None:
+        """Show a text below the bars, or at the end of the task's next plain line."""
+        self._said[task] = text.replace("\n", " ")
 
     def finish(self, status: RunStatus) -> None:
         """Leave the last state of the bars on the screen and give the cursor back."""
