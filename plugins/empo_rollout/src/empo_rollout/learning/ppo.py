@@ -8,7 +8,6 @@ from torch import Tensor
 
 from empo_core.protocols import Critic, Policy
 from empo_core.types import ImaginedBatch, LossOutput
-from empo_rollout.learning.values import weighted_mean
 from empo_rollout.plugin import PpoParams
 
 LOG_RATIO_LIMIT = 10.0
@@ -43,41 +42,44 @@ class Ppo:
         """
         if batch.action.shape[1] == 0:
             raise ValueError("ppo needs at least one candidate action per start state, got none")
-        weight = batch.weight.detach()
-        counts = weight > 0
+        clip, candidates = self._params.clip, batch.action.shape[1]
+        weight = batch.weight.detach().unsqueeze(1)
+        ignored = weight <= 0
+        # What a start and a candidate count in means; 0 where nothing has weight.
+        of_start = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+        share = of_start / candidates
         distribution = policy(batch.start.detach())
         # Candidates go in front, where they broadcast against the distributions.
         log_prob = distribution.log_prob(batch.action.detach().transpose(0, 1)).transpose(0, 1)
-        log_ratio = (log_prob - batch.log_prob.detach()).masked_fill(~counts[:, None], 0.0)
+        # Replaced before anything is computed: 0 * NaN would be NaN.
+        log_ratio = (log_prob - batch.log_prob.detach()).masked_fill(ignored, 0.0)
         log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         ratio = log_ratio.exp()
-        target = self._target(batch.target.detach().mean(-1), weight)
-        clipped = ratio.clamp(1 - self._params.clip, 1 + self._params.clip)
-        surrogate = torch.minimum(target * ratio, target * clipped).mean(1)
-        policy_loss = -weighted_mean(surrogate, weight)
-        entropy = weighted_mean(distribution.entropy().masked_fill(~counts, 0.0), weight)
-        loss = policy_loss - self._params.entropy_coef * entropy
+        target = self._target(batch.target.detach().mean(-1).masked_fill(ignored, 0.0), share)
+        # The lesser of A r and A clip(r): ratios are cut on one side, where A would gain by more.
+        most = torch.full_like(target, torch.inf).masked_fill_(target > 0, 1 + clip)
+        least = torch.zeros_like(target).masked_fill_(target < 0, 1 - clip)
+        policy_loss = -(ratio.clamp(least, most) * (target * share)).sum()
+        entropy = distribution.entropy().unsqueeze(1).masked_fill(ignored, 0.0)
+        entropy = (entropy * of_start).sum()
         with torch.no_grad():
-            moved = ((ratio - 1).abs() > self._params.clip).to(ratio.dtype)
-            numbers = {
-                "policy_loss": policy_loss,
-                "entropy": entropy,
-                # Schulman's estimate: never negative, and less noisy than the mean log-ratio.
-                "approx_kl": weighted_mean((ratio - 1 - log_ratio).mean(1), weight),
-                "clip_fraction": weighted_mean(moved.mean(1), weight),
-                "importance": weighted_mean(ratio.mean(1), weight),
-            }
+            # Schulman's estimate of the divergence: never negative, and less noisy than the mean
+            # of the log-ratios.
+            kl = ratio - 1 - log_ratio
+            moved = ((ratio - 1).abs() > clip).to(ratio.dtype)
+            means = (torch.stack((kl, moved, ratio)) * share).sum((1, 2))
             # One transfer for all: each waits for the device.
-            values = torch.stack(list(numbers.values())).tolist()
-        return LossOutput(loss, dict(zip(numbers, values, strict=True)))
+            numbers = torch.cat((torch.stack((policy_loss, entropy)), means)).tolist()
+        names = ("policy_loss", "entropy", "approx_kl", "clip_fraction", "importance")
+        loss = policy_loss - self._params.entropy_coef * entropy
+        return LossOutput(loss, dict(zip(names, numbers, strict=True)))
 
     def _target(
-        self, target: Float[Tensor, "start candidate"], weight: Float[Tensor, " start"]
+        self, target: Float[Tensor, "start candidate"], share: Float[Tensor, "start 1"]
     ) -> Float[Tensor, "start candidate"]:
-        target = target.masked_fill((weight == 0)[:, None], 0.0)
         if self._params.normalise == "none":
             return target
-        centred = target - weighted_mean(target.mean(1), weight)
+        centred = target - (target * share).sum()
         # Biased, so that parts of a batch could be joined.
-        deviation = weighted_mean(centred.square().mean(1), weight).sqrt()
+        deviation = (centred.square() * share).sum().sqrt()
         return centred / (deviation + 1e-8)

@@ -60,8 +60,7 @@ def weighted_mean(
     values: Float[Tensor, "*batch"], weight: Float[Tensor, "*batch"]
 ) -> Float[Tensor, ""]:
     """The weighted mean; 0 without any weight."""
-    total = weight.sum()
-    return (values * weight).sum() / torch.where(total > 0, total, torch.ones_like(total))
+    return (values * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def _variance(values: Tensor, weight: Tensor) -> Tensor:
