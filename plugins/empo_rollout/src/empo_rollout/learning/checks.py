@@ -49,10 +49,12 @@ def require_fit(
                 "update.sampling 'steps' has none; choose 'epoch', or 'shuffled'"
             )
     sizes = (plan.batch_size, plan.minibatch_size)
-    if group.shared(sizes) != sizes:
+    first = group.shared(sizes)
+    if group.sum(int(sizes != first)):  # All of them refuse, and nobody waits for another.
         raise ConfigError(
             f"update: rank {group.rank} has rollouts of {sizes[0]} steps and minibatches of "
-            f"{sizes[1]}, and rank 0 others; give all the same vectorisation, e.g. its 'workers'"
+            f"{sizes[1]}, rank 0 of {first[0]} and {first[1]}, and not all ranks have the same; "
+            "give all of them the same vectorisation"
         )
     burn_in = params.experience.burn_in
     if burn_in and not policy.memory_size:

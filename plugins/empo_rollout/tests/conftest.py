@@ -1,0 +1,107 @@
+"""Rollouts of policies that act at random places, for tests of what learns from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from empo_rollout.experience.batch import Rollout
+from empo_rollout.params import RolloutParams
+from empo_rollout.plan import VecPlan
+from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.vectors.contract import Actions, Interface, Observations
+
+WORDS = 3
+
+
+class Scene:
+    """What it takes to learn from a rollout, all of it small."""
+
+    def __init__(self, agents: int = 1, actions: Actions | None = None, **groups: Any) -> None:
+        """A learner's parameters; ``groups`` are its groups, as a config has them."""
+        groups.setdefault("policy", {})
+        if "hidden" not in groups["policy"]:
+            groups["policy"] = {"hidden": [4], "memory_size": 3, **groups["policy"]}
+        self.params = RolloutParams.model_validate(
+            {
+                "total_steps": 1000,
+                "environment": {"kind": "gymnasium", "id": "CartPole-v1"},
+                "optimiser": {"name": "sgd", "lr": 0.1, "betas": [0.0, 0.0], "max_grad_norm": None},
+                **groups,
+            }
+        )
+        names = tuple(f"agent {i}" for i in range(agents))
+        actions = actions or Actions(choices=(3,))
+        self.interface = Interface(
+            Observations(WORDS), actions, names, envs=4, masks=actions.is_discrete
+        )
+
+    def policy(self, seed: int = 0) -> Networks:
+        generator = torch.Generator().manual_seed(seed)
+        policy = build_policy(self.params.policy, self.interface, generator=generator)
+        with torch.no_grad():  # Heads start near 0, where hardly any gradient comes through.
+            for weight in policy.parameters():
+                weight += 0.3 * torch.randn(weight.shape, generator=generator)
+        return policy
+
+    def plan(self, horizon: int, segments: int, size: int, accumulate: int = 1) -> VecPlan:
+        agents = len(self.interface.agents)
+        return VecPlan(agents, 1, 1, 4, horizon, segments, size, accumulate)
+
+    @torch.no_grad()
+    def rollout(
+        self, policy: ActorCritic, horizon: int, segments: int, seed: int = 0, holes: bool = True
+    ) -> Rollout:
+        """What a policy does where everything is random; with holes, not all of it counts."""
+        torch.manual_seed(seed)
+
+        def chance(probability: float) -> torch.Tensor:
+            return torch.rand(horizon, segments) < probability * holes
+
+        observation = torch.randn(horizon, segments, WORDS)
+        terminated, truncated = chance(0.1), chance(0.1)
+        starts = torch.cat([chance(0.5)[:1], (terminated | truncated)[:-1]])
+        agent = torch.arange(segments) % self.interface.slots
+        turn = agent % len(self.interface.agents)
+        first = torch.randn(segments, policy.memory_size) * ~starts[0][:, None]
+        mask = None
+        if self.interface.masks:
+            mask = torch.rand(horizon, segments, sum(self.interface.actions.choices)) < 0.8
+        memory, actions, log_probs, values = first, [], [], []
+        for t in range(horizon):
+            some = None if mask is None else mask[t]
+            distribution, value, memory = policy.step(observation[t], memory, starts[t], turn, some)
+            actions.append(distribution.sample())
+            log_probs.append(distribution.log_prob(actions[-1]))
+            values.append(value)
+        value = torch.stack(values)
+        next_value = torch.cat([value[1:], torch.randn(1, segments)])
+        next_value = torch.where(truncated, torch.randn(horizon, segments), next_value)
+        known = ~chance(1.0)
+        known[:-1] = True
+        return Rollout(
+            observation=observation,
+            action=torch.stack(actions),
+            log_prob=torch.stack(log_probs),
+            value=value,
+            reward=torch.randn(horizon, segments),
+            terminated=terminated,
+            truncated=truncated,
+            next_value=next_value.masked_fill(terminated, 0.0),
+            unseen=torch.zeros_like(terminated),
+            starts=starts,
+            valid=~chance(0.15),
+            known=known,
+            mask=mask,
+            memory=first,
+            agent=agent,
+            version=torch.zeros(horizon, segments, dtype=torch.int64),
+        )
+
+
+@pytest.fixture
+def scene() -> type[Scene]:
+    return Scene

@@ -1,0 +1,471 @@
+"""What one rollout teaches, against plain code that says the same in few lines."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.protocols import Policy
+from empo_core.training.tree import flatten, unflatten
+from empo_core.types import ImaginedBatch, LossOutput
+from empo_rollout.experience.advantages import advantages
+from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.minibatches import probabilities
+from empo_rollout.learning.ppo import Ppo
+from empo_rollout.learning.updater import Updater
+from empo_rollout.plan import VecPlan
+from empo_rollout.plugin import PpoParams
+from empo_rollout.policies.networks import Networks
+from empo_rollout.vectors.contract import Actions
+
+HORIZON, SEGMENTS = 6, 8
+ALL = HORIZON * SEGMENTS
+LSTM = {"memory": "lstm", "critic": "shared"}
+
+
+def updater(made: Any, policy: Networks, plan: VecPlan, losses: Any = None, seed: int = 1) -> Any:
+    return Updater(
+        policy,
+        losses or [(Ppo(PpoParams()), 1.0)],
+        made.params,
+        plan,
+        made.interface,
+        device="cpu",
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def plain_loss(
+    made: Any, policy: Networks, rollout: Rollout, columns: list[int], advantage: Tensor,
+    importance: Tensor | float = 1.0,
+) -> Tensor:  # fmt: skip
+    """PPO on some segments, in plain words."""
+    turn = rollout.agent % len(made.interface.agents)
+    hidden, value = policy.unroll(rollout.observation, rollout.memory, rollout.starts, turn)
+    mask = None if rollout.mask is None else rollout.mask.flatten(0, 1)
+    rows = turn.repeat(len(value))
+    distribution = policy.distribution(hidden.flatten(0, 1), rows, mask)
+    log_prob = distribution.log_prob(rollout.action.flatten(0, 1)).view_as(value)
+    entropy = distribution.entropy().view_as(value)
+    counts = rollout.learnable.clone()
+    counts[: made.params.experience.burn_in] = False
+    some = counts[:, columns]
+
+    def picked(x: Tensor) -> Tensor:
+        return x[:, columns][some]
+
+    a = picked(advantage)
+    a = (a - a.mean()) / (a.std(unbiased=False) + 1e-8)
+    a = a * picked(torch.ones_like(value) * importance)
+    ratio = (picked(log_prob) - picked(rollout.log_prob)).exp()
+    gain = torch.minimum(a * ratio, a * ratio.clamp(0.8, 1.2)).mean()
+    returns = picked(advantages(rollout, made.params.advantages)[1])
+    old, new = picked(rollout.value), picked(value)
+    near = old + (new - old).clamp(-0.2, 0.2)
+    error = torch.maximum((new - returns) ** 2, (near - returns) ** 2).mean() / 2
+    return -gain - 0.01 * picked(entropy).mean() + 0.5 * error
+
+
+def plain_step(policy: Networks, loss: Tensor, lr: float = 0.1) -> None:
+    gradients = torch.autograd.grad(loss, list(policy.parameters()))
+    with torch.no_grad():
+        for weight, gradient in zip(policy.parameters(), gradients, strict=True):
+            weight -= lr * gradient
+
+
+def require_close(one: Networks, other: Networks, tolerance: float = 1e-6) -> None:
+    for (name, mine), theirs in zip(one.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(
+            mine, theirs, atol=tolerance, rtol=tolerance, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mlp": {},
+    "lstm": {"policy": LSTM},
+    "several choices, an agent each": {
+        "agents": 2, "actions": Actions((2, 3)), "policy": {"agents": "separate"},
+    },
+    "numbers, gru": {
+        "actions": Actions((), (-1.0, -1.0), (1.0, 1.0)), "policy": {**LSTM, "memory": "gru"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_follows_the_gradient_of_ppo(scene: Any, kind: str) -> None:
+    made = scene(**KINDS[kind])
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    plain = copy.deepcopy(policy)
+    advantage, _ = advantages(rollout, made.params.advantages)
+    plain_step(plain, plain_loss(made, plain, rollout, list(range(SEGMENTS)), advantage))
+    before = copy.deepcopy(policy)
+    metrics = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    require_close(policy, plain)
+    assert all(  # Gradients reach every weight, through constants though the loss gets.
+        not torch.equal(*pair)
+        for pair in zip(policy.parameters(), before.parameters(), strict=True)
+    )
+    assert metrics["update/minibatches"] == 1
+    # Nothing has moved yet: the memory begins, and is forgotten, where it was when acting.
+    assert abs(metrics["policy/importance"] - 1) < 1e-6
+    assert abs(metrics["policy/approx_kl"]) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_passes_have_the_gradient_of_one(scene: Any, kind: str) -> None:
+    made = scene(**KINDS[kind])
+    at_once = made.policy()
+    rollout = made.rollout(at_once, HORIZON, SEGMENTS)
+    in_passes = copy.deepcopy(at_once)
+    size = ALL // 2
+    whole = updater(made, at_once, made.plan(HORIZON, SEGMENTS, size)).update(rollout, 0.0)
+    parts = updater(made, in_passes, made.plan(HORIZON, SEGMENTS, size, 4)).update(rollout, 0.0)
+    require_close(in_passes, at_once)
+    assert whole["update/minibatches"] == parts["update/minibatches"] == 2
+    assert parts == pytest.approx(whole, abs=1e-5)
+
+
+def test_a_pass_of_nothing_that_counts_adds_nothing(scene: Any) -> None:
+    made = scene(update={"sampling": "sequential"})
+    at_once = made.policy()
+    rollout = made.rollout(at_once, HORIZON, SEGMENTS)
+    rollout.valid[:, :4] = False
+    in_passes = copy.deepcopy(at_once)
+    updater(made, at_once, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    updater(made, in_passes, made.plan(HORIZON, SEGMENTS, ALL, 8)).update(rollout, 0.0)
+    require_close(in_passes, at_once)
+    rollout.valid[:] = False
+    before = copy.deepcopy(at_once)
+    metrics = updater(made, at_once, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    assert metrics["update/minibatches"] == metrics["update/usable"] == 0
+    require_close(at_once, before, 0.0)
+
+
+def test_steps_together_teach_what_their_segments_do(scene: Any) -> None:
+    made, by_steps = scene(), scene(update={"sampling": "steps"})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    other = copy.deepcopy(policy)
+    updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    updater(by_steps, other, by_steps.plan(HORIZON, SEGMENTS, ALL, 3)).update(rollout, 0.0)
+    require_close(other, policy)
+    # Fewer steps than a segment has.
+    metrics = updater(by_steps, other, by_steps.plan(HORIZON, SEGMENTS, 4)).update(rollout, 0.0)
+    assert metrics["update/minibatches"] == ALL // 4
+
+
+def test_what_does_not_count_is_never_read(scene: Any) -> None:
+    made = scene(policy=LSTM, experience={"burn_in": 2})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    other = copy.deepcopy(policy)
+    updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    silent = ~rollout.learnable
+    silent[:2] = True
+    for values in (rollout.log_prob, rollout.reward):
+        values[silent] = float("nan")
+    metrics = updater(made, other, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    require_close(other, policy, 0.0)
+    assert metrics["update/usable"] == pytest.approx(float((~silent).float().mean()))
+
+
+def test_burnt_in_steps_lead_the_memory_alone(scene: Any) -> None:
+    made = scene(policy=LSTM, experience={"burn_in": 3})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    plain = copy.deepcopy(policy)
+    advantage, _ = advantages(rollout, made.params.advantages)
+    plain_step(plain, plain_loss(made, plain, rollout, list(range(SEGMENTS)), advantage))
+    updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    require_close(policy, plain)
+
+
+def test_importance_weights_scale_normalised_advantages(scene: Any) -> None:
+    made = scene(update={"sampling": "prioritized", "prio_alpha": 0.8, "prio_beta0": 0.4})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    plain = copy.deepcopy(policy)
+    advantage, _ = advantages(rollout, made.params.advantages)
+    weight = (SEGMENTS * probabilities(advantage, 0.8)).pow(-0.7).float()  # Half-way to 1.
+    columns = list(range(SEGMENTS))
+    plain_step(plain, plain_loss(made, plain, rollout, columns, advantage, weight))
+    updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.5)
+    require_close(policy, plain)
+
+
+@pytest.mark.parametrize("recompute", ["epoch", "minibatch"])
+def test_advantages_follow_the_policy_returns_do_not(scene: Any, recompute: str) -> None:
+    made = scene(
+        policy=LSTM,
+        advantages={"vtrace": True, "recompute": recompute, "c_clip": 0.9},
+        update={"sampling": "sequential", "update_epochs": 2},
+    )
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    plain = copy.deepcopy(policy)
+    advantage, _ = advantages(rollout, made.params.advantages)
+    halves = list(range(SEGMENTS // 2)), list(range(SEGMENTS // 2, SEGMENTS))
+    for step, columns in enumerate(halves * 2):
+        if step and (recompute == "minibatch" or step == 2):
+            with torch.no_grad():
+                hidden, _ = plain.unroll(
+                    rollout.observation, rollout.memory, rollout.starts, rollout.agent
+                )
+                distribution = plain.distribution(
+                    hidden.flatten(0, 1), rollout.agent.repeat(HORIZON), rollout.mask.flatten(0, 1)
+                )
+                log_prob = distribution.log_prob(rollout.action.flatten(0, 1))
+                ratio = (log_prob.view_as(rollout.log_prob) - rollout.log_prob).exp()
+            advantage, _ = advantages(rollout, made.params.advantages, ratio)
+        plain_step(plain, plain_loss(made, plain, rollout, columns, advantage))
+    updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL // 2)).update(rollout, 0.0)
+    require_close(policy, plain)
+
+
+class Entropy:
+    """A loss of our own: how decided the policy is."""
+
+    needs_critic = False
+
+    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        entropy = policy(batch.start).entropy()
+        mean = (entropy * batch.weight).sum() / batch.weight.sum()
+        number = mean.item()
+        return LossOutput(-mean, {"entropy": number, "decided": -number})
+
+
+def test_losses_add_up_by_their_weights(scene: Any) -> None:
+    made = scene()
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    other = copy.deepcopy(policy)
+    plan = made.plan(HORIZON, SEGMENTS, ALL, 2)
+    one = updater(made, policy, plan).update(rollout, 0.0)
+    losses = [(Ppo(PpoParams(entropy_coef=0.0)), 1.0), (Entropy(), 0.01)]
+    two = updater(made, other, plan, losses).update(rollout, 0.0)
+    require_close(other, policy)
+    assert two["loss/policy"] == pytest.approx(one["loss/policy"], abs=1e-6)
+    assert two["policy/entropy"] == pytest.approx(two["policy/entropy_entropy"])
+    assert two["policy/decided"] == pytest.approx(-two["policy/entropy"])
+
+
+class Elsewhere(Entropy):
+    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        return super().__call__(lambda start: policy(start + 1), batch)
+
+
+def test_a_loss_cannot_ask_about_other_states(scene: Any) -> None:
+    made = scene()
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    learner = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL), [(Elsewhere(), 1.0)])
+    with pytest.raises(ValueError, match=r"features of shape \(48, 4\) that are not batch.start"):
+        learner.update(rollout, 0.0)
+
+
+def test_a_phase_ends_when_the_policy_has_moved_far(scene: Any) -> None:
+    groups = {"optimiser": {"name": "sgd", "lr": 2.0, "max_grad_norm": None}}
+    update = {"sampling": "sequential", "update_epochs": 3}
+    made = scene(update=update, **groups)
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    start = copy.deepcopy(policy)
+    plan = made.plan(HORIZON, SEGMENTS, ALL // 4)
+    assert updater(made, policy, plan).update(rollout, 0.0)["update/minibatches"] == 12
+    limited = scene(update={**update, "target_kl": 0.02}, **groups)
+    metrics = updater(limited, start, plan).update(rollout, 0.0)
+    assert 2 <= metrics["update/minibatches"] < 12
+    assert metrics["policy/approx_kl"] > 0.02
+    with pytest.raises(ConfigError, match="no policy loss reports 'approx_kl'"):
+        updater(limited, start, plan, [(Entropy(), 1.0)]).update(rollout, 0.0)
+
+
+def test_weights_are_pulled_back_but_not_biases(scene: Any) -> None:
+    free, pulled = scene(), scene(update={"l2_init": 0.5})
+    policy = free.policy()
+    initial = copy.deepcopy(policy)
+    rollout = free.rollout(policy, HORIZON, SEGMENTS)
+    other = copy.deepcopy(policy)
+    plan = free.plan(HORIZON, SEGMENTS, ALL)
+    learners = updater(free, policy, plan), updater(pulled, other, plan)
+    assert [each.update(rollout, 0.0).get("loss/l2_init") for each in learners] == [None, 0.0]
+    require_close(other, policy, 0.0)
+    middle = copy.deepcopy(policy)
+    without, with_pull = (each.update(rollout, 0.0) for each in learners)
+    size = torch.zeros(())
+    for mine, theirs, then, first in zip(
+        other.parameters(), policy.parameters(), middle.parameters(), initial.parameters(),
+        strict=True,
+    ):  # fmt: skip
+        apart = (then - first) * (mine.ndim > 1)
+        torch.testing.assert_close(mine, theirs - 0.1 * 2 * 0.5 * apart, atol=1e-6, rtol=1e-6)
+        size += apart.detach().square().sum()
+    assert with_pull["loss/l2_init"] == pytest.approx(0.5 * float(size), rel=1e-5)
+    difference = with_pull["loss/total"] - without["loss/total"]
+    assert difference == pytest.approx(with_pull["loss/l2_init"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_learning_goes_on_exactly_where_it_stopped(scene: Any, name: str) -> None:
+    made = scene(
+        policy=LSTM,
+        optimiser={"name": name, "lr": 0.01, "lr_warm_up": 20},
+        update={"l2_init": 0.1, "update_epochs": 2},
+    )
+    policy = made.policy()
+    rollouts = [made.rollout(policy, HORIZON, SEGMENTS, seed) for seed in range(2)]
+    plan = made.plan(HORIZON, SEGMENTS, ALL // 4)
+    learner = updater(made, policy, plan)
+    learner.update(rollouts[0], 0.0)
+    saved = unflatten(*flatten(copy.deepcopy(learner.state_dict())))
+    other = made.policy(5)
+    fresh = updater(made, other, plan, seed=9)
+    other.load_state_dict(policy.state_dict())
+    expected = learner.update(rollouts[1], 0.5)
+    fresh.load_state_dict(saved)
+    kept = copy.deepcopy(saved)
+    assert fresh.update(rollouts[1], 0.5) == expected
+    require_close(other, policy, 0.0)
+    assert flatten(kept)[1].keys() == flatten(saved)[1].keys()
+    for key, tensor in flatten(kept)[1].items():  # What was saved is nobody's to change.
+        assert torch.equal(tensor, flatten(saved)[1][key]), key
+
+
+class Broken(Entropy):
+    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        output = super().__call__(policy, batch)
+        return LossOutput(output.loss * float("inf"))
+
+
+class Steep(Entropy):
+    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        output = super().__call__(policy, batch)
+        return LossOutput((output.loss - output.loss.detach()).abs().sqrt())
+
+
+def test_what_is_not_finite_is_named_and_changes_nothing(scene: Any) -> None:
+    made = scene()
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    plan, before = made.plan(HORIZON, SEGMENTS, ALL), copy.deepcopy(policy)
+    cases = [
+        (Broken(), "the policy loss of minibatch 1 of epoch 1 is not finite (-inf)"),
+        (Steep(), "the gradient of minibatch 1 of epoch 1 is not finite (nan)"),
+    ]
+    for loss, message in cases:
+        with pytest.raises(NonFiniteError, match=re.escape(message)):
+            updater(made, policy, plan, [(loss, 1.0)]).update(rollout, 0.0)
+    where = tuple(rollout.learnable.nonzero()[0])
+    rollout.reward[where] = float("inf")
+    with pytest.raises(NonFiniteError, match="the advantages of minibatch 1 of epoch 1"):
+        updater(made, policy, plan).update(rollout, 0.0)
+    require_close(policy, before, 0.0)
+    assert all(weight.grad is None for weight in policy.parameters())
+    rollout.reward[where] = 0.0
+    name, weight = next(iter(policy.named_parameters()))
+    with torch.no_grad():
+        weight[0, 0] = float("nan")
+    with pytest.raises(NonFiniteError, match=re.escape(f"{name} has 1 of 12 numbers")):
+        updater(made, policy, plan).update(rollout, 0.0)
+
+
+def test_gradients_are_cut_and_rates_scheduled(scene: Any) -> None:
+    optimiser = {"name": "sgd", "lr": 0.1, "betas": [0.0, 0.0], "lr_schedule": "linear"}
+    made = scene(optimiser={**optimiser, "max_grad_norm": 0.01})
+    policy = made.policy()
+    before = copy.deepcopy(policy)
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    metrics = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.25)
+    pairs = zip(policy.parameters(), before.parameters(), strict=True)
+    moved = torch.cat([(mine - old).flatten() for mine, old in pairs]).norm()
+    assert metrics["optimiser/lr"] == pytest.approx(0.075)
+    assert metrics["optimiser/grad_norm"] > 0.01
+    assert float(moved) == pytest.approx(0.075 * 0.01, rel=1e-3)
+
+
+def test_half_precision_learns_nearly_the_same(scene: Any) -> None:
+    made, rough = scene(), scene(compute={"precision": "bfloat16"})
+    policy = made.policy()
+    before = copy.deepcopy(policy)
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    other = copy.deepcopy(policy)
+    plan = made.plan(HORIZON, SEGMENTS, ALL)
+    updater(made, policy, plan).update(rollout, 0.0)
+    updater(rough, other, plan).update(rollout, 0.0)
+    steps = [
+        torch.cat([(new - old).flatten() for new, old in pairs])
+        for pairs in (
+            zip(each.parameters(), before.parameters(), strict=True) for each in (policy, other)
+        )
+    ]
+    assert all(weight.dtype == torch.float32 for weight in other.parameters())
+    assert not torch.equal(*steps)
+    assert torch.cosine_similarity(*steps, dim=0) > 0.95
+
+
+class NeedsCritic(Entropy):
+    needs_critic = True
+
+
+def ppo_that_normalises() -> dict[str, Any]:
+    return {"losses": [{"loss": {"name": "ppo", "params": {"normalise": "batch"}}}]}
+
+
+@pytest.mark.parametrize(
+    ("groups", "accumulate", "message"),
+    [
+        ({"update": {"sampling": "steps"}, "policy": LSTM}, 1, "'steps' tears segments apart"),
+        (
+            {
+                "update": {"sampling": "steps"},
+                "advantages": {"vtrace": True, "recompute": "minibatch"},
+            },
+            1,
+            "'minibatch' needs whole segments",
+        ),
+        (ppo_that_normalises(), 2, r"losses\[0\].loss.params.normalise: would normalise each part"),
+        ({"experience": {"burn_in": 1}}, 1, "freshens a memory, and the policy has none"),
+        ({"experience": {"burn_in": 6}, "policy": LSTM}, 1, "at most 5 can be"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    scene: Any, groups: dict[str, Any], accumulate: int, message: str
+) -> None:
+    made = scene(**groups)
+    with pytest.raises(ConfigError, match=message):
+        updater(made, made.policy(), made.plan(HORIZON, SEGMENTS, ALL, accumulate))
+
+
+def test_losses_that_need_a_critic_of_actions_are_refused(scene: Any) -> None:
+    made = scene()
+    losses = [(Ppo(PpoParams()), 1.0), (NeedsCritic(), 1.0)]
+    with pytest.raises(ConfigError, match=r"losses\[1\]: NeedsCritic differentiates through"):
+        updater(made, made.policy(), made.plan(HORIZON, SEGMENTS, ALL), losses)
+
+
+def test_advantages_are_only_computed_anew_where_that_changes_them(scene: Any) -> None:
+    for group in (
+        {"vtrace": True}, {"recompute": "epoch"}, {"c_clip": 2.0}, {"recompute": "minibatch"},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="set vtrace to true and recompute to"):
+            scene(advantages=group)
+
+
+@pytest.mark.slow
+def test_compiled_networks_learn_the_same(scene: Any) -> None:
+    made, compiled = scene(), scene(compute={"compile": True})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    other = copy.deepcopy(policy)
+    plan = made.plan(HORIZON, SEGMENTS, ALL // 2)
+    updater(made, policy, plan).update(rollout, 0.0)
+    updater(compiled, other, plan).update(rollout, 0.0)
+    require_close(other, policy, 1e-5)
