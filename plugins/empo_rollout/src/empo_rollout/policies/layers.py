@@ -50,6 +50,8 @@ class Trunk(nn.Module):
         """The features of each observation."""
         if self._grid is not None:
             picture = observation[:, : self._pixels].reshape(-1, *self._grid)
+            # Convolutions take half the time, or less, where the channel counts fastest.
+            picture = picture.contiguous(memory_format=torch.channels_last)
             read = self.convolutions(picture).flatten(1)
             observation = torch.cat([read, observation[:, self._pixels :]], 1)
         features: Tensor = self.layers(observation)

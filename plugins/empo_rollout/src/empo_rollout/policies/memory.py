@@ -91,7 +91,7 @@ class Recurrent(nn.Module):
         grain = -(-times // CLASSES)
         class_length = ((length + grain - 1) // grain * grain).clamp(max=times)
         outputs, places = [], []
-        for steps in class_length.unique().tolist():
+        for steps in torch.unique(class_length).tolist():
             chosen = (class_length == steps).nonzero()[:, 0]
             step = torch.arange(steps, device=rows.device).unsqueeze(1)
             place = (first[chosen] + step).flatten()

@@ -24,6 +24,10 @@ from empo_rollout.policies.layers import (
 from empo_rollout.policies.memory import Recurrent, forgotten
 from empo_rollout.vectors.contract import Interface
 
+COMPILE_OPTIONS = {"layout_optimization": False}
+"""For ``torch.compile``: with it, convolutions over a number of rows that depends on the data,
+as agents with networks of their own have, do not get the strides that they were planned with."""
+
 
 def build_policy(
     params: PolicyParams,
@@ -44,10 +48,7 @@ def build_policy(
     Raises:
         ConfigError: The parameters do not fit what agents see or do.
     """
-    _check(params, interface)
-    with torch.device("meta"):  # Weights are drawn once, below.
-        policy = Networks(params, interface)
-    policy.to_empty(device="cpu")
+    policy = blank_policy(params, interface).to_empty(device="cpu")
     for network in policy.each:
         initialise(network, generator)
         orthogonal(network.head, POLICY_GAIN, generator)
@@ -55,6 +56,17 @@ def build_policy(
         if not interface.actions.is_discrete:
             nn.init.constant_(network.log_std, params.log_std)
     return policy.to(device)
+
+
+def blank_policy(params: PolicyParams, interface: Interface) -> Networks:
+    """A policy that fits some environments, on device ``meta``: without any weights.
+
+    Raises:
+        ConfigError: The parameters do not fit what agents see or do.
+    """
+    _check(params, interface)
+    with torch.device("meta"):
+        return Networks(params, interface)
 
 
 def _check(params: PolicyParams, interface: Interface) -> None:
@@ -136,7 +148,7 @@ class Networks(nn.Module):
     """An ``ActorCritic``: one network for all agents, or one for each."""
 
     def __init__(self, params: PolicyParams, interface: Interface) -> None:
-        """Networks with default weights; ``build_policy`` draws those that training starts from."""
+        """Use ``build_policy``, which checks its arguments and draws the weights."""
         super().__init__()
         self._choices = interface.actions.choices
         number = len(interface.agents) if params.agents == "separate" else 1
@@ -229,11 +241,12 @@ class Networks(nn.Module):
         """What each agent's network says of its own rows, put together along ``axis``."""
         rows = [torch.where(agent == position)[0] for position in range(len(self.networks))]
         order = torch.cat(rows)
-        if len(order) != len(agent):
-            raise ValueError(
-                f"agent names positions outside [0, {len(self.networks)}), of which there are "
-                "networks"
-            )
+        count = len(self.networks)
+        # Unlike an if, this does not end a compiled graph.
+        torch._check_value(  # type: ignore[no-untyped-call]
+            len(order) == len(agent),
+            lambda: f"agent names positions outside [0, {count}), where there are networks",
+        )
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
         parts = [part(*pair) for pair in zip(self.each, rows, strict=True)]
