@@ -50,7 +50,7 @@ class Choices(Distribution):
         self._log_probs = _by_choice(logits, nvec, least).log_softmax(-1)
         super().__init__(logits.shape[:-1], torch.Size([len(nvec)]), validate_args=False)
 
-    def log_prob(self, value: Shaped[Tensor, "*more number"]) -> Float[Tensor, "*all"]:
+    def log_prob(self, value: Shaped[Tensor, "*drawn number"]) -> Float[Tensor, "*all"]:
         """Log-probability of all choices together; batch axes broadcast."""
         table, option = self._log_probs, value.long().unsqueeze(-1)
         if option.shape[:-1] != table.shape[:-1]:
@@ -58,7 +58,7 @@ class Choices(Distribution):
             option = option[..., :1]
         return table.gather(-1, option).squeeze(-1).sum(-1)
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Int[Tensor, "*all number"]:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Int[Tensor, "*drawn number"]:
         """Options drawn at random."""
         table = self._log_probs.detach()
         # The greatest of log-probabilities plus Gumbel noise is a draw.
@@ -87,23 +87,23 @@ class Numbers(Distribution):
     has_rsample = True
 
     def __init__(
-        self, mean: Float[Tensor, "*batch number"], log_std: Float[Tensor, "*#batch #number"]
+        self, mean: Float[Tensor, "*batch number"], log_std: Float[Tensor, "*trailing number"]
     ) -> None:
         self._mean = _exact(mean)
         self._log_std = _exact(log_std).expand_as(mean)
         super().__init__(mean.shape[:-1], mean.shape[-1:], validate_args=False)
 
-    def log_prob(self, value: Float[Tensor, "*more number"]) -> Float[Tensor, "*all"]:
+    def log_prob(self, value: Float[Tensor, "*drawn number"]) -> Float[Tensor, "*all"]:
         """Log-density of all numbers together; batch axes broadcast."""
         deviation = (value - self._mean) * (-self._log_std).exp()
         return -(0.5 * deviation.square() + self._log_std + 0.5 * math.log(math.tau)).sum(-1)
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*all number"]:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*drawn number"]:
         """Numbers drawn at random, differentiable in mean and standard deviation."""
         noise = torch.randn_like(self._mean.expand(*sample_shape, *self._mean.shape))
         return self._mean + self._log_std.exp() * noise
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*all number"]:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*drawn number"]:
         """Numbers drawn at random."""
         with torch.no_grad():
             return self.rsample(sample_shape)
