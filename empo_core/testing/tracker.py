@@ -1,4 +1,7 @@
-"""What every tracker must do: take everything, disturb nothing, and leave nothing open."""
+"""What every tracker must do: take everything, disturb nothing, and leave nothing open.
+
+One that also follows episodes or shows words is checked for that, too.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from empo_core.protocols import RunStatus, Tracker
+from empo_core.protocols import EpisodeTracker, Narrator, RunStatus, Tracker
 from empo_core.testing.exploration import global_randomness_untouched
+from empo_core.training.tree import flatten, unflatten
 from empo_core.types import Histogram
 
 CONFIG: dict[str, Any] = {
@@ -33,6 +38,8 @@ METRICS: list[dict[str, Any]] = [
 ]
 GRACE_S = 1.0
 """How long a thread may take to notice that its tracker has finished."""
+REASONS = ("won", "lost")
+ENVS = 5
 STATUSES: tuple[RunStatus, ...] = ("finished", "failed", "interrupted")
 
 
@@ -183,6 +190,175 @@ class TrackerTests:
         ]
         assert not left, f"still open after finish: {left}"
 
+    def test_words_come_at_any_time_and_in_any_form(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        narrator = narrating(tracker)
+        tracker.start(directory, CONFIG)
+        for text in (
+            "before there is a task",
+            "",
+            "[with] markup",
+            "two\nlines",
+            "ü µ ∎",
+            "x" * 999,
+        ):
+            narrator.narrate("task", text)
+            tracker.progress("task", 1, 2)
+        narrator.narrate("a task that never comes", "anyway")
+        tracker.progress("task", 2, 2)
+        narrator.narrate("task", "after its end")
+        tracker.finish("finished")
+
+    def test_nothing_is_known_of_episodes_before_there_are_environments(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        follower = following(tracker)
+        assert follower.statistics() == {}
+        tracker.start(directory, CONFIG)
+        assert follower.statistics() == {}
+        flatten(follower.state_dict())  # A checkpoint may be due before the first step.
+        tracker.finish("finished")
+
+    def test_episodes_lead_to_numbers_that_every_tracker_takes(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        follower = following(tracker)
+        tracker.start(directory, CONFIG)
+        follower.follow(ENVS, REASONS)
+        before = numbers(follower)
+        live(follower, seed=0)
+        found = follower.statistics()
+        assert numbers(follower) != before, "episodes were completed, and it makes no difference"
+        for key, value in found.items():
+            assert isinstance(key, str)
+            if isinstance(value, Histogram):
+                assert len(value.edges) == len(value.counts) + 1, key
+            else:
+                assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
+        assert numbers(follower) == repr(found), "asking for the numbers changed them"
+        tracker.log(1, found)
+        tracker.finish("finished")
+
+    def test_episodes_of_any_number_of_environments_can_be_followed(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        follower = following(tracker)
+        tracker.start(directory, CONFIG)
+        for num_envs, reasons in ((0, REASONS), (1, ()), (1000, ("one",)), (ENVS, REASONS)):
+            follower.follow(num_envs, reasons)
+            live(follower, seed=0, num_envs=num_envs, steps=2)
+        first = numbers(follower)
+        follower.follow(ENVS, REASONS)
+        live(follower, seed=0, steps=2)
+        assert numbers(follower) == first, "environments that begin anew begin with nothing"
+        tracker.finish("finished")
+
+    def test_environments_that_take_no_step_change_nothing(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        follower = following(tracker)
+        tracker.start(directory, CONFIG)
+        follower.follow(ENVS, REASONS)
+        live(follower, seed=0)
+        before = snapshot(follower)
+        everything = torch.ones(ENVS, dtype=torch.bool)
+        follower.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
+        assert snapshot(follower) == before
+        tracker.finish("finished")
+
+    def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
+        follower = following(tracker)
+        tracker.start(directory, CONFIG)
+        follower.follow(ENVS, REASONS)
+        done = torch.ones(ENVS, dtype=torch.bool)
+        follower.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
+        follower.step(torch.ones(ENVS), done)
+        tracker.log(1, follower.statistics())
+        tracker.finish("finished")
+
+    def test_what_it_is_told_of_episodes_stays_as_it_is(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        follower = following(tracker)
+        tracker.start(directory, CONFIG)
+        follower.follow(ENVS, REASONS)
+        told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
+        before = [part.clone() for part in told]
+        follower.step(*told)
+        assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
+        known = snapshot(follower)
+        for part in told:
+            part.zero_()
+        assert snapshot(follower) == known, "it goes on using tensors that are not its own"
+        tracker.finish("finished")
+
+    def test_episodes_go_on_exactly_from_a_checkpoint(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        follower = following(tracker)
+        tracker.start(directory, CONFIG)
+        follower.follow(ENVS, REASONS)
+        live(follower, seed=0)
+        checkpoint = copy.deepcopy(unflatten(*flatten(follower.state_dict())))
+        live(follower, seed=1)
+        expected = snapshot(follower)
+        follower.follow(ENVS, REASONS)
+        follower.load_state_dict(checkpoint)
+        live(follower, seed=1)
+        assert snapshot(follower) == expected
+        tracker.finish("finished")
+
+
+def narrating(tracker: Tracker) -> Narrator:
+    """The tracker, if it shows words; else there is nothing to check."""
+    if not isinstance(tracker, Narrator):
+        pytest.skip("it shows no words")
+    return tracker
+
+
+def following(tracker: Tracker) -> EpisodeTracker:
+    """The tracker, if it follows episodes; else there is nothing to check."""
+    if not isinstance(tracker, EpisodeTracker):
+        pytest.skip("it follows no episodes")
+    return tracker
+
+
+def steps_of(*, seed: int, num_envs: int, steps: int) -> list[list[torch.Tensor]]:
+    """Random rewards, dones, reasons and active environments."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def flags(share: float) -> torch.Tensor:
+        return torch.rand(num_envs, generator=generator) < share
+
+    return [
+        [
+            torch.randn(num_envs, generator=generator),
+            flags(0.3),
+            torch.randint(-1, 3, (num_envs,), generator=generator),
+            flags(0.8),
+        ]
+        for _ in range(steps)
+    ]
+
+
+def live(follower: EpisodeTracker, *, seed: int, num_envs: int = ENVS, steps: int = 20) -> None:
+    """Have environments take random steps."""
+    for rewards, dones, reasons, active in steps_of(seed=seed, num_envs=num_envs, steps=steps):
+        follower.step(rewards, dones, reasons, active)
+
+
+def numbers(follower: EpisodeTracker) -> str:
+    """What it found, in a form in which NaN equals NaN."""
+    return repr(follower.statistics())
+
+
+def snapshot(follower: EpisodeTracker) -> str:
+    """Everything that it knows, likewise."""
+    data, tensors = flatten(follower.state_dict())
+    values = {name: tensor.tolist() for name, tensor in tensors.items()}
+    return f"{numbers(follower)} {data} {values}"
+
 
 def run_once(tracker: Tracker, directory: Path, status: RunStatus) -> None:
     """Everything a run may tell a tracker."""
@@ -191,6 +367,12 @@ def run_once(tracker: Tracker, directory: Path, status: RunStatus) -> None:
         tracker.progress("steps", step, len(METRICS))
         tracker.log(step, metrics)
     tracker.progress("steps", len(METRICS), len(METRICS))
+    if isinstance(tracker, Narrator):
+        tracker.narrate("steps", "as fast as ever")
+    if isinstance(tracker, EpisodeTracker):
+        tracker.follow(ENVS, REASONS)
+        live(tracker, seed=0)
+        tracker.log(len(METRICS), tracker.statistics())
     tracker.finish(status)
 
 

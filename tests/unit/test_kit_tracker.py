@@ -1,16 +1,18 @@
 """The tracker kit passes a right tracker and fails each one broken on purpose."""
 
+import copy
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from empo_core.protocols import Tracker
+from empo_core.protocols import EpisodeTracker, Narrator, Tracker
 from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 
@@ -41,6 +43,138 @@ class Right:
     def note(self, line: str) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
+
+
+class Following(Right):
+    """Follows episodes in plain Python, and shows words."""
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        super().start(directory, config)
+        self.said: dict[str, str] = {}
+
+    def narrate(self, task: str, text: str) -> None:
+        self.said[task] = text
+        self.note(f"{task}: {text}")
+
+    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+        self.reasons = reasons
+        self.state: dict[str, Any] = {
+            "rewards": torch.zeros(num_envs, dtype=torch.float64), "sum": 0.0, "count": 0,
+            "why": [0] * len(reasons),
+        }  # fmt: skip
+
+    def step(
+        self, rewards: Tensor, dones: Tensor, reasons: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        for env in range(len(rewards)):
+            if active is not None and not active[env]:
+                continue
+            self.state["rewards"][env] += rewards[env]
+            if dones[env]:
+                self.complete(env, -1 if reasons is None else int(reasons[env]))
+
+    def complete(self, env: int, reason: int) -> None:
+        self.state["sum"] += float(self.state["rewards"][env])
+        self.state["count"] += 1
+        self.state["rewards"][env] = 0
+        if 0 <= reason < len(self.reasons):
+            self.state["why"][reason] += 1
+
+    def statistics(self) -> dict[str, float | Histogram]:
+        if not hasattr(self, "state"):
+            return {}
+        edges = [float(edge) for edge in range(len(self.reasons) + 1)]
+        return {
+            "mean": self.state["sum"] / max(self.state["count"], 1),
+            "count": self.state["count"],
+            "why": Histogram(edges=edges, counts=list(self.state["why"])),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return copy.deepcopy(self.state) if hasattr(self, "state") else {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.state = copy.deepcopy(dict(state_dict))
+
+
+class TalksOnlyOfWhatItKnows(Following):
+    def progress(self, task: str, done: float, total: float) -> None:
+        super().progress(task, done, total)
+        self.said.setdefault(task, "")
+
+    def narrate(self, task: str, text: str) -> None:
+        self.said[task]
+        super().narrate(task, text)
+
+
+class KnowsBeforeItFollows(Following):
+    def statistics(self) -> dict[str, float | Histogram]:
+        return super().statistics() or {"count": 0}
+
+
+class FindsTensors(Following):
+    def statistics(self) -> dict[str, float | Histogram]:
+        found = super().statistics()
+        if "count" in found:
+            found["count"] = torch.tensor(found["count"])  # type: ignore[assignment, arg-type]
+        return found
+
+
+class ForgetsWhenAsked(Following):
+    def statistics(self) -> dict[str, float | Histogram]:
+        found = super().statistics()
+        if found:
+            self.state["count"] = 0
+        return found
+
+
+class SeesNoEpisode(Following):
+    def complete(self, env: int, reason: int) -> None:
+        """Nothing."""
+
+
+class KeepsOldEpisodes(Following):
+    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+        before = getattr(self, "state", {"sum": 0.0, "count": 0})
+        super().follow(num_envs, reasons)
+        self.state |= {name: before[name] for name in ("sum", "count")}
+
+
+class NeedsAnEnvironment(Following):
+    def step(self, rewards: Tensor, *others: Tensor | None) -> None:
+        rewards.max()
+        super().step(rewards, *others)  # type: ignore[arg-type]
+
+
+class StepsThemAll(Following):
+    def step(self, rewards: Tensor, *others: Tensor | None) -> None:
+        super().step(rewards, *others[:2])  # type: ignore[arg-type]
+
+
+class KnowsEveryReason(Following):
+    def complete(self, env: int, reason: int) -> None:
+        super().complete(env, reason)
+        if reason < 0:
+            raise LookupError(reason)
+
+
+class ZeroesRewards(Following):
+    def step(self, rewards: Tensor, dones: Tensor, *others: Tensor | None) -> None:
+        super().step(rewards, dones, *others)
+        rewards[dones] = 0
+
+
+class KeepsTheirTensor(Following):
+    def step(self, rewards: Tensor, *others: Tensor | None) -> None:
+        super().step(rewards, *others)  # type: ignore[arg-type]
+        self.state["newest"] = rewards
+
+
+class SavesHalf(Following):
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        rewards = torch.zeros_like(state_dict["rewards"])
+        super().load_state_dict({**state_dict, "rewards": rewards})
 
 
 class NeverFinishes:
@@ -160,6 +294,7 @@ class LeavesAFileOpen(Right):
         KEPT_OPEN.append(os.open(self.path, os.O_RDONLY))
 
 
+KNOWN = "test_nothing_is_known_of_episodes"
 FLAWS: list[tuple[type, list[str]]] = [
     (NeverFinishes, ["test_it_fits_the_protocol"]),
     (KnowsTwoEndings, ["test_a_whole_run_can_be_tracked"]),
@@ -178,6 +313,18 @@ FLAWS: list[tuple[type, list[str]]] = [
     (ChangesDirectory, ["test_the_environment_is_left_alone"]),
     (LeavesAThread, ["test_nothing_is_left_running"]),
     (LeavesAFileOpen, ["test_no_file_is_left_open"]),
+    (TalksOnlyOfWhatItKnows, ["test_words_come_at_any_time_and_in_any_form"]),
+    (KnowsBeforeItFollows, [f"{KNOWN}_before_there_are_environments"]),
+    (FindsTensors, ["test_episodes_lead_to_numbers_that_every_tracker_takes"]),
+    (ForgetsWhenAsked, ["test_episodes_lead_to_numbers_that_every_tracker_takes"]),
+    (SeesNoEpisode, ["test_episodes_lead_to_numbers_that_every_tracker_takes"]),
+    (KeepsOldEpisodes, ["test_episodes_of_any_number_of_environments_can_be_followed"]),
+    (NeedsAnEnvironment, ["test_episodes_of_any_number_of_environments_can_be_followed"]),
+    (StepsThemAll, ["test_environments_that_take_no_step_change_nothing"]),
+    (KnowsEveryReason, ["test_unknown_reasons_are_no_reason_to_fail"]),
+    (ZeroesRewards, ["test_what_it_is_told_of_episodes_stays_as_it_is"]),
+    (KeepsTheirTensor, ["test_what_it_is_told_of_episodes_stays_as_it_is"]),
+    (SavesHalf, ["test_episodes_go_on_exactly_from_a_checkpoint"]),
 ]
 
 
@@ -190,8 +337,15 @@ def subclass(make: type) -> type:
     return TestIt
 
 
-def test_a_right_tracker_passes(kit_failures: Runner) -> None:
-    assert kit_failures(subclass(Right)) == set()
+@pytest.mark.parametrize("make", [Right, Following])
+def test_a_right_tracker_passes(kit_failures: Runner, make: type) -> None:
+    assert kit_failures(subclass(make)) == set()
+
+
+def test_what_nobody_needs_to_offer_is_offered() -> None:
+    assert isinstance(Following(), Narrator)
+    assert isinstance(Following(), EpisodeTracker)
+    assert not isinstance(Right(), Narrator | EpisodeTracker)
 
 
 @pytest.mark.parametrize(("make", "caught_by"), FLAWS)
