@@ -159,7 +159,7 @@ class Networks(nn.Module):
     @property
     def each(self) -> list[Network]:
         """The network of each agent, or the one of all."""
-        return cast(list[Network], self.networks)
+        return cast(list[Network], list(self.networks))
 
     @property
     def memory_size(self) -> int:
