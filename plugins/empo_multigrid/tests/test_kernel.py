@@ -166,6 +166,28 @@ def test_evenly_spaced_numbers_are_sampled_in_proportion(world: rw.World) -> Non
         assert abs(counts.get(successor, 0) - draws * p) <= 1
 
 
+@settings(QUICK, max_examples=200)
+@given(world=rw.worlds())
+def test_what_is_drawn_is_what_the_listed_successors_give(world: rw.World) -> None:
+    layout, row, random = world
+    rows = [row]
+    for _ in range(5):
+        found = expected(layout, rows[-1], rw.random_actions(random, layout, rows[-1]))
+        rows.append(random.choice(sorted(found)) if found else row)
+    # Actions that are not available are among these, so that some states are left as they are.
+    states = np.array(rows, np.int16)
+    choices = range(len(layout.actions))
+    actions = np.array([[random.choice(choices) for _ in range(layout.num_agents)] for _ in rows])
+    uniform = np.array([random.choice([0.0, random.random(), 1 - 2**-53]) for _ in rows])
+    offsets, successors, prob = kernel.transitions(layout, states, actions)
+    wanted = states.copy()
+    for i, (start, end) in enumerate(pairwise(offsets.tolist())):
+        if end > start:
+            item = int((prob[start:end].cumsum() <= uniform[i]).sum())
+            wanted[i] = successors[min(start + item, end - 1)]
+    np.testing.assert_array_equal(kernel.step(layout, states, actions, uniform), wanted)
+
+
 def test_sampled_frequencies_pass_a_chi_square_test() -> None:
     generator, tested, seed = np.random.default_rng(7), 0, 0
     while tested < 60:

@@ -22,6 +22,7 @@ from empo_multigrid.chance import (
     list_outcomes,
     play_out,
 )
+from empo_multigrid.drawing import draw
 from empo_multigrid.effects import (
     AGENTS,
     MASKED,
@@ -170,20 +171,6 @@ def expand(
     return len(states)
 
 
-@compiled
-def choose(offsets: Longs, rows: Ints, probs: Floats, uniform: Floats, out: Ints) -> None:
-    """Pick one successor per pair by its uniform number; none leaves ``out`` as it is."""
-    for pair in range(len(out)):
-        rest = uniform[pair]
-        last = offsets[pair + 1] - 1
-        for item in range(offsets[pair], last + 1):
-            rest -= probs[item]
-            if rest < 0 or item == last:
-                for word in range(out.shape[1]):
-                    out[pair, word] = rows[item, word]
-                break
-
-
 def pack(layout: Layout) -> Tables:
     """The layout as the compiled code wants it."""
     neighbours = _neighbours(layout.width, layout.height)
@@ -256,12 +243,8 @@ def transitions(
     """
     tables = pack(layout) if isinstance(layout, Layout) else layout
     number, words, choices = int(tables.size[AGENTS]), states.shape[1], len(tables.action)
-    scene = Scene(
-        *(np.zeros(words, np.int16) for _ in range(2)),
-        *(np.full(len(tables.cell), -1, np.int16) for _ in range(3)),
-    )
-    plans, luck = empty_plans(number, choices, words), empty_luck(number)
-    solos, chosen = empty_solos(number, choices), np.zeros(number, np.int16)
+    scene, plans, luck, chosen = _scratch(tables, words)
+    solos = empty_solos(number, choices)
     pairs = len(states) * (1 if actions is not None else choices**number)
     asked = np.empty((0, number), np.int64) if actions is None else actions
     offsets = np.zeros(pairs + 1, np.int64)
@@ -281,9 +264,25 @@ def transitions(
 
 def step(layout: Layout | Tables, states: Ints, actions: Longs, uniform: Floats) -> Ints:
     """One successor per state, chosen by a number in [0, 1) per state."""
-    out = states.copy()
-    choose(*transitions(layout, states, actions), uniform, out)
+    tables = pack(layout) if isinstance(layout, Layout) else layout
+    scratch, out = _scratch(tables, states.shape[1]), states.copy()
+    capacity, done = 64, 0
+    while done < len(states):
+        rows, probs = np.empty((capacity, states.shape[1]), np.int16), np.empty(capacity)
+        done = draw(tables, *scratch, states, actions, uniform, done, rows, probs, out)
+        capacity *= 2
     return out
+
+
+def _scratch(tables: Tables, words: int) -> tuple[Scene, Plans, Luck, Ints]:
+    """Room to work in."""
+    number = int(tables.size[AGENTS])
+    scene = Scene(
+        *(np.zeros(words, np.int16) for _ in range(2)),
+        *(np.full(len(tables.cell), -1, np.int16) for _ in range(3)),
+    )
+    plans = empty_plans(number, len(tables.action), words)
+    return scene, plans, empty_luck(number), np.zeros(number, np.int16)
 
 
 def _grown(array: np.ndarray, used: int, capacity: int) -> np.ndarray:

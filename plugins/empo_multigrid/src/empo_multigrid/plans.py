@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_core.compiling import compiled
+from empo_core.compiling import compiled, inlined
 from empo_multigrid.effects import (
     ACTOR_COLOUR,
     AGENTS,
@@ -174,45 +174,55 @@ def plan_toggle(t: Tables, s: Scene, p: Plans, agent: int, action: int, target: 
         p.stops[agent, action] = t.fixed[fixed, TARGET]
 
 
+@inlined
+def plan_action(t: Tables, s: Scene, p: Plans, agent: int, action: int) -> None:
+    """Work out what one agent's action comes to; the scene shows the state."""
+    code = t.action[action]
+    acting = is_acting(s, agent)
+    p.category[agent, action] = NORMAL if acting and code != STILL else IDLE
+    p.contest[agent, action] = -1
+    p.stops[agent, action] = -1
+    p.disables[agent, action] = -1
+    p.uses[agent, action] = -1
+    if not acting:
+        return
+    target = front_cell(t, s, agent)
+    if code == FORWARD:
+        p.category[agent, action] = forward_category(t, s, agent)
+        p.contest[agent, action] = contested_cell(t, s, agent)
+    elif target < 0:
+        return
+    elif code == PICKUP:
+        if s.item_at[target] >= 0 and not is_pushable(t, s.item_at[target]):
+            p.contest[agent, action] = target
+    elif code == DROP:
+        if s.agent_at[target] >= 0 or not t.size[REFERENCE]:
+            p.contest[agent, action] = target
+    elif code == TOGGLE:
+        plan_toggle(t, s, p, agent, action, target)
+
+
 @compiled
-def make_plans(t: Tables, s: Scene, p: Plans) -> None:
-    """Work out what each agent's actions come to; leaves the scene loaded with the state."""
+def begin(t: Tables, s: Scene, p: Plans) -> None:
+    """Load the scene with the state, and remember who stood where and how the step begins."""
     load(t, s, s.state)
     for word in range(len(s.state)):
         p.start[word] = s.state[word]
     for agent in range(t.size[AGENTS]):
         base = AGENT_WORDS * agent
-        acting = is_acting(s, agent)
-        if acting:
+        if is_acting(s, agent):
             p.start[base + FORCED] = 0
         if s.row[base + FLAGS] & TERMINATED == 0:
             s.start_at[s.state[base + CELL]] = agent
-        for action in range(len(t.action)):
-            code = t.action[action]
-            p.category[agent, action] = NORMAL if acting and code != STILL else IDLE
-            p.contest[agent, action] = -1
-            p.stops[agent, action] = -1
-            p.disables[agent, action] = -1
-            p.uses[agent, action] = -1
+
+
+@compiled
+def make_plans(t: Tables, s: Scene, p: Plans) -> None:
+    """Work out what each agent's actions come to; leaves the scene loaded with the state."""
+    begin(t, s, p)
     for agent in range(t.size[AGENTS]):
-        if not is_acting(s, agent):
-            continue
-        target = front_cell(t, s, agent)
         for action in range(len(t.action)):
-            code = t.action[action]
-            if code == FORWARD:
-                p.category[agent, action] = forward_category(t, s, agent)
-                p.contest[agent, action] = contested_cell(t, s, agent)
-            elif target < 0:
-                continue
-            elif code == PICKUP:
-                if s.item_at[target] >= 0 and not is_pushable(t, s.item_at[target]):
-                    p.contest[agent, action] = target
-            elif code == DROP:
-                if s.agent_at[target] >= 0 or not t.size[REFERENCE]:
-                    p.contest[agent, action] = target
-            elif code == TOGGLE:
-                plan_toggle(t, s, p, agent, action, target)
+            plan_action(t, s, p, agent, action)
 
 
 @compiled
