@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import RunStatus
 from empo_core.types import Histogram
 from empo_trackers.episodic import EpisodicEMATracker
 from empo_trackers.episodic_histogram import EpisodicEMATrackerWithHistogram
 from empo_trackers.plugin import EpisodicEmaParams, EpisodicHistogramParams
+from empo_trackers.silent import Silent
 
 
-class _Silent:
-    """Writes nothing: what was found is logged by the run's other trackers."""
-
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
-        """Nothing: episodes begin with ``follow``."""
-
-    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Nothing: other trackers log."""
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing: other trackers show progress."""
-
-    def finish(self, status: RunStatus) -> None:
-        """Nothing: no file is open."""
-
-
-class _Follower(_Silent, abc.ABC):
+class _Follower(Silent, abc.ABC):
     """Follows episodes once it knows how many environments there are."""
 
     _tracker: EpisodicEMATracker | None = None

@@ -1,0 +1,174 @@
+"""The trackers of episodes as parts of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from empo_core.config import installed
+from empo_core.errors import ConfigError
+from empo_core.experiment import Trackers
+from empo_core.protocols import EpisodeTracker, Tracker
+from empo_core.testing.tracker import TrackerTests
+from empo_core.training.checkpoint import Checkpoints
+from empo_core.types import Histogram
+from empo_trackers.episodes import EpisodicEma, EpisodicHistogram
+from empo_trackers.plugin import EpisodicEmaParams, EpisodicHistogramParams
+
+
+class TestEpisodicEma(TrackerTests):
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        return EpisodicEma(EpisodicEmaParams())
+
+    def test_it_follows_episodes(self, tracker: Tracker) -> None:
+        assert isinstance(tracker, EpisodeTracker)
+
+
+class TestEpisodicHistogram(TrackerTests):
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        return EpisodicHistogram(
+            EpisodicHistogramParams(ema_update="per_episode", track_extremes=True)
+        )
+
+    def test_it_follows_episodes(self, tracker: Tracker) -> None:
+        assert isinstance(tracker, EpisodeTracker)
+
+
+def from_registry(*names: str, **params: Any) -> Trackers:
+    """Trackers as a config names them."""
+    members = []
+    for name in names:
+        offered = installed().get("tracker", name)
+        given = params if name.startswith("episodic") else {}
+        members.append(offered.load()(offered.params(**given)))
+    return Trackers(members)
+
+
+def step(trackers: Trackers, rewards: list[float], dones: list[int], reasons: list[int]) -> None:
+    flags = torch.tensor(dones, dtype=torch.bool)
+    trackers.step(torch.tensor(rewards), flags, torch.tensor(reasons))
+
+
+def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
+    trackers = from_registry(
+        "tensorboard", "episodic-histogram", alpha=0.5, reward_bins=[0, 1, 5], length_bins=[1, 2, 9]
+    )
+    trackers.start(tmp_path, {})
+    trackers.log(0, {"loss": 1.0})
+    trackers.follow(3, ["won", "lost"])
+    step(trackers, [0.5, 2.0, 7.0], [0, 1, 1], [-1, 0, 1])
+    trackers.log(1, {"loss": 2.0})
+    step(trackers, [3.0, 0.5, 0.5], [1, 1, 0], [1, 1, -1])
+    trackers.log(2, {"loss": 3.0})
+    trackers.finish("finished")
+
+    events = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0, "scalars": 0})
+    events.Reload()
+    rewards = events.Histograms("histograms/reward")
+    assert [event.step for event in rewards] == [1, 2]
+    assert list(rewards[-1].histogram_value.bucket_limit) == [0.0, 1.0, 5.0]
+    assert [list(e.histogram_value.bucket) for e in rewards] == [[0, 0, 2], [0, 1, 3]]
+    lengths = events.Histograms("histograms/length")
+    assert [list(e.histogram_value.bucket) for e in lengths] == [[0, 2, 0], [0, 3, 1]]
+    scalars = {
+        key: [event.value for event in events.Scalars(key)]
+        for key in events.Tags()["scalars"]
+        if key != "loss"
+    }
+    assert scalars == {
+        "episodes/reward_ema": [2.25, pytest.approx(1.125 + 2.0 / 2)],
+        "episodes/length_ema": [0.5, pytest.approx(0.25 + 1.5 / 2)],
+        "episodes/termination_won_prob": [0.5, 0.25],
+        "episodes/termination_lost_prob": [0.5, 0.75],
+        "episodes/completed": [2.0, 4.0],
+        "episodes/total_steps": [3.0, 6.0],
+        "histograms/reward_underflow": [0.0, 0.0],
+        "histograms/reward_overflow": [1.0, 1.0],
+        "histograms/length_underflow": [0.0, 0.0],
+        "histograms/length_overflow": [0.0, 0.0],
+    }
+
+
+def test_numbers_reach_the_lines_of_a_run(tmp_path: Path) -> None:
+    trackers = from_registry("episodic-ema", "jsonl", alpha=1.0, key_style="nested")
+    trackers.start(tmp_path, {})
+    trackers.follow(2, ["won"])
+    step(trackers, [2.0, 4.0], [1, 1], [0, -1])
+    trackers.log(7, {})
+    trackers.finish("finished")
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {
+        "step": 7,
+        "episodes/reward_ema": 3.0,
+        "episodes/length_ema": 1.0,
+        "episodes/termination/won_prob": 0.5,
+        "episodes/termination/other_prob": 0.5,
+        "episodes/completed": 2,
+        "episodes/total_steps": 2,
+    }
+
+
+def test_running_episodes_survive_a_checkpoint_on_disk(tmp_path: Path) -> None:
+    whole = from_registry("episodic-ema", "episodic-histogram")
+    whole.start(tmp_path, {})
+    whole.follow(2, ["won"])
+    step(whole, [2.0, 4.0], [0, 1], [-1, 0])
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(1, {"trackers": whole.state_dict()})
+
+    resumed = from_registry("episodic-ema", "episodic-histogram")
+    resumed.start(tmp_path, {})
+    resumed.follow(2, ["won"])
+    resumed.load_state_dict(checkpoints.load(1)["trackers"])
+    for trackers in (whole, resumed):
+        step(trackers, [3.0, 1.0], [1, 0], [0, -1])
+    assert resumed.statistics() == whole.statistics()
+    found = resumed.statistics()["histograms/length"]
+    assert isinstance(found, Histogram)
+    assert found.counts == [2, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_checkpoint_of_other_environments_is_refused() -> None:
+    tracker = EpisodicEma(EpisodicEmaParams())
+    tracker.follow(2, ["won"])
+    state = tracker.state_dict()
+    for num_envs, reasons, name in ((3, ["won"], "episode_lengths"), (2, [], "termination_counts")):
+        other = EpisodicEma(EpisodicEmaParams())
+        other.follow(num_envs, reasons)
+        with pytest.raises(ConfigError, match=f"its {name} has shape .* same environments"):
+            other.load_state_dict(state)
+    more = EpisodicHistogram(EpisodicHistogramParams())
+    more.follow(2, ["won"])
+    with pytest.raises(ConfigError, match=r"its length_histogram\.bin_counts has shape None"):
+        more.load_state_dict(state)
+
+
+def test_steps_before_anybody_says_of_how_many_environments_are_refused() -> None:
+    tracker = EpisodicEma(EpisodicEmaParams())
+    with pytest.raises(ValueError, match="call follow first"):
+        tracker.step(torch.ones(2), torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="follow first"):
+        tracker.load_state_dict({"episode_rewards": torch.ones(2)})
+    tracker.load_state_dict({})
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"reward_bins": [0, 1, 1]}, "edge 2 is 1 and comes after 1"),
+        ({"reward_bins": [1, 1.00000001]}, "also as float32"),
+        ({"length_bins": [1]}, "at least 2"),
+        ({"alpha": 0}, "greater than 0"),
+        ({"ema_update": "mean"}, "batch_mean"),
+    ],
+)
+def test_params_that_make_no_sense_are_refused(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        EpisodicHistogramParams(**params)
