@@ -354,8 +354,9 @@ class Rich(gymnasium.Env[dict[str, Any], Any]):
         return observation, float(action[0]), self.time == 3, self.time == 2 and not action[0], info
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("mode", ["next_step", "disabled"])
 class TestRichSpaces(VectorTests):
+    rounds = 15
     exact = False
 
     @pytest.fixture
@@ -405,6 +406,7 @@ class Steering(gymnasium.Env[np.ndarray, np.ndarray]):
 
 @pytest.mark.parametrize("mode", ["same_step"])
 class TestPicturesAndNumbers(VectorTests):
+    rounds = 15
     exact = False
 
     @pytest.fixture
@@ -420,6 +422,7 @@ class TestPicturesAndNumbers(VectorTests):
 
 @pytest.mark.parametrize("mode", MODES)
 class TestEveryMode(VectorTests):
+    rounds = 20
     exact = False
 
     @pytest.fixture
@@ -428,6 +431,7 @@ class TestEveryMode(VectorTests):
 
 
 class TestNativeVector(VectorTests):
+    rounds = 40
     exact = False
 
     @pytest.fixture

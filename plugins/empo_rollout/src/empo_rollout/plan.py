@@ -158,7 +158,7 @@ def plan_vectorisation(
     )  # fmt: skip
     sizes = _Sizes()
     if processes:
-        available = processors or len(os.sched_getaffinity(0))
+        available = processors or _processors()
         workers, blocks = _team(sizes, workers, async_factor, envs, available)
     else:
         why = "without worker processes, all slots arrive together"
@@ -313,6 +313,11 @@ def _remarks(plan: VecPlan, target: int | None, order: Order) -> Iterator[str]:
             f"{idle} of {plan.slots} slots wait while the others collect the last segments of a "
             f"rollout; with batch_size {better} none does"
         )
+
+
+def _processors() -> int:
+    """How many this process may use; not every system says that."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _multiple(size: int, unit: int) -> int:

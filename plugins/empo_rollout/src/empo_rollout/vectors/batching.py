@@ -13,6 +13,7 @@ from jaxtyping import Bool, Shaped
 from empo_core.errors import CollectError
 from empo_rollout.vectors.contract import Action, Actions
 from empo_rollout.vectors.spaces import acting, observing
+from empo_rollout.vectors.telling import Masks
 
 Space: TypeAlias = spaces.Space[Any]
 Rows: TypeAlias = Shaped[np.ndarray, "slot word"]
@@ -39,7 +40,7 @@ class BatchedObservations:
             CollectError: They are not of the space's shape or dtype.
         """
         if isinstance(self._space, spaces.Box):
-            return self._boxes(batch, count)
+            return self._boxes(self._space, batch, count)
         rows = np.empty((count, self.format.words), self.format.dtype)
         one_by_one = iterate(batch_space(self._space, count), batch)
         for number in range(count):
@@ -61,19 +62,17 @@ class BatchedObservations:
         Raises:
             CollectError: They do not fit together.
         """
-        observations = list(observations)
         try:
-            batch = create_empty_array(self._space, n=len(observations), fn=np.zeros)
-            return concatenate(self._space, observations, batch)
+            return _batch(self._space, list(observations))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise CollectError(
                 f"the observations {observations!r:.200} are not of the space {self._space}"
             ) from error
 
-    def _boxes(self, batch: Any, count: int) -> Rows:
+    def _boxes(self, space: spaces.Box, batch: Any, count: int) -> Rows:
         """All at once: the row of a box is its numbers."""
-        array, dtype = np.asarray(batch), self._space.dtype
-        shape = (count, *(self._space.shape or ()))
+        array, dtype = np.asarray(batch), space.dtype
+        shape = (count, *space.shape)
         if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
             raise CollectError(
                 f"the observations are {array.dtype} of shape {array.shape}; the space of a single "
@@ -82,7 +81,8 @@ class BatchedObservations:
         grid = self.format.grid
         if grid is not None and len(shape) == 4 and shape[1:] != grid:
             array = array.transpose(0, 3, 1, 2)
-        return array.astype(self.format.dtype, copy=False).reshape(count, -1)
+        rows: Rows = array.astype(self.format.dtype, copy=False).reshape(count, -1)
+        return rows
 
 
 class BatchedActions:
@@ -107,15 +107,21 @@ class BatchedActions:
         if isinstance(space, spaces.Box) and space.dtype.kind == "f":
             array = action.reshape(count, *space.shape).astype(space.dtype)
             return array.clip(space.low, space.high)
-        empty = create_empty_array(space, n=count, fn=np.zeros)
-        return concatenate(space, [self._decode(row) for row in action], empty)
+        return _batch(space, [self._decode(row) for row in action])
+
+
+def _batch(space: Space, values: list[Any]) -> Any:
+    empty: Any = create_empty_array(space, n=len(values), fn=np.zeros)
+    return concatenate(space, values, empty)
 
 
 def legal(actions: Actions, action: Action) -> Action:
     """Actions that an environment can look at, though some may mean nothing."""
     if actions.is_discrete:
-        return action.clip(0, np.array(actions.choices) - 1)
-    return np.nan_to_num(action)  # Decoding keeps to the bounds.
+        options: Action = action.clip(0, np.array(actions.choices) - 1)
+        return options
+    values: Action = np.nan_to_num(action)  # Decoding keeps to the bounds.
+    return values
 
 
 def masks(
@@ -126,48 +132,21 @@ def masks(
     Raises:
         CollectError: It is missing where it is needed, is no mask, or leaves nothing to do.
     """
-    options, count = sum(actions.choices), len(needed)
-    mask = np.ones((count, options), bool)
-    given = info.get("_action_mask", np.full(count, "action_mask" in info))
-    array = info.get("action_mask")
-    if _is_plain(array, mask.shape) and given[needed].all():
-        mask[needed] = array[needed] != 0
-    else:
-        for number in np.flatnonzero(needed):
-            found = array[number] if array is not None and given[number] else None
-            try:
-                mask[number] = flags(found, options)
-            except CollectError as error:
-                raise CollectError(f"environment {number}: {error}") from error
-    firsts = np.cumsum((0, *actions.choices))[:-1]
-    empty = ~np.logical_or.reduceat(mask, firsts, axis=1).all(1)
-    if empty.any():
-        number = int(empty.argmax())
-        raise CollectError(
-            f"environment {number}: info['action_mask'] is {mask[number].tolist()}, which leaves "
-            "a choice without any option"
-        )
+    mask = np.ones((len(needed), sum(actions.choices)), bool)
+    found = info.get("action_mask", [None] * len(needed))
+    given = info.get("_action_mask", np.ones_like(needed))
+    reader, read = Masks(actions), needed
+    if isinstance(found, np.ndarray) and found.shape == mask.shape and found.dtype.kind in "biu":
+        # All at once; what is wrong is read again below, which raises.
+        fine = reader.leaves_options(found != 0) & given
+        mask[needed & fine] = found[needed & fine] != 0
+        read = needed & ~fine
+    for number in np.flatnonzero(read):
+        try:
+            mask[number] = reader.of({"action_mask": found[number]} if given[number] else {})
+        except CollectError as error:
+            raise CollectError(f"environment {number}: {error}") from error
     return mask
-
-
-def _is_plain(array: Any, shape: tuple[int, ...]) -> bool:
-    return isinstance(array, np.ndarray) and array.shape == shape and array.dtype.kind in "biu"
-
-
-def flags(found: Any, options: int) -> Bool[np.ndarray, " option"]:
-    """What ``info['action_mask']`` of one agent says, choice by choice.
-
-    Raises:
-        CollectError: It is no mask for so many options.
-    """
-    parts = found if isinstance(found, tuple | list) else [found]
-    array = np.concatenate([np.ravel(part) for part in parts])
-    if array.size != options or array.dtype.kind not in "biu":
-        raise CollectError(
-            f"info['action_mask'] is {found!r:.200}; it must be {options} flags, one per option, "
-            "in every step and reset"
-        )
-    return array != 0
 
 
 def check_available(

@@ -94,7 +94,7 @@ class Masks:
         Raises:
             CollectError: There is none, or it leaves a choice without options.
         """
-        found = info.get("action_mask")
+        found: Any = info.get("action_mask")
         parts = found if isinstance(found, tuple | list) else [found]
         array = np.concatenate([np.ravel(part) for part in parts]) if parts else np.empty(0)
         if array.size != self._options or array.dtype.kind not in "biu":
@@ -102,12 +102,17 @@ class Masks:
                 f"info['action_mask'] is {found!r:.200}; it must be {self._options} flags, one per "
                 "option, in every step and reset"
             )
-        mask = array != 0
-        if not np.logical_or.reduceat(mask, self._firsts).all():
+        mask: np.ndarray = array != 0
+        if not self.leaves_options(mask):
             raise CollectError(
                 f"info['action_mask'] is {found!r:.200}, which leaves a choice without any option"
             )
         return mask
+
+    def leaves_options(self, mask: Bool[np.ndarray, "*batch option"]) -> Bool[np.ndarray, "*batch"]:
+        """Whether masks leave every choice at least one option."""
+        left: np.ndarray = np.logical_or.reduceat(mask, self._firsts, axis=-1)
+        return np.asarray(left.all(-1))
 
     def check(self, options: Int[np.ndarray, " number"], mask: Bool[np.ndarray, " option"]) -> None:
         """Raise CollectError where an option was chosen that is not available."""
