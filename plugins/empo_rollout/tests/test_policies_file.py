@@ -1,0 +1,228 @@
+"""Policies on disk: what comes back is what was written, or a clear refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from empo_core.durable import FileOps, digest
+from empo_core.errors import NonFiniteError, StorageError
+from empo_rollout.params import PolicyParams
+from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policies.policyfile import WEIGHTS, load_policy, save_policy
+from empo_rollout.vectors.contract import Actions, Interface, Observations
+
+PICTURES = Interface(
+    Observations(2 * 3 * 4 + 1, "uint8", (2, 3, 4)),
+    Actions(low=(-1.0, -math.inf), high=(math.inf, 2.0)),
+    ("one", "two"),
+    envs=3,
+    blocks=3,
+)
+ROWS = Interface(Observations(5), Actions(choices=(3, 2)), ("one",), envs=4, masks=True)
+SMALL = {"hidden": [4], "channels": [2], "memory_size": 3}
+
+
+def policy_of(place: Interface, seed: int = 0, **params: Any) -> tuple[Networks, PolicyParams]:
+    kind = PolicyParams(**{**SMALL, **params})
+    return build_policy(kind, place, generator=torch.Generator().manual_seed(seed)), kind
+
+
+def saved(path: Path, place: Interface = ROWS, **params: Any) -> Networks:
+    policy, kind = policy_of(place, **params)
+    save_policy(path, policy, kind, place)
+    return policy
+
+
+def edited(path: Path, change: dict[str, Any]) -> None:
+    """Change what the manifest says, with a seal that fits."""
+    manifest = path / "manifest.json"
+    data = json.loads(manifest.read_text())
+    data["body"].update(change)
+    data["sha256"] = digest(data["body"])
+    manifest.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("place", "params"),
+    [
+        (ROWS, {}),
+        (ROWS, {"memory": "lstm", "critic": "shared"}),
+        (PICTURES, {"network": "conv", "agents": "separate", "log_std": -1.0}),
+        (PICTURES, {"memory": "gru", "critic": "shared", "agents": "separate"}),
+    ],
+)
+def test_a_policy_comes_back_as_it_was(
+    place: Interface, params: dict[str, Any], tmp_path: Path
+) -> None:
+    policy = saved(tmp_path / "new folder" / "policy", place, **params)
+
+    found = load_policy(tmp_path / "new folder" / "policy", place)
+
+    torch.testing.assert_close(found.policy.state_dict(), policy.state_dict(), rtol=0, atol=0)
+    assert found.params == PolicyParams(**{**SMALL, **params})
+    assert found.interface.observations == place.observations
+    assert found.interface.actions == place.actions
+    assert (found.interface.agents, found.interface.envs) == (place.agents, 1)
+    assert found.interface.masks == place.masks
+    observation = torch.ones(2, place.observations.words).to(
+        getattr(torch, place.observations.dtype)
+    )
+    given = (observation, policy.initial_memory(2), torch.ones(2, dtype=torch.bool))
+    for own, other in zip(
+        policy.step(*given, torch.tensor([0, 0]))[1:],
+        found.policy.step(*given, torch.tensor([0, 0]))[1:],
+        strict=True,
+    ):
+        torch.testing.assert_close(other, own, rtol=0, atol=0)
+
+
+def test_a_loaded_policy_can_go_on_learning(tmp_path: Path) -> None:
+    saved(tmp_path / "policy", memory="gru", critic="shared")
+    policy = load_policy(tmp_path / "policy").policy
+    before = {name: weight.clone() for name, weight in policy.state_dict().items()}
+    optimiser = torch.optim.SGD(policy.parameters(), lr=1.0)
+
+    segments = (torch.ones(3, 2, 5), torch.ones(2, 3), torch.zeros(3, 2, dtype=torch.bool))
+    hidden, value = policy.unroll(*segments, torch.zeros(2, dtype=torch.long))
+    (hidden.sum() + value.sum()).backward()
+    optimiser.step()
+
+    moved = {name for name, weight in policy.state_dict().items() if (weight != before[name]).any()}
+    assert moved == {name for name in before if "head" not in name}
+
+
+def test_another_policy_takes_its_place(tmp_path: Path) -> None:
+    saved(tmp_path / "policy")
+    newer = saved(tmp_path / "policy", seed=1)
+
+    found = load_policy(tmp_path / "policy").policy
+
+    torch.testing.assert_close(found.state_dict(), newer.state_dict(), rtol=0, atol=0)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "manifest.json", "policy", WEIGHTS,
+    ]  # fmt: skip
+
+
+def test_a_full_disk_leaves_the_older_policy(tmp_path: Path) -> None:
+    class Full(FileOps):
+        def write(self, file: Any, data: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+    older = saved(tmp_path / "policy")
+    newer, params = policy_of(ROWS, seed=1)
+    with pytest.raises(StorageError, match="No space left"):
+        save_policy(tmp_path / "policy", newer, params, ROWS, ops=Full())
+
+    found = load_policy(tmp_path / "policy").policy
+    torch.testing.assert_close(found.state_dict(), older.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", WEIGHTS])
+def test_no_byte_can_change_unnoticed(name: str, tmp_path: Path) -> None:
+    saved(tmp_path / "policy")
+    path = tmp_path / "policy" / name
+    whole = path.read_bytes()
+
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        if whole[at : at + 1].isspace():
+            continue  # Between the words of JSON it means nothing.
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(StorageError, match=name):
+            load_policy(tmp_path / "policy")
+    path.write_bytes(whole[:-1])
+    with pytest.raises(StorageError, match=name):
+        load_policy(tmp_path / "policy")
+    path.write_bytes(whole)
+    load_policy(tmp_path / "policy")
+
+
+@pytest.mark.parametrize(
+    ("params", "place", "message"),
+    [
+        ({}, Interface(Observations(6), ROWS.actions, ("one",), 4), "where observations were"),
+        ({}, Interface(ROWS.observations, Actions((2, 3)), ("one",), 4), "where actions were"),
+        (
+            {"agents": "separate"},
+            Interface(ROWS.observations, ROWS.actions, ("other",), 4),
+            r"where agents were \('one',\).*agents that are \('other',\)",
+        ),
+    ],
+)
+def test_it_is_not_used_where_it_does_not_fit(
+    params: dict[str, Any], place: Interface, message: str, tmp_path: Path
+) -> None:
+    saved(tmp_path / "policy", **params)
+    with pytest.raises(StorageError, match=message):
+        load_policy(tmp_path / "policy", place)
+
+
+def test_one_policy_for_all_agents_acts_for_any_agents(tmp_path: Path) -> None:
+    saved(tmp_path / "policy")
+    others = Interface(ROWS.observations, ROWS.actions, ("x", "y"), 9)
+
+    assert load_policy(tmp_path / "policy", others).params.agents == "shared"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"params": {"hidden": [2**40]}}, "size mismatch"),
+        ({"params": {"memory": "gru", "critic": "shared"}}, "Missing key"),
+        ({"params": {"network": "conv"}}, "without a picture"),
+        ({"params": {"layers": 3}}, "layers"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_weights_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    saved(tmp_path / "policy")
+    edited(tmp_path / "policy", change)
+    with pytest.raises(StorageError, match=message):
+        load_policy(tmp_path / "policy")
+
+
+def test_weights_of_another_precision_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "policy")
+    path = tmp_path / "policy" / WEIGHTS
+    halved = {name: weight.half() for name, weight in load_file(path).items()}
+    save_file(halved, path)
+    data = path.read_bytes()
+    edited(
+        tmp_path / "policy",
+        {"weights": {"bytes": len(data), "sha256": sha256(data).hexdigest()}},
+    )
+    with pytest.raises(StorageError, match=r"float16, not torch\.float32"):
+        load_policy(tmp_path / "policy")
+
+
+def test_what_is_missing_or_foreign_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file"):
+        load_policy(tmp_path / "nowhere")
+    saved(tmp_path / "policy")
+    (tmp_path / "policy" / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"notes\.txt: is not in manifest\.json"):
+        load_policy(tmp_path / "policy")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("all of it")
+    policy, params = policy_of(ROWS)
+    with pytest.raises(StorageError, match="holds other files"):
+        save_policy(tmp_path / "mine", policy, params, ROWS)
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "all of it"
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    policy, params = policy_of(ROWS)
+    with torch.no_grad():
+        policy.each[0].head.weight[0, 0] = math.nan
+
+    with pytest.raises(NonFiniteError, match=r"networks\.0\.head\.weight"):
+        save_policy(tmp_path / "policy", policy, params, ROWS)
+    assert not (tmp_path / "policy").exists()
