@@ -59,7 +59,6 @@ class Collecting:
         self._memory = policy.initial_memory(interface.slots).to(device)
         self._acted = np.zeros(interface.slots, bool)
         self._parked: list[Arrival] = []
-        self._early: list[Arrival] = []
 
     def start(self, seed: int) -> None:
         """Begin the first episodes."""
@@ -81,7 +80,8 @@ class Collecting:
                 step = self._judge(arrival)
             self._act(arrival, step, version)
         while not self._buffer.ready:
-            arrival = self._next()
+            with self._timers("env"):
+                arrival = self._vector.recv()
             with self._timers("inference"):
                 step = self._judge(arrival)
                 final = self._judge_final(arrival)
@@ -96,9 +96,9 @@ class Collecting:
         """Everything needed to go on exactly so, between two rollouts."""
         return {
             "vector": self._vector.state_dict(),
-            "memory": self._memory,
+            "memory": self._memory.clone(),
             "acted": torch.from_numpy(self._acted.copy()),
-            "parked": [arrival.block for arrival in self._parked],
+            "parked": len(self._parked),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
@@ -112,21 +112,8 @@ class Collecting:
         self._memory.copy_(state_dict["memory"])
         self._acted[:] = state_dict["acted"].numpy()
         # Blocks that waited arrive again, but what led to them has been counted already.
-        waiting = {}
-        while len(waiting) < len(state_dict["parked"]):
-            arrival = self._vector.recv()
-            if arrival.block in state_dict["parked"]:
-                waiting[arrival.block] = arrival
-            else:
-                self._early.append(arrival)
-        self._parked = [waiting[block] for block in state_dict["parked"]]
+        self._parked = [self._vector.recv() for _ in range(state_dict["parked"])]
         return True
-
-    def _next(self) -> Arrival:
-        if self._early:
-            return self._early.pop(0)
-        with self._timers("env"):
-            return self._vector.recv()
 
     def _judge(self, arrival: Arrival) -> Step:
         """What the policy makes of a block."""
@@ -165,8 +152,7 @@ class Collecting:
         with self._timers("inference"):
             action = step.distribution.sample()
             log_prob = step.distribution.log_prob(action)
-            kept = self._memory[slots] * ~self._tensor(arrival.starts)[:, None]
-        self._buffer.store(arrival, action, log_prob, step.value, kept, version)
+        self._buffer.store(arrival, action, log_prob, step.value, self._memory[slots], version)
         self._memory[slots] = step.memory
         self._acted[slots] = arrival.acts
         with self._timers("send"):

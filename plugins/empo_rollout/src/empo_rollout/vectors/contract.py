@@ -163,8 +163,7 @@ class Vector(Protocol):
     def recv(self) -> Arrival:
         """The next block: after ``start`` each block arrives once, and again after each ``send``.
 
-        In order ``rotation`` the blocks that are on their way take turns; a block that arrived
-        and was not answered is not waited for.
+        In order ``rotation`` blocks arrive in the order in which they were sent.
 
         Raises:
             CollectError: An environment failed or returned what it must not (NaN, wrong

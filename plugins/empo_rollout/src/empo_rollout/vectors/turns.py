@@ -23,19 +23,14 @@ class Turns:
         self._blocks, self._order = blocks, order
         self._held: list[int] = []
         self._away: list[int] = []
-        self._turn = 0
 
     def begin(self, queue: Sequence[int] | None = None) -> None:
         """Every block is under way, in this order or, if None, in that of their numbers."""
         self._held, self._away = [], list(range(self._blocks) if queue is None else queue)
-        self._turn = self._away[0]
 
     def queue(self) -> list[int]:
         """All blocks in the order to ``begin`` with where what is held is to arrive again."""
-        if self._order == "arrival":
-            return self._held + self._away
-        first = (self._held or [self._turn])[0]
-        return [(first + i) % self._blocks for i in range(self._blocks)]
+        return self._held + self._away
 
     def awaited(self) -> list[int]:
         """Blocks that may arrive now, those that left first ahead.
@@ -43,10 +38,9 @@ class Turns:
         Raises:
             ValueError: There is none.
         """
-        if self._order == "arrival" and self._away:
-            return self._away.copy()
-        if self._order == "rotation" and self._turn in self._away:
-            return [self._turn]
+        if self._away:
+            # Who left first comes first: turns that a block which is held for long does not stop.
+            return self._away[:1] if self._order == "rotation" else self._away.copy()
         if not self._held:
             raise ValueError("nothing was started: call start or load_state_dict first")
         blocks = ", ".join(map(str, sorted(self._held)))
@@ -56,7 +50,6 @@ class Turns:
         """The learner has it now."""
         self._away.remove(block)
         self._held.append(block)
-        self._turn = (block + 1) % self._blocks
 
     def holds(self, block: int) -> bool:
         """Whether the learner has it."""
@@ -94,7 +87,8 @@ def check_action(interface: Interface, action: np.ndarray, acts: Bool[np.ndarray
             f"{action.dtype} of shape {action.shape}"
         )
     if actions.is_discrete:
-        wrong = (action < 0) | (action >= np.array(actions.choices))
+        # Seen as unsigned, what is negative is too large as well.
+        wrong = action.view(np.uint64) >= np.array(actions.choices, np.uint64)
     else:
         wrong = ~np.isfinite(action)
     if wrong.any() and (wrong := wrong & acts[:, None]).any():

@@ -1,0 +1,254 @@
+"""The ``rollout`` algorithm, as the core sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from empo_core.config import RunConfig
+from empo_core.errors import CollectError, ConfigError, NonFiniteError
+from empo_core.experiment import RunInterrupted, resume, run
+from empo_core.protocols import Algorithm
+from empo_core.testing.algorithm import AlgorithmTests
+from empo_core.training.checkpoint import Checkpoints
+from empo_core.types import Histogram
+from empo_rollout.algorithm import RolloutAlgorithm
+from empo_rollout.params import RolloutParams
+from empo_rollout.result import RolloutResult
+
+SMALL: dict[str, Any] = {
+    "total_steps": 96,
+    "vectorisation": {"envs": 4, "backend": "serial"},
+    "experience": {"bptt_horizon": 4},
+    "policy": {"hidden": [8]},
+    "update": {"minibatch_size": 8, "update_epochs": 2},
+    "compute": {"threads": 1},
+    "reporting": {"evaluation_episodes": 4, "checkpoint_interval": 0},
+}
+CARTPOLE = {"kind": "gymnasium", "id": "CartPole-v1"}
+
+
+def params(environment: Mapping[str, Any] = CARTPOLE, **groups: Any) -> dict[str, Any]:
+    """Small parameters, with some keys of some groups changed."""
+    changed = {"environment": dict(environment), **SMALL}
+    for name, group in groups.items():
+        before = changed.get(name)
+        changed[name] = {**before, **group} if isinstance(before, dict) else group
+    return changed
+
+
+def config(tmp_path: Path, **keys: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "algorithm": {"name": "rollout", "params": params(**keys)},
+            "trackers": [],
+            "seed": 3,
+            "runs": str(tmp_path / "runs"),
+        }
+    )
+
+
+class TestRollout(AlgorithmTests):
+    @pytest.fixture
+    def algorithm(self) -> Algorithm:
+        environment = {"kind": "world", "learners": "humans", "reward": {"kind": "goal"}}
+        return RolloutAlgorithm(RolloutParams.model_validate(params(environment)))
+
+    @pytest.fixture
+    def volatile(self) -> set[str]:
+        return {"seconds", "steps_per_second"}
+
+
+class InterruptAt:
+    """Stops a run after so many logs, as Ctrl-C does."""
+
+    def __init__(self, logs: int) -> None:
+        self.left = logs
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None: ...
+    def progress(self, task: str, done: float, total: float) -> None: ...
+    def finish(self, status: str) -> None: ...
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    assert isinstance(result, RolloutResult)
+    summary = result.summary()
+    for key in ("seconds", "steps_per_second"):
+        summary.pop(key)
+    return summary, {name: tensor.clone() for name, tensor in result.policy.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("keys", "stop"),
+    [
+        ({}, 1),
+        ({"policy": {"hidden": [8], "memory": "lstm", "memory_size": 4, "critic": "shared"}}, 3),
+        (
+            {
+                "update": {"sampling": "prioritized", "prio_alpha": 0.8},
+                "optimiser": {"name": "adamw"},
+            },
+            2,
+        ),
+        ({"experience": {"tail": "drop", "batch_size": 32}, "update": {"l2_init": 0.1}}, 2),
+        ({"environment": {"kind": "gymnasium", "id": "Pendulum-v1"}}, 4),
+        ({"vectorisation": {"backend": "process", "workers": 2, "async_factor": 2}}, 3),
+    ],
+    ids=["mlp", "lstm", "prioritised", "dropped tails", "numbers", "processes"],
+)
+def test_a_resumed_run_goes_on_exactly(
+    tmp_path: Path, request: pytest.FixtureRequest, keys: dict[str, Any], stop: int
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Some shells ignore it.
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    whole = outcome(run(config(tmp_path, **keys)))
+    with pytest.raises(RunInterrupted) as caught:
+        run(config(tmp_path, **keys), watchers=[InterruptAt(stop)])
+    resumed = outcome(resume(caught.value.directory).result)
+    assert resumed[0] == whole[0]
+    for name, tensor in whole[1].items():
+        assert torch.equal(resumed[1][name], tensor), name
+
+
+class Faulty(gymnasium.Env[np.ndarray, np.int64]):
+    """Does something wrong in its 20th step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, fault: str = "nan") -> None:
+        self.fault, self.steps = fault, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: np.int64) -> Any:
+        self.steps += 1
+        seen, reward = np.zeros(2, np.float32), 0.0
+        if self.steps == 20:
+            if self.fault == "raises":
+                raise RuntimeError("the pole fell off")
+            seen = seen * np.nan if self.fault == "nan" else seen[:1]
+        return seen, reward, False, False, {}
+
+
+gymnasium.register("EmpoRolloutTests/Faulty-v0", entry_point=Faulty)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("nan", "observation"), ("shape", "shape"), ("raises", "the pole fell off")],
+)
+def test_a_broken_environment_is_named_and_nothing_learned_is_lost(
+    tmp_path: Path, fault: str, words: str
+) -> None:
+    environment = {
+        "kind": "gymnasium",
+        "id": "EmpoRolloutTests/Faulty-v0",
+        "kwargs": {"fault": fault},
+    }
+    with pytest.raises(CollectError, match=words) as caught:
+        run(config(tmp_path, environment=environment))
+    assert "environment" in str(caught.value)
+    (directory,) = (tmp_path / "runs").iterdir()
+    found = Checkpoints(directory / "checkpoints").newest()
+    assert found is not None
+    assert found[0] == 4  # Iterations of 16 steps, 4 in each environment, before its 20th.
+
+
+def test_what_is_not_finite_is_neither_learned_nor_saved(tmp_path: Path) -> None:
+    keys = {"optimiser": {"lr": 1e30, "max_grad_norm": None}}
+    with pytest.raises(NonFiniteError):
+        run(config(tmp_path, environment={"kind": "gymnasium", "id": "Pendulum-v1"}, **keys))
+    (directory,) = (tmp_path / "runs").iterdir()
+    found = Checkpoints(directory / "checkpoints").newest()
+    if found is not None:
+        assert all(tensor.isfinite().all() for tensor in found[1]["policy"].values())
+
+
+GOALS = {"kind": "world", "learners": "humans", "reward": {"kind": "goal"}}
+WORKERS = {"envs": 3, "strict": True, "workers": 2, "backend": "process"}
+RECURRENT = {"memory": "gru", "critic": "shared"}
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        ("CartPole", {"environment": {"kind": "gymnasium", "id": "CartPole-v9"}}),
+        ("poles", {"environment": {**CARTPOLE, "kwargs": {"poles": 2}}}),
+        ("nowhere", {"environment": {"kind": "gymnasium", "factory": "nowhere.to:be"}}),
+        ("math:tau", {"environment": {"kind": "pettingzoo", "factory": "math:tau"}}),
+        ("world_model", {"environment": GOALS}),
+        ("conv", {"policy": {"network": "conv"}}),
+        ("steps", {"update": {"sampling": "steps"}, "policy": RECURRENT}),
+        ("workers", {"vectorisation": WORKERS}),
+        ("GPU", {"compute": {"device": "cuda:0"}}),
+        (
+            "desync",
+            {
+                "environment": {"kind": "gymnasium-vector", "id": "CartPole-v1"},
+                "vectorisation": {"desync": True},
+            },
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_fit_is_refused_before_training(
+    tmp_path: Path, words: str, keys: dict[str, Any]
+) -> None:
+    if "device" in keys.get("compute", {}) and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ConfigError, match=words):
+        run(config(tmp_path, **keys))
+
+
+def test_check_says_what_a_run_would_need() -> None:
+    algorithm = RolloutAlgorithm(RolloutParams.model_validate(params()))
+    found = algorithm.check(None)
+    assert found["environments"] == 4
+    assert found["steps per rollout"] == 16
+    assert found["iterations"] == 6
+
+
+def test_a_run_stops_once_it_is_good_enough(tmp_path: Path) -> None:
+    reporting = {"evaluation_interval": 1, "solved_at": 1.0}
+    result: Any = run(config(tmp_path, reporting=reporting))
+    assert result.iterations == 1
+    assert result.summary()["solved"] is True
+
+
+@pytest.mark.parametrize("tail", ["bootstrap", "drop"])
+@pytest.mark.parametrize("kind", ["gymnasium-vector", "gymnasium"])
+def test_steps_are_counted_as_they_were_taken(tmp_path: Path, kind: str, tail: str) -> None:
+    environment = {"kind": kind, "id": "CartPole-v1"}
+    result: Any = run(config(tmp_path, environment=environment, experience={"tail": tail}))
+    summary = result.summary()
+    assert summary["steps"] >= 96 - 16
+    # A vector environment takes a step for each reset, in which nobody acts.
+    assert (summary["steps"] % 16 == 0) == (kind == "gymnasium")
+
+
+def test_presets_fill_in_what_is_not_given() -> None:
+    given = params(update={"minibatch_size": 1024})
+    metta = RolloutParams.model_validate({**given, "preset": "metta"})
+    assert (metta.advantages.gamma, metta.advantages.gae_lambda) == (0.977, 0.916)
+    assert metta.experience.bptt_horizon == 4  # As given.
+    assert metta.update.value_coef == 0.44
+    assert metta.losses[0].loss.params.model_dump()["clip"] == 0.1
+    cleanrl = RolloutParams.model_validate({**given, "preset": "cleanrl"})
+    assert cleanrl.optimiser.lr_schedule == "linear"
+    assert cleanrl.update.update_epochs == 2

@@ -1,0 +1,182 @@
+"""Rollouts are what happened, whatever the order of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from empo_rollout.collecting import Collecting
+from empo_rollout.episodes import Episodes
+from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.params import ComputeParams, PolicyParams
+from empo_rollout.plan import VecPlan
+from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.timing import Timers
+from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
+from empo_rollout.vectors.serial import Serial
+
+
+class Counting(gymnasium.Env[np.ndarray, np.int64]):
+    """Shows (episode's name, step); pays the step times the action; ends or is cut off."""
+
+    observation_space = gymnasium.spaces.Box(-1e6, 1e6, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        self.episode, self.steps, self.length = 0, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.episode = int(self.np_random.integers(10_000))
+        self.steps, self.length = 0, int(self.np_random.integers(1, 6))
+        return self._seen(), {}
+
+    def step(self, action: np.int64) -> Any:
+        self.steps += 1
+        over = self.steps >= self.length
+        cut = over and self.length % 2 == 0
+        return self._seen(), float(self.steps * action), over and not cut, cut, {}
+
+    def _seen(self) -> np.ndarray:
+        return np.array([self.episode, self.steps], np.float32)
+
+
+def collecting(
+    *,
+    blocks: int,
+    segments: int,
+    tail: Any = "bootstrap",
+    memory: str = "none",
+    carry: bool = True,
+    start: bool = True,
+) -> tuple[Collecting, Networks]:
+    envs = 4
+    make = [lambda: GymnasiumEnvironment(Counting())] * envs
+    vector = Serial(make, blocks=blocks, order="rotation")
+    params = PolicyParams(memory=memory, memory_size=5, critic="shared", hidden=[8])  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(1)
+    policy = build_policy(params, vector.interface, generator=generator)
+    plan = VecPlan(1, 1, blocks, envs, 5, segments, segments * 5)
+    buffer = SegmentBuffer(vector.interface, plan, memory_size=policy.memory_size, tail=tail)
+    torch.manual_seed(0)
+    made = Collecting(
+        vector,
+        policy,
+        buffer,
+        Episodes(vector.interface),
+        Timers(),
+        compute=ComputeParams(),
+        device=torch.device("cpu"),
+        carry_memory=carry,
+    )
+    if start:
+        made.start(3)
+    return made, policy
+
+
+def steps_of(rollout: Rollout, slot: int) -> Iterator[tuple[int, int]]:
+    """Time and segment of each step of a slot, in the order in which it took them."""
+    for segment in torch.nonzero(rollout.agent == slot)[:, 0].tolist():
+        for time in range(len(rollout.reward)):
+            yield time, segment
+
+
+@pytest.mark.parametrize("memory", ["none", "lstm", "gru"])
+@pytest.mark.parametrize(("blocks", "segments"), [(1, 4), (2, 4), (4, 6), (2, 8)])
+def test_every_step_is_followed_by_what_it_led_to(blocks: int, segments: int, memory: str) -> None:
+    made, _ = collecting(blocks=blocks, segments=segments, memory=memory)
+    last: dict[int, torch.Tensor] = {}
+    for version in range(3):
+        rollout = made.collect(version)
+        assert rollout.learnable.all()
+        assert (rollout.version == version).all()
+        for slot in range(4):
+            for time, segment in steps_of(rollout, slot):
+                seen = rollout.observation[time, segment].clone()
+                if slot in last:
+                    episode, step = last[slot].tolist()
+                    assert seen[1] == 0 or seen.tolist() == [episode, step + 1]
+                assert bool(rollout.starts[time, segment]) == (seen[1] == 0)
+                action = float(rollout.action[time, segment, 0])
+                assert rollout.reward[time, segment] == (float(seen[1]) + 1) * action
+                last[slot] = seen
+
+
+def test_values_that_follow_are_those_the_policy_gives() -> None:
+    made, policy = collecting(blocks=2, segments=8)
+    rollout = made.collect(0)
+    none = torch.zeros(1, 0)
+    for time in range(5):
+        for segment in range(8):
+            episode, step = rollout.observation[time, segment].tolist()
+            if rollout.terminated[time, segment]:
+                assert rollout.next_value[time, segment] == 0
+                continue
+            after = torch.tensor([[episode, step + 1]])  # Also where the episode was cut off.
+            starts = torch.zeros(1, dtype=torch.bool)
+            value = policy.step(after, none, starts, torch.zeros(1, dtype=torch.int64)).value
+            torch.testing.assert_close(rollout.next_value[time, segment], value[0])
+
+
+def test_with_a_dropped_tail_all_but_the_last_step_is_known() -> None:
+    made, _ = collecting(blocks=2, segments=4, tail="drop")
+    for version in range(3):
+        rollout = made.collect(version)
+        assert rollout.known[:-1].all()
+        assert not rollout.known[-1].any()
+
+
+@pytest.mark.parametrize("memory", ["lstm", "gru"])
+@pytest.mark.parametrize("carry", [True, False])
+@pytest.mark.parametrize("segments", [4, 8])
+def test_nothing_has_changed_before_the_first_update(
+    memory: str, carry: bool, segments: int
+) -> None:
+    made, policy = collecting(blocks=2, segments=segments, memory=memory, carry=carry)
+    for version in range(3):
+        rollout = made.collect(version)
+        agent = torch.zeros_like(rollout.agent)
+        with torch.no_grad():
+            hidden, value = policy.unroll(
+                rollout.observation, rollout.memory, rollout.starts, agent
+            )
+            flat = policy.distribution(hidden.flatten(0, 1), agent.repeat(5))
+            log_prob = flat.log_prob(rollout.action.flatten(0, 1)).view(5, -1)
+        assert rollout.starts[1:].any()
+        assert ((log_prob - rollout.log_prob).exp() - 1).abs().max() < 1e-5
+        torch.testing.assert_close(value, rollout.value, rtol=0, atol=1e-5)
+
+
+def test_a_memory_that_is_not_carried_begins_empty() -> None:
+    made, _ = collecting(blocks=1, segments=4, memory="gru", carry=False)
+    assert all(not made.collect(version).memory.any() for version in range(3))
+    made, _ = collecting(blocks=1, segments=4, memory="gru")
+    assert not made.collect(0).memory.any()
+    assert made.collect(1).memory.any()
+
+
+@pytest.mark.parametrize("tail", ["bootstrap", "drop"])
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_collecting_goes_on_exactly_from_a_saved_state(tail: str, memory: str) -> None:
+    one, _ = collecting(blocks=2, segments=6, tail=tail, memory=memory)
+    other, _ = collecting(blocks=2, segments=6, tail=tail, memory=memory, start=False)
+    one.collect(0)
+    state = one.state_dict()
+    random = torch.get_rng_state()
+    expected = [snapshot(one.collect(version)) for version in (1, 2)]
+    assert other.load_state_dict(state)
+    torch.set_rng_state(random)
+    for version, right in zip((1, 2), expected, strict=True):
+        for mine, theirs in zip(snapshot(other.collect(version)), right, strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def snapshot(rollout: Rollout) -> list[torch.Tensor]:
+    names = ("observation", "action", "log_prob", "value", "reward", "next_value", "memory")
+    return [getattr(rollout, name).clone() for name in names]
