@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
+from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
 from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots
+from empo_rollout.empowerment.prior import GoalPpo, save_prior
 from empo_rollout.params import PolicyParams
+from empo_rollout.plugin import GoalPpoParams
+from empo_rollout.policies.contract import Step
 from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.vectors.contract import Arrival
 from empo_rollout.vectors.world import WorldVector
 
 
@@ -31,6 +39,20 @@ def reward(states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
     return -1.0 * steps_left
 
 
+@torch.no_grad()
+def acted(policy: Networks, arrival: Arrival, agents: int) -> Step:
+    """What a policy does in copies."""
+    slots = len(arrival.observation)
+    assert arrival.mask is not None
+    return policy.step(
+        torch.from_numpy(arrival.observation),
+        policy.initial_memory(slots),
+        torch.from_numpy(arrival.starts),
+        torch.arange(slots) % agents,
+        torch.from_numpy(arrival.mask),
+    )
+
+
 class TestLearnedHumans(HumanPriorTests):
     @pytest.fixture(params=["shared", "separate"])
     def prior(self, world: WorldModel, request: pytest.FixtureRequest) -> HumanPrior:
@@ -44,13 +66,7 @@ def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:
     policy = untrained(vector)
     vector.start(0)
     arrival = vector.recv()
-    step = policy.step(
-        torch.from_numpy(arrival.observation),
-        policy.initial_memory(6),
-        torch.from_numpy(arrival.starts),
-        torch.arange(6) % 2,
-        torch.from_numpy(arrival.mask),
-    )
+    step = acted(policy, arrival, 2)
     prior = LearnedHumans(world, policy).policy(world.initial_state()[None], 3)[0]
     for slot in range(6):
         human, wanted = slot % 2, int(arrival.observation[slot, 5:].argmax())
@@ -65,7 +81,8 @@ def test_exploration_mixes_in_even_chances() -> None:
     policy = untrained(WorldVector(world, copies=1, learners="humans"))
     states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
     plain, mixed, even = (
-        LearnedHumans(world, policy, exploration).policy(states, 2) for exploration in (0, 0.25, 1)
+        LearnedHumans(world, policy, exploration).policy(states, 2)
+        for exploration in (0.0, 0.25, 1.0)
     )
     torch.testing.assert_close(mixed, 0.75 * plain + 0.25 * even)
     assert even[0, 2].tolist() == pytest.approx([1 / 3] * 3)
@@ -77,8 +94,6 @@ class TwoRobots(TinyWorld):
 
     @property
     def spec(self) -> WorldSpec:
-        from dataclasses import replace
-
         base = super().spec
         shouter = AgentSpec(name="shouter", role="robot", actions=("wait", "go", "shout"))
         agents = (*base.agents[:2], shouter)
@@ -104,13 +119,7 @@ def test_robots_choose_independently_and_the_first_counts_fastest(agents: str) -
     assert grid[1, 2].tolist() == [0, 0]
     vector.start(0)
     arrival = vector.recv()
-    step = policy.step(
-        torch.from_numpy(arrival.observation),
-        policy.initial_memory(2),
-        torch.from_numpy(arrival.starts),
-        torch.arange(2),
-        torch.from_numpy(arrival.mask),
-    )
+    step = acted(policy, arrival, 2)
     for option in range(3):
         expected = step.distribution.log_prob(torch.full((2, 1), option)).exp()
         assert float(grid.sum(2)[0, option]) == pytest.approx(float(expected[1]), abs=1e-6)
@@ -129,5 +138,63 @@ def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
     world = TinyWorld()
     vector = WorldVector(world, copies=1, reward=reward)
     policy = untrained(vector, memory="gru", critic="shared", memory_size=4)
-    with pytest.raises(ValueError, match="has a memory.*policy.memory: none"):
+    with pytest.raises(ValueError, match=r"has a memory.*policy\.memory: none"):
         LearnedRobots(world, policy)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """Humans of the door, on disk."""
+    policy = untrained(WorldVector(TinyWorld(), copies=1, learners="humans"))
+    save_prior(tmp_path / "prior", policy, PolicyParams(hidden=[8]), TinyWorld())
+    return tmp_path / "prior"
+
+
+class TestGoalPpo(HumanPriorTests):
+    @pytest.fixture
+    def prior(self, world: WorldModel, saved: Path) -> HumanPrior:
+        return GoalPpo(GoalPpoParams(file=saved), world)
+
+
+def test_humans_on_disk_act_as_those_that_were_saved(saved: Path) -> None:
+    world = TinyWorld()
+    policy = untrained(WorldVector(world, copies=1, learners="humans"))
+    states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
+    kept = GoalPpo(GoalPpoParams(file=saved, exploration=0.5), world).policy(states, 2)
+    assert torch.equal(kept, LearnedHumans(world, policy, 0.5).policy(states, 2))
+
+
+def test_the_directory_of_a_run_stands_for_the_humans_in_it(saved: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "results").mkdir(parents=True)
+    (run / "config.yaml").touch()
+    with pytest.raises(StorageError, match=r"holds no humans.*learners: humans"):
+        GoalPpo(GoalPpoParams(file=run), TinyWorld())
+    saved.rename(run / "results" / "prior")
+    GoalPpo(GoalPpoParams(file=run), TinyWorld())
+
+
+def test_humans_of_another_world_are_refused(saved: Path) -> None:
+    with pytest.raises(StorageError, match="another world than this 'door': its horizon was 3"):
+        GoalPpo(GoalPpoParams(file=saved), TinyWorld(4))
+    named = TinyWorld()
+    object.__setattr__(named, "_spec", replace(named.spec, goals=named.spec.goals[::-1]))
+    with pytest.raises(StorageError, match=r"its goals were \[\[0, 'open', 1.0\]"):
+        GoalPpo(GoalPpoParams(file=saved), named)
+
+
+def test_damage_is_found(saved: Path) -> None:
+    manifest = saved / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("shouter", "whisperer"))
+    with pytest.raises(StorageError, match="sha256 does not match"):
+        GoalPpo(GoalPpoParams(file=saved), TinyWorld())
+
+
+def test_saved_humans_must_not_remember(tmp_path: Path) -> None:
+    world = TinyWorld()
+    given = {"memory": "gru", "critic": "shared", "memory_size": 4}
+    policy = untrained(WorldVector(world, copies=1, learners="humans"), **given)
+    params = PolicyParams.model_validate({"hidden": [8], **given})
+    save_prior(tmp_path / "prior", policy, params, world)
+    with pytest.raises(StorageError, match="has a memory"):
+        GoalPpo(GoalPpoParams(file=tmp_path / "prior"), world)

@@ -1,4 +1,4 @@
-"""Robots are paid the U_r of a finished run on the same world, or of an algorithm that runs first."""
+"""Robots are paid the U_r of a finished run, or of an algorithm that runs first."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_an_algorithm_that_knows_no_reward_is_refused(
 ) -> None:
     given = "blind" if kind == "algorithm" else str(ran(registry, tmp_path, "blind"))
     params = asked(registry, **{kind: given})
-    with pytest.raises(ConfigError, match="'blind', which knows no U_r.*e.g. exact"):
+    with pytest.raises(ConfigError, match=r"'blind', which knows no U_r.*e\.g\. exact"):
         power_reward(params, TinyWorld(), tmp_path / "power", registry=registry)
 
 

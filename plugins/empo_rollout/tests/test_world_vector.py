@@ -92,33 +92,35 @@ class Stubborn:
 
 
 class TestRobots(VectorTests):
+    rounds = 15
+
     @pytest.fixture
     def make_vector(self) -> MakeVector:
         return lambda: WorldVector(TinyWorld(), copies=6, reward=by_openness, blocks=2)
 
 
-class TestRobotsWithoutHorizon(VectorTests):
-    @pytest.fixture
-    def make_vector(self) -> MakeVector:
-        return lambda: WorldVector(TinyWorld(None), copies=4, reward=by_openness)
-
-
 class TestRobotsWithPrior(VectorTests):
+    rounds = 15
+
     @pytest.fixture
     def make_vector(self) -> MakeVector:
         world = Corridor(humans=2)
         return lambda: WorldVector(
-            world, copies=8, reward=by_openness, prior=Stubborn(world), blocks=4
+            world, copies=4, reward=by_openness, prior=Stubborn(world), blocks=2
         )
 
 
 class TestHumans(VectorTests):
+    rounds = 15
+
     @pytest.fixture
     def make_vector(self) -> MakeVector:
         return lambda: WorldVector(TinyWorld(), copies=6, learners="humans", blocks=3)
 
 
 class TestCutOff(VectorTests):
+    rounds = 15
+
     @pytest.fixture
     def make_vector(self) -> MakeVector:
         return lambda: WorldVector(
@@ -149,9 +151,13 @@ def test_robots_see_the_state_and_the_share_of_steps_that_are_left() -> None:
 
 
 def test_nothing_is_said_about_time_where_there_is_no_horizon() -> None:
-    vector = WorldVector(TinyWorld(None), copies=1, reward=by_openness)
-    vector.start(0)
-    assert first_row(vector.recv()) == [0, 0]
+    vector = WorldVector(TinyWorld(None), copies=20, reward=by_openness)
+    log = played(vector)
+    assert first_row(log[0]) == [0, 0]
+    ended = [int(arrival.terminated.sum()) for arrival in log]
+    assert sum(ended) > 20
+    assert {int(i) for arrival in log for i in arrival.reason} == {-1, 0}
+    assert {float(r) for arrival in log[1:] for r in arrival.reward} == {0.0, 10.0, 11.0}
 
 
 def test_humans_also_see_who_they_are_and_what_they_want() -> None:
