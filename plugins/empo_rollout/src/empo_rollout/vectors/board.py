@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from empo_rollout.vectors.contract import Arrival, Interface
+from empo_rollout.vectors.contract import Action, Arrival, Interface
 from empo_rollout.vectors.environment import Outbox
+from empo_rollout.vectors.turns import check_action
 
 _ALIGNMENT = 64
 Memory: TypeAlias = Any
@@ -41,7 +42,9 @@ class Board:
         """What the agents do next."""
         self.outbox = Outbox(**arrays)
         """What happened to the agents of all environments."""
-        self._blocks = [self.part(interface.slots_of(block)) for block in range(interface.blocks)]
+        blocks = [interface.slots_of(block) for block in range(interface.blocks)]
+        self._blocks = [self.part(slots) for slots in blocks]
+        self._actions = [self.action[slots] for slots in blocks]
 
     def part(self, slots: slice) -> Outbox:
         """What happened to some of them."""
@@ -59,6 +62,15 @@ class Board:
         """The slots of ``count`` environments."""
         agents = len(self.interface.agents)
         return slice(number * agents, (number + count) * agents)
+
+    def answer(self, block: int, action: Action) -> None:
+        """Note what the agents of a block do next.
+
+        Raises:
+            ValueError: They cannot do that.
+        """
+        check_action(self.interface, action, self._blocks[block].acts)
+        self._actions[block][...] = action
 
     def arrival(self, block: int) -> Arrival:
         """What the learner is told about a block."""

@@ -19,10 +19,10 @@ from empo_core.parallel import die_with_parent
 from empo_rollout.vectors.board import Board, board_bytes
 from empo_rollout.vectors.group import Group
 
-STEP = b"s"
-"""The request to step; all others are pickled names and arguments."""
-DONE, RAISED = b"+", b"!"
-"""How answers begin."""
+STEP, REQUEST = b"s", b"r"
+"""How messages to a worker begin; the name of a method and its arguments follow a request."""
+DONE, RESULT, RAISED = b".", b"+", b"!"
+"""How answers begin; a result, or an error's class and text, follow the latter two."""
 
 
 def run_worker(pipe: Connection[Any, Any], first: int) -> None:
@@ -53,21 +53,25 @@ def run_worker(pipe: Connection[Any, Any], first: int) -> None:
 
 
 def _serve(pipe: Connection[Any, Any], group: Group) -> None:
-    pipe.send_bytes(DONE + cloudpickle.dumps(group.descriptions()))
+    _answer(pipe, RESULT, group.descriptions())
     interface = cloudpickle.loads(pipe.recv_bytes())
     descriptor = recv_handle(pipe)
     group.attach(Board(interface, mmap(descriptor, board_bytes(interface))))
     os.close(descriptor)
-    pipe.send_bytes(DONE)
-    while True:
-        message = pipe.recv_bytes()
-        if message == STEP:
+    _answer(pipe, RESULT, None)
+    file = pipe.fileno()
+    while kind := os.read(file, 1):
+        if kind == STEP:
             group.step()
-            pipe.send_bytes(DONE)
+            os.write(file, DONE)
         else:
-            name, arguments = cloudpickle.loads(message)
-            result = getattr(group, name)(*arguments)
-            pipe.send_bytes(DONE + cloudpickle.dumps(result))
+            name, arguments = cloudpickle.loads(pipe.recv_bytes())
+            _answer(pipe, RESULT, getattr(group, name)(*arguments))
+
+
+def _answer(pipe: Connection[Any, Any], kind: bytes, content: object) -> None:
+    os.write(pipe.fileno(), kind)
+    pipe.send_bytes(cloudpickle.dumps(content))
 
 
 def _tell(pipe: Connection[Any, Any], error: BaseException) -> None:
@@ -77,7 +81,7 @@ def _tell(pipe: Connection[Any, Any], error: BaseException) -> None:
     if not kind.__module__.startswith(("empo_core.", "empo_rollout.")):
         kind, text = CollectError, traceback.format_exc()
     with contextlib.suppress(OSError):
-        pipe.send_bytes(RAISED + cloudpickle.dumps((kind, text)))
+        _answer(pipe, RAISED, (kind, text))
 
 
-__all__ = ["DONE", "RAISED", "STEP", "run_worker"]
+__all__ = ["DONE", "RAISED", "REQUEST", "RESULT", "STEP", "run_worker"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.envs.registration import EnvSpec
 from jaxtyping import Shaped
 
 from empo_core.errors import CollectError, ConfigError
@@ -79,10 +81,12 @@ class GymnasiumEnvironment:
         if self.masks:
             self._check_available(action[0])
         self._history.append(action)
-        observation, reward, terminated, truncated, info = self._step(self._decode(action[0]))
+        observation, reward, terminated, truncated, info = self._step(self._decode(action))
         self._reward[0] = reward if reward.__class__ is float else _number(reward)
         if terminated is False and truncated is False:
-            self._show(observation, info)
+            self._write(observation)
+            if self.masks:
+                self._show_mask(info)
         else:
             self._end(observation, _flag(terminated, 0), _flag(truncated, 1), info)
 
@@ -103,7 +107,7 @@ class GymnasiumEnvironment:
             if over:
                 break
             self._history.append(action)
-            observation, _, terminated, truncated, info = self._step(self._decode(action[0]))
+            observation, _, terminated, truncated, info = self._step(self._decode(action))
             over = bool(terminated or truncated)
         if not over:
             self._show(observation, info)
@@ -198,8 +202,9 @@ def gymnasium_maker(params: GymnasiumParams) -> MakeEnvironment:
 def _made(params: GymnasiumParams) -> GymEnv:
     if params.id is not None:
         try:
+            spec = _spec(params.id)
             # What the checker checks is checked anyway, and it doubles the time of a step.
-            return gymnasium.make(params.id, disable_env_checker=True, **params.kwargs)
+            return gymnasium.make(spec, disable_env_checker=True, **params.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError) as error:
             raise ConfigError(
                 f"environment {params.id!r} cannot be made: {type(error).__name__}: {error}"
@@ -216,6 +221,18 @@ def _made(params: GymnasiumParams) -> GymEnv:
             f"factory {params.factory!r} returned {environment!r:.200}, not a gymnasium.Env"
         )
     return environment
+
+
+def _spec(name: str) -> EnvSpec | str:
+    """How an environment is made, without what makes sure that it is reset: we do that."""
+    module, _, known = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if known not in gymnasium.registry:
+        return name  # Without its version; gymnasium knows the newest.
+    spec = copy(gymnasium.registry[known])
+    spec.order_enforce = False
+    return spec
 
 
 def _number(reward: Any) -> float:

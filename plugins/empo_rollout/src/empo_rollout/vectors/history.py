@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import torch
 
@@ -18,28 +20,25 @@ class History:
             actions: What can be done.
             agents: How many do it.
         """
-        dtype = np.int64 if actions.is_discrete else np.float32
-        self._array: np.ndarray = np.empty((64, agents, actions.size), dtype)
-        self._steps = 0
+        self._words = array("q" if actions.is_discrete else "f")
+        self._shape = (agents, actions.size)
 
     def __len__(self) -> int:
         """How many steps were taken."""
-        return self._steps
+        return len(self._words) // (self._shape[0] * self._shape[1])
 
     def clear(self) -> None:
         """An episode begins."""
-        self._steps = 0
+        del self._words[:]
 
     def append(self, action: np.ndarray) -> None:
         """A step was taken."""
-        if self._steps == len(self._array):
-            self._array = np.concatenate([self._array, np.empty_like(self._array)])
-        self._array[self._steps] = action
-        self._steps += 1
+        self._words.frombytes(action.tobytes())
 
     def tensor(self) -> torch.Tensor:
         """The actions, step by step and agent by agent."""
-        return torch.from_numpy(self._array[: self._steps].copy())
+        dtype = np.int64 if self._words.typecode == "q" else np.float32
+        return torch.from_numpy(np.array(self._words, dtype).reshape(-1, *self._shape))
 
 
 __all__ = ["History"]

@@ -165,7 +165,18 @@ class VectorTests:
             assert arrival.block == turn % blocks
             player.answer(arrival)
 
-    def test_blocks_may_be_answered_together_and_arrive_once_each(self, vector: Vector) -> None:
+    def test_blocks_arrive_in_the_order_in_which_they_were_sent(self, vector: Vector) -> None:
+        player = Player(vector)
+        held = player.hold()
+        for _ in range(2):
+            held.reverse()
+            for arrival in held:
+                player.answer(arrival)
+            blocks = [arrival.block for arrival in held]
+            held = player.hold()
+            assert [arrival.block for arrival in held] == blocks
+
+    def test_blocks_that_are_answered_together_arrive_once_each(self, vector: Vector) -> None:
         player, blocks = Player(vector), vector.interface.blocks
         for _ in range(3):
             held = player.hold()

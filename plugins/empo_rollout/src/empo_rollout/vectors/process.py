@@ -17,7 +17,7 @@ from empo_rollout.vectors.environment import MakeEnvironment, episode_seed
 from empo_rollout.vectors.group import Crash, interface_of
 from empo_rollout.vectors.saving import Snapshot, shares
 from empo_rollout.vectors.sharing import SharedMemory
-from empo_rollout.vectors.turns import Turns, check_action
+from empo_rollout.vectors.turns import Turns
 from empo_rollout.vectors.worker import Worker, worker_context
 
 log = logging.getLogger(__name__)
@@ -100,9 +100,7 @@ class Process:
     def send(self, block: int, action: Action) -> None:
         """Let the workers of a block go on."""
         self._turns.check(block)
-        slots = self._interface.slots_of(block)
-        check_action(self._interface, action, self._board.outbox.acts[slots])
-        self._board.action[slots] = action
+        self._board.answer(block, action)
         self._turns.leave(block)
         size = len(self._workers) // self._interface.blocks
         for worker in self._workers[block * size : (block + 1) * size]:

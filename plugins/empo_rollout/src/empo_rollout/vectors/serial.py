@@ -11,7 +11,7 @@ from empo_rollout.vectors.contract import Action, Arrival, Interface, Order
 from empo_rollout.vectors.environment import MakeEnvironment
 from empo_rollout.vectors.group import Group, interface_of
 from empo_rollout.vectors.saving import Snapshot, shares
-from empo_rollout.vectors.turns import Turns, check_action
+from empo_rollout.vectors.turns import Turns
 
 
 class Serial:
@@ -72,9 +72,7 @@ class Serial:
     def send(self, block: int, action: Action) -> None:
         """Note what the agents of a block do."""
         self._turns.check(block)
-        slots = self._interface.slots_of(block)
-        check_action(self._interface, action, self._board.outbox.acts[slots])
-        self._board.action[slots] = action
+        self._board.answer(block, action)
         self._turns.leave(block)
         self._acting.add(block)
 

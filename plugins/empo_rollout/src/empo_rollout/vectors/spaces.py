@@ -99,7 +99,7 @@ def acting(space: Space[Any]) -> tuple[Actions, Decode]:
     sizes = [part.actions.size for part in done]
 
     def decode(row: np.ndarray) -> Any:
-        rows = iter(np.split(row, np.cumsum(sizes)[:-1]))
+        rows = np.split(row.ravel(), np.cumsum(sizes)[:-1])
         values = iter([part.decode(words) for part, words in zip(done, rows, strict=True)])
         return _assembled(space, values)
 
@@ -280,8 +280,10 @@ def _one_hots(
 
 def _done(path: tuple[str | int, ...], space: Space[Any]) -> _Done:
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return _Done(path, Actions(choices=(int(space.n),)), lambda row: row.item() + start)
+        count, start = int(space.n), int(space.start)
+        # Numbers of numpy, as sampled from the space: it checks them faster than Python's.
+        options = [space.dtype.type(start + option) for option in range(min(count, MAX_OPTIONS))]
+        return _Done(path, Actions(choices=(count,)), lambda row: options[row.item()])
     if isinstance(space, spaces.MultiDiscrete):
         return _done_choices(path, space, space.nvec, space.start)
     if isinstance(space, spaces.MultiBinary):

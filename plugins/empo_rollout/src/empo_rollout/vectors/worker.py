@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import time
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from empo_rollout.vectors.child import DONE, STEP, run_worker
+from empo_rollout.vectors.child import DONE, RAISED, REQUEST, STEP, run_worker
 from empo_rollout.vectors.contract import Interface
 from empo_rollout.vectors.group import Crash
 
@@ -69,11 +70,11 @@ class Worker:
 
     def make(self, payload: bytes) -> None:
         """Let it make its environments; ``reply`` tells what they are like."""
-        self._send(payload)
+        self._send(b"", payload)
 
     def attach(self, interface: Interface, descriptor: int) -> None:
         """Let it read and write the shared memory behind a file descriptor."""
-        self._send(cloudpickle.dumps(interface))
+        self._send(b"", cloudpickle.dumps(interface))
         with contextlib.suppress(OSError):
             send_handle(self.pipe, descriptor, self.pid)
 
@@ -83,7 +84,7 @@ class Worker:
 
     def request(self, name: str, *arguments: Any) -> None:
         """Let it call a method of its group; ``receive`` or ``reply`` tells the result."""
-        self._send(cloudpickle.dumps((name, arguments)))
+        self._send(REQUEST, cloudpickle.dumps((name, arguments)))
 
     def reply(self) -> Any:
         """The result of what was asked for, once it is there.
@@ -101,17 +102,17 @@ class Worker:
     def receive(self) -> Any:
         """The same, where something is known to be there."""
         try:
-            message = self.pipe.recv_bytes()
+            kind = os.read(self.pipe.fileno(), 1)
+            content: Any = None
+            if kind != DONE:
+                content = cloudpickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
             raise Crash(self._obituary()) from None
         self.busy = False
-        if message == DONE:
-            return None
-        content = cloudpickle.loads(message[1:])
-        if message[:1] == DONE:
-            return content
-        kind, text = content
-        raise kind(f"worker {self.number} (process {self.pid}): {text}")
+        if kind == RAISED:
+            error, text = content
+            raise error(f"worker {self.number} (process {self.pid}): {text}")
+        return content
 
     def hang_up(self) -> None:
         """Let it close its environments and end; twice does no harm."""
@@ -130,11 +131,13 @@ class Worker:
         if self._process.exitcode is not None:
             self._process.close()
 
-    def _send(self, message: bytes) -> None:
+    def _send(self, kind: bytes, content: bytes | None = None) -> None:
         self.busy = True
         # Whoever waits for the answer finds out that the process is gone.
         with contextlib.suppress(OSError):
-            self.pipe.send_bytes(message)
+            os.write(self.pipe.fileno(), kind)
+            if content is not None:
+                self.pipe.send_bytes(content)
 
     def _obituary(self) -> str:
         self._process.join(_KILL_S)

@@ -1,0 +1,161 @@
+"""How fast environments step, against gymnasium's vectors for Python environments.
+
+Run ``python tests/benchmarks/bench_vectors.py``. CartPole, and an environment that does nothing,
+64 copies each, under random actions. Ours step in this process or in two workers, one of two
+blocks at a time; gymnasium's step all copies in this process or each in one of its own. All take
+turns within one run, a fraction of a second each, and the best turn of each counts, for others
+use the machine too. CPU is the processor time of all processes together per step, at best.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from rich.console import Console
+from rich.table import Table
+
+from empo_rollout.vectors.contract import Vector
+from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
+from empo_rollout.vectors.process import Process
+from empo_rollout.vectors.serial import Serial
+
+ENVS = 64
+TURN_S = 0.25
+CASE_S = 40.0
+"""All contenders of a case share this time."""
+
+
+class Trivial(gymnasium.Env[np.ndarray, int]):
+    """Shows the same four numbers, and ends after 100 steps."""
+
+    def __init__(self) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.steps = 0
+        self.seen = np.zeros(4, np.float32)
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin again."""
+        self.steps = 0
+        return self.seen, {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Count."""
+        self.steps += 1
+        return self.seen, 1.0, self.steps == 100, False, {}
+
+
+def cartpole() -> gymnasium.Env[Any, Any]:
+    """CartPole without the checks of its first step."""
+    return gymnasium.make("CartPole-v1", disable_env_checker=True)
+
+
+@dataclass
+class Contender:
+    """Something that steps all environments once per call, and how fast it was."""
+
+    step: Callable[[], object]
+    steps_per_s: float = 0.0
+    cpu_s_per_step: float = float("inf")
+    pids: list[int] = field(default_factory=list)
+
+    def turn(self) -> None:
+        """Step for a while."""
+        processes = [psutil.Process(pid) for pid in self.pids]
+        steps, cpu, start = 0, -_cpu_s(processes), time.perf_counter()
+        while time.perf_counter() - start < TURN_S:
+            self.step()
+            steps += ENVS
+        took = time.perf_counter() - start
+        self.steps_per_s = max(self.steps_per_s, steps / took)
+        self.cpu_s_per_step = min(self.cpu_s_per_step, (cpu + _cpu_s(processes)) / steps)
+
+
+def _cpu_s(processes: list[psutil.Process]) -> float:
+    others = sum(sum(process.cpu_times()[:2]) for process in processes)
+    return time.process_time() + others
+
+
+def ours(vector: Vector) -> Contender:
+    """Receive and answer each block once per call."""
+    vector.start(0)
+    slots, blocks = vector.interface.block_slots, vector.interface.blocks
+    actions = np.random.default_rng(0).integers(0, 2, (997, slots, 1))
+    turns = iter(range(2**62))
+
+    def step() -> None:
+        for _ in range(blocks):
+            vector.send(vector.recv().block, actions[next(turns) % 997])
+
+    return Contender(step)
+
+
+def theirs(vector: VectorEnv[Any, Any, Any]) -> Contender:
+    """Step all environments once per call."""
+    vector.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, 2, (997, ENVS))
+    turns = iter(range(2**62))
+    return Contender(lambda: vector.step(actions[next(turns) % 997]))
+
+
+def measured(make: Callable[[], gymnasium.Env[Any, Any]]) -> dict[str, Contender]:
+    """All contenders on copies of one environment."""
+    adapted = [lambda: GymnasiumEnvironment(make())] * ENVS
+    with ExitStack() as stack:
+
+        def started(build: Callable[[], Any], contend: Callable[[Any], Contender]) -> Contender:
+            before = {child.pid for child in psutil.Process().children(recursive=True)}
+            vector = build()
+            stack.callback(vector.close)
+            contender = contend(vector)
+            after = {child.pid for child in psutil.Process().children(recursive=True)}
+            contender.pids = sorted(after - before)
+            return contender
+
+        contenders = {
+            "gymnasium sync": started(lambda: SyncVectorEnv([make] * ENVS), theirs),
+            "gymnasium async": started(lambda: AsyncVectorEnv([make] * ENVS), theirs),
+            "serial": started(lambda: Serial(adapted, blocks=2, order="rotation"), ours),
+            "process, 1 block": started(
+                lambda: Process(adapted, workers=2, blocks=1, order="rotation", on_crash="stop"),
+                ours,
+            ),
+            "process, 2 blocks": started(
+                lambda: Process(adapted, workers=2, blocks=2, order="rotation", on_crash="stop"),
+                ours,
+            ),
+        }
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < CASE_S:
+            for contender in contenders.values():
+                contender.turn()
+    return contenders
+
+
+def main() -> None:
+    """Print one table."""
+    table = Table("environment", "vector", title=f"{ENVS} environments, 2 workers")
+    for heading in ("k steps/s", "x gymnasium's best", "CPU us/step"):
+        table.add_column(heading, justify="right")
+    for name, make in (("CartPole-v1", cartpole), ("trivial", Trivial)):
+        contenders = measured(make)
+        best = max(one.steps_per_s for key, one in contenders.items() if "gymnasium" in key)
+        for key, one in contenders.items():
+            table.add_row(
+                name, key, f"{one.steps_per_s / 1e3:,.1f}", f"{one.steps_per_s / best:.2f}",
+                f"{1e6 * one.cpu_s_per_step:.2f}",
+            )  # fmt: skip
+        table.add_section()
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
