@@ -10,21 +10,26 @@ from typing import Any
 
 import torch
 
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
-from empo_core.protocols import RunContext, WorldModel
+from empo_core.protocols import HumanPrior, RobotPolicy, RunContext, WorldModel
+from empo_core.rundir import RESULTS
 from empo_core.training.allocator import keep_freed_memory
+from empo_core.training.checkpoint import Checkpoints
 from empo_rollout.collecting import Collecting
+from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.learning.distributed import Group, join
 from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments, processors
-from empo_rollout.params import RolloutParams
+from empo_rollout.params import RolloutParams, WorldParams
 from empo_rollout.plan import VecPlan
+from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.networks import build_policy
-from empo_rollout.result import RolloutResult
-from empo_rollout.session import Session
+from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.result import POLICY, RolloutResult
+from empo_rollout.session import CHECKPOINTS, Session
 from empo_rollout.timing import Timers
 from empo_rollout.vectors.contract import Vector
 
@@ -117,7 +122,62 @@ class RolloutAlgorithm:
             reasons=dict(zip(interface.reasons, episodes.reasons.tolist(), strict=True)),
             time_shares=timers.shares(),
             solved_at=params.reporting.solved_at,
+            humans_of=context.world if _humans_learn(params) else None,
         )
+
+    def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
+        """What robots learned so far; see ``empo_core.protocols.Playable``.
+
+        Raises:
+            ConfigError: It was not robots that learned, or they remember.
+        """
+        environment = self._params.environment
+        if not isinstance(environment, WorldParams) or environment.learners != "robots":
+            raise ConfigError(
+                f"{context.directory}: only what robots learned in a world can be played, and "
+                f"this run's environment is of kind {environment.kind!r}; its results are in "
+                f"{context.directory / RESULTS}"
+            )
+        world = context.world
+        assert world is not None
+        if self._params.policy.memory != "none":
+            raise ConfigError(
+                f"{context.directory}: a policy with memory ({self._params.policy.memory}) cannot "
+                "be played from states alone"
+            )
+        prior: HumanPrior = (
+            EvenHumans(world)
+            if environment.human_prior is None
+            else build(environment.human_prior, world)
+        )
+        return LearnedRobots(world, self._learned(context)), prior
+
+    def _learned(self, context: RunContext) -> ActorCritic:
+        """The policy that a run left.
+
+        Raises:
+            StorageError: It left none.
+        """
+        path = context.directory / RESULTS / POLICY
+        if path.exists():
+            return load_policy(path).policy
+        found = Checkpoints(context.directory / CHECKPOINTS).newest()
+        if found is None:
+            raise StorageError(
+                f"{context.directory}: this run has learned nothing that could be loaded: it has "
+                f"neither {RESULTS}/{POLICY} nor a checkpoint; go on with: empo resume "
+                f"{context.directory}"
+            )
+        environments = Environments(
+            self._params, context.world, context.directory / SOURCE, context.seed
+        )
+        vector, _ = environments.evaluation(1)
+        try:
+            blank = build_policy(self._params.policy, vector.interface, generator=torch.Generator())
+        finally:
+            vector.close()
+        blank.load_state_dict(found[1]["policy"])
+        return blank
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
@@ -135,6 +195,10 @@ class RolloutAlgorithm:
             "iterations": -(-self._params.total_steps // plan.batch_size),
             "adjusted": list(plan.adjustments),
         }
+
+
+def _humans_learn(params: RolloutParams) -> bool:
+    return isinstance(params.environment, WorldParams) and params.environment.learners == "humans"
 
 
 def _tell(plan: VecPlan) -> None:

@@ -86,6 +86,23 @@ class LearnedHumans:
         return found.to(torch.float32)
 
 
+class EvenHumans:
+    """Humans who act evenly at random; an ``empo_core.protocols.HumanPrior``."""
+
+    def __init__(self, world: WorldModel) -> None:
+        """Act in a world."""
+        self._world, self._sight = world, Sight(world.spec, "humans")
+
+    def policy(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal action"]:
+        """Equal probability of every action that is available, whatever the goal."""
+        spec = self._world.spec
+        options = self._sight.options(self._world.available(states)).to(torch.float32)
+        owner = [spec.humans.index(goal.human) for goal in spec.goals]
+        return (options / options.sum(2, keepdim=True))[:, owner]
+
+
 @torch.no_grad()
 def chances(
     policy: ActorCritic,
