@@ -16,10 +16,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.pictures import replace_file
+from empo_core.protocols import WorldModel
 from empo_core.storage import write_file
+from empo_rollout.empowerment.prior import PRIOR, save_prior
 from empo_rollout.evaluating import Evaluation
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.networks import Networks
 from empo_rollout.policies.policyfile import save_policy
 from empo_rollout.session import Mark
 from empo_rollout.vectors.contract import Interface
@@ -47,9 +49,10 @@ class RolloutResult:
         reasons: How many episodes of the training ended for each reason.
         time_shares: Per cent of the time by name of what it was spent on.
         solved_at: The mean return that was asked for, if one was.
+        humans_of: The world in which humans learned, if they did: they can be a human prior.
     """
 
-    policy: ActorCritic
+    policy: Networks
     params: PolicyParams
     interface: Interface
     iterations: int
@@ -58,6 +61,7 @@ class RolloutResult:
     reasons: Mapping[str, int]
     time_shares: Mapping[str, float]
     solved_at: float | None = None
+    humans_of: WorldModel | None = None
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON data."""
@@ -87,6 +91,8 @@ class RolloutResult:
         """Write the policy, the learning curve, and a picture of it where it can be drawn."""
         directory.mkdir(parents=True, exist_ok=True)
         save_policy(directory / POLICY, self.policy, self.params, self.interface)
+        if self.humans_of is not None:
+            save_prior(directory / PRIOR, self.policy, self.params, self.humans_of)
         write_file(directory / CURVE, self._csv())
         if find_spec("matplotlib") is None:
             log.info("there is no picture: matplotlib is not installed")
