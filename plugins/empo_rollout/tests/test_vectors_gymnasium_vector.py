@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from empo_core.errors import CollectError, ConfigError
@@ -320,6 +320,20 @@ def test_without_autoreset_an_environment_must_obey_masks() -> None:
     vector.send(0, np.zeros((3, 1), np.int64))
     with pytest.raises(ConfigError, match="also changed environment 0, which it was not to reset"):
         vector.recv()
+
+
+def test_workers_of_the_environment_that_die_do_not_hang_the_learner() -> None:
+    env = AsyncVectorEnv([lambda number=number: Scripted(number) for number in range(2)])
+    vector = GymnasiumVector(lambda: env)
+    vector.start(7)
+    vector.recv()
+    env.processes[1].kill()
+    vector.send(0, np.zeros((2, 1), np.int64))
+    with pytest.raises(CollectError, match="failed in step"):
+        vector.recv()
+    vector.close()
+    vector.close()
+    assert not any(process.is_alive() for process in env.processes)
 
 
 class Rich(gymnasium.Env[dict[str, Any], Any]):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from jaxtyping import Int, Shaped
 from numpy.random import SeedSequence
 
@@ -69,14 +69,15 @@ class GymnasiumVector:
             CollectError: It cannot be reset.
         """
         self._env = make()
+        self._is_called = False
         try:
             self._autoreset = autoreset or _declared(self._env)
             self._observations = BatchedObservations(self._env.single_observation_space)
             self._actions = BatchedActions(self._env.single_action_space)
-            with self._failing("reset"):
+            with self._calling("reset"):
                 _, info = self._env.reset(seed=0)
         except BaseException:
-            self._env.close()
+            self.close()
             raise
         self._interface = Interface(
             observations=self._observations.format,
@@ -143,11 +144,18 @@ class GymnasiumVector:
 
     def close(self) -> None:
         """Close the environment."""
+        env = self._env.unwrapped
+        if isinstance(env, AsyncVectorEnv) and self._is_called and not env.closed:
+            # A call was broken off. Its own close would wait for workers that may be dead.
+            for process in env.processes:
+                process.kill()
+                process.join()
+            env.closed = True
         self._env.close()
 
     def _begin(self) -> None:
         words = SeedSequence((self._seed, self._restarts)).generate_state(1)
-        with self._failing("reset"):
+        with self._calling("reset"):
             observation, info = self._env.reset(seed=int(words[0]) >> 1)
         count, actions = self._interface.envs, self._interface.actions
         everybody = np.ones(count, bool)
@@ -172,7 +180,7 @@ class GymnasiumVector:
     def _step(self, action: Action) -> Arrival:
         acted, count = self._arrival.acts, self._interface.envs
         batch = self._actions.batch(legal(self._interface.actions, action))
-        with self._failing("step"):
+        with self._calling("step"):
             observation, reward, terminated, truncated, info = self._env.step(batch)
         reward = numbers("rewards", reward, count, "fiub").astype(np.float32)
         terminated = numbers("terminations", terminated, count, "b")
@@ -226,7 +234,7 @@ class GymnasiumVector:
     def _reset(self, over: Flags, rows: Rows, mask: Mask) -> tuple[Rows, Mask]:
         """Begin the next episode of those copies whose episode is over."""
         rows = rows.copy()
-        with self._failing("reset(options={'reset_mask': ...})"):
+        with self._calling("reset(options={'reset_mask': ...})"):
             observation, info = self._env.reset(options={"reset_mask": over.copy()})
         fresh = self._observations.rows(observation, len(rows))
         check_finite("observation", fresh)
@@ -242,15 +250,17 @@ class GymnasiumVector:
         return np.where(over[:, None], fresh, rows), mask
 
     @contextmanager
-    def _failing(self, doing: str) -> Iterator[None]:
+    def _calling(self, method: str) -> Iterator[None]:
         """Errors of the environment say what was asked of it."""
+        self._is_called = True
         try:
             yield
         except Exception as error:
             raise CollectError(
-                f"the vector environment {self._env} failed in {doing}: "
+                f"the vector environment {self._env} failed in {method}: "
                 f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
             ) from error
+        self._is_called = False
 
 
 def _declared(env: Env) -> Autoreset:
