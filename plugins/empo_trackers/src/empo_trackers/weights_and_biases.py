@@ -46,6 +46,7 @@ class WandbTracker:
             console="off",  # Standard output and error are not to be listened to.
             disable_code=True,
             disable_git=True,
+            symlink=False,
             x_disable_stats=True,
         )
         _wait_for_another_second(folder)
