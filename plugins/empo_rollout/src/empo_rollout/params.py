@@ -239,7 +239,9 @@ class PolicyParams(Config):
         default_factory=lambda: [64, 64], description="Units of each hidden layer."
     )
     channels: list[Annotated[int, Field(ge=1)]] = Field(
-        default_factory=lambda: [32, 32], description="Filters of each convolution, 3 by 3."
+        default_factory=lambda: [32, 32],
+        description="Filters of each convolution, 3 by 3; one that reads more than 16 rows or "
+        "columns takes every other.",
     )
     activation: Literal["tanh", "relu", "silu", "gelu"] = Field(
         "tanh", description="What follows each layer."
