@@ -206,37 +206,48 @@ class Updater:
         for epoch in range(update.update_epochs):
             if epoch and recompute == "epoch":
                 advantage = self._renewed(rollout, material, None)
-            batches = minibatches(
-                advantage, update, self._plan, beta=beta, generator=self._generator
+            batches = list(
+                minibatches(advantage, update, self._plan, beta=beta, generator=self._generator)
             )
-            for number, batch in enumerate(batches):
-                columns = material.chosen(batch)
+            names = [f"minibatch {i + 1} of epoch {epoch + 1}" for i in range(len(batches))]
+            columns = torch.stack([material.chosen(batch) for batch in batches])
+            weight = material.weight[:, columns]
+            some = material.arranged(advantage)[:, columns]
+            target, totals = self._targets(some, weight, names)
+            for i, batch in enumerate(batches):
                 if moved and recompute == "minibatch":
-                    some = self._renewed(rollout, material, columns)
-                else:
-                    some = material.arranged(advantage).index_select(1, columns)
-                name = f"minibatch {number + 1} of epoch {epoch + 1}"
-                weight = material.weight.index_select(1, columns)
-                target, total = self._target(some, weight, name)
-                if total > 0:
+                    some = self._renewed(rollout, material, columns[i])[:, None]
+                    target[:, i : i + 1], _ = self._targets(some, weight[:, i : i + 1], names[i:])
+                if totals[i] > 0:
                     moved = True
-                    yield _Step(name, columns, target * batch.weight, total)
+                    yield _Step(names[i], columns[i], target[:, i] * batch.weight, totals[i])
 
-    def _target(self, advantage: Tensor, weight: Tensor, name: str) -> tuple[Tensor, float]:
-        """Advantages as policy losses see them, and the sum of weights in all processes."""
+    def _targets(
+        self,
+        advantage: Float[Tensor, "time minibatch column"],
+        weight: Float[Tensor, "time minibatch column"],
+        names: Sequence[str],
+    ) -> tuple[Float[Tensor, "time minibatch column"], list[float]]:
+        """Advantages as policy losses see them, and sums of weights in all processes.
+
+        Of all minibatches at once, so that processes exchange one message about them.
+        """
         # In float64, since the variance is a small difference of large numbers.
         exact, weights = advantage.double(), weight.double()
         weighted = weights * exact
-        sums = torch.stack((weights.sum(), weighted.sum(), (weighted * exact).sum()))
+        sums = torch.stack((weights, weighted, weighted * exact)).sum((1, 3))
         self._group.add_up([sums])
-        total, first, second = sums.tolist()
-        if not abs(second) < float("inf"):
-            raise NonFiniteError(f"the advantages of {name} are not finite; check the rewards")
-        if total == 0 or not self._params.update.normalise_advantages:
-            return advantage, total
-        mean = first / total
-        deviation = max(second / total - mean**2, 0.0) ** 0.5
-        return (advantage - mean) / (deviation + 1e-8), total
+        total, first, second = sums.unbind()
+        for name, size in zip(names, second.tolist(), strict=False):
+            if not size < float("inf"):
+                raise NonFiniteError(f"the advantages of {name} are not finite; check the rewards")
+        if self._params.update.normalise_advantages:
+            some = total.clamp(min=1e-300)  # Without any weight nothing is learned anyway.
+            mean = first / some
+            deviation = (second / some - mean.square()).clamp(min=0).sqrt()
+            normalised = (exact - mean[:, None]) / (deviation[:, None] + 1e-8)
+            advantage = normalised.to(advantage.dtype)
+        return advantage, total.tolist()
 
     @torch.no_grad()
     def _renewed(
