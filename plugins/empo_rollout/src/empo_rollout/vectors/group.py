@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -80,8 +79,7 @@ class Group:
         """From now on they read and write there."""
         count = len(self._environments)
         self._board, self._box = board, board.part_of(self._first, count)
-        sees_bytes = board.interface.observations.dtype == "uint8"
-        self._seen = None if sees_bytes else self._box.observation.reshape(-1)
+        self._sees_numbers = board.interface.observations.dtype != "uint8"
         self._acts: list[tuple[Callable[[Any], None], np.ndarray]] = [
             (one.step, board.action[board.slots_of(number)]) for number, one in self._numbered()
         ]
@@ -142,19 +140,14 @@ class Group:
 
     def _check(self, when: str) -> None:
         """Raise CollectError unless all that they wrote is finite."""
-        box, seen = self._box, self._seen
-        # Cheaper than looking at each number: a sum of squares is finite only if they all are.
-        # What is too large to be squared is looked at.
-        good = isfinite(box.reward.dot(box.reward))
-        if seen is not None:
-            good = good and isfinite(seen.dot(seen)) and not np.count_nonzero(box.has_final)
-        if not good and not self._is_finite():
-            raise CollectError(self._what_is_not_finite(when))
-
-    def _is_finite(self) -> bool:
         box = self._box
-        parts = [box.reward, box.observation, box.final_observation[box.has_final]]
-        return all(bool(np.isfinite(part).all()) for part in parts)
+        good = _are_finite(box.reward)
+        if self._sees_numbers:
+            good = good and _are_finite(box.observation)
+            if np.count_nonzero(box.has_final):
+                good = good and _are_finite(box.final_observation[box.has_final])
+        if not good:
+            raise CollectError(self._what_is_not_finite(when))
 
     def _what_is_not_finite(self, when: str) -> str:
         box, agents = self._box, self._board.interface.agents
@@ -174,6 +167,11 @@ class Group:
             f"{box.reward[row]}, terminated {bool(box.terminated[row])}, truncated "
             f"{bool(box.truncated[row])}; NaN and infinity cannot be learned from"
         )
+
+
+def _are_finite(numbers: np.ndarray) -> bool:
+    # Counting takes half the time of 'all'.
+    return int(np.count_nonzero(np.isfinite(numbers))) == numbers.size
 
 
 @contextmanager

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.envs.registration import EnvSpec
 from jaxtyping import Shaped
 
 from empo_core.errors import CollectError, ConfigError
-from empo_rollout.params import GymnasiumParams
-from empo_rollout.vectors.environment import MakeEnvironment, Outbox, episode_seed
+from empo_rollout.vectors.environment import Outbox, episode_seed
 from empo_rollout.vectors.history import History
 from empo_rollout.vectors.spaces import acting, observing
 
@@ -186,55 +181,6 @@ class GymnasiumEnvironment:
             )
 
 
-@dataclass(frozen=True)
-class _Maker:
-    params: GymnasiumParams
-
-    def __call__(self) -> GymnasiumEnvironment:
-        return GymnasiumEnvironment(_made(self.params), reasons=self.params.reasons)
-
-
-def gymnasium_maker(params: GymnasiumParams) -> MakeEnvironment:
-    """Makes the environment that a config describes; raises ConfigError where it cannot."""
-    return _Maker(params)
-
-
-def _made(params: GymnasiumParams) -> GymEnv:
-    if params.id is not None:
-        try:
-            spec = _spec(params.id)
-            # What the checker checks is checked anyway, and it doubles the time of a step.
-            return gymnasium.make(spec, disable_env_checker=True, **params.kwargs)
-        except (gymnasium.error.Error, ImportError, TypeError) as error:
-            raise ConfigError(
-                f"environment {params.id!r} cannot be made: {type(error).__name__}: {error}"
-            ) from error
-    assert params.factory is not None
-    module, _, name = params.factory.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"factory {params.factory!r} cannot be imported: {error}") from error
-    environment = factory(**params.kwargs)
-    if not isinstance(environment, gymnasium.Env):
-        raise ConfigError(
-            f"factory {params.factory!r} returned {environment!r:.200}, not a gymnasium.Env"
-        )
-    return environment
-
-
-def _spec(name: str) -> EnvSpec | str:
-    """How an environment is made, without what makes sure that it is reset: we do that."""
-    module, _, known = name.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    if known not in gymnasium.registry:
-        return name  # Without its version; gymnasium knows the newest.
-    spec = copy(gymnasium.registry[known])
-    spec.order_enforce = False
-    return spec
-
-
 def _number(reward: Any) -> float:
     if isinstance(reward, int | float | np.number | np.bool_) and not isinstance(reward, complex):
         return float(reward)
@@ -255,4 +201,4 @@ def _flag(value: Any, which: int) -> bool:
     )
 
 
-__all__ = ["GymnasiumEnvironment", "gymnasium_maker"]
+__all__ = ["GymnasiumEnvironment"]

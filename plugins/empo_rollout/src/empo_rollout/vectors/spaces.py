@@ -288,9 +288,10 @@ def _done(path: tuple[str | int, ...], space: Space[Any]) -> _Done:
         return _done_choices(path, space, space.nvec, space.start)
     if isinstance(space, spaces.MultiBinary):
         return _done_choices(path, space, np.full(space.shape, 2), np.zeros(space.shape, np.int64))
-    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.is_bounded():
-        low, high = space.low.astype(np.int64), space.high.astype(np.int64)
-        return _done_choices(path, space, high - low + 1, low)
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
+        # As Python's numbers, for there may be as many options as 64 bits can count.
+        counts = space.high.astype(object) - space.low.astype(object) + 1
+        return _done_choices(path, space, counts, space.low)
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         raise ConfigError(_unfit("action", path, space))
     shape, dtype, low, high = space.shape, space.dtype, space.low, space.high
@@ -310,10 +311,11 @@ def _done_choices(
     path: tuple[str | int, ...], space: Space[Any], counts: np.ndarray, starts: np.ndarray
 ) -> _Done:
     shape, dtype = counts.shape, space.dtype
+    starts = starts.astype(dtype)
     return _Done(
         path,
-        Actions(choices=tuple(counts.ravel().tolist())),
-        lambda row: (row.reshape(shape) + starts).astype(dtype),
+        Actions(choices=tuple(int(count) for count in counts.ravel())),
+        lambda row: row.reshape(shape).astype(dtype) + starts,
     )
 
 
