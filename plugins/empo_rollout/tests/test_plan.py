@@ -204,6 +204,20 @@ def test_sizes_below_one_are_refused_even_where_sizes_are_adjusted(name: str) ->
         plan_vectorisation(**SEED_EXAMPLE | {name: 0})
 
 
+def test_at_least_two_environments_arrive_together_where_agents_are_many() -> None:
+    plan = plan_vectorisation(
+        agents=9, bptt_horizon=4, forward_pass_minibatch_target_size=10, processes=False
+    )
+    assert plan.envs == 2
+    assert "18 agents arrive together" in plan.remarks[0]
+
+
+@pytest.mark.parametrize(("asked", "planned"), [(1, 64), (95, 64), (96, 64), (97, 128), (190, 192)])
+def test_the_nearest_size_that_fits_is_taken(asked: int, planned: int) -> None:
+    plan = plan_vectorisation(agents=1, bptt_horizon=64, envs=1, processes=False, batch_size=asked)
+    assert plan.batch_size == planned
+
+
 def test_defaults_just_work_on_small_problems() -> None:
     plan = plan_vectorisation(agents=1, bptt_horizon=64, envs=8, processes=False)
     assert plan.minibatch_size == plan.batch_size == 512

@@ -139,11 +139,11 @@ class InsideStep(VectorEnv[Any, Any, Any]):
         )
 
 
-def environments(mode: Autoreset, count: int = 3) -> VectorEnv[Any, Any, Any]:
+def environments(mode: Autoreset, count: int = 3, copy: bool = True) -> VectorEnv[Any, Any, Any]:
     if mode == "inside_step":
         return InsideStep(count)
     makes = [lambda number=number: Scripted(number) for number in range(count)]
-    return SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode.upper()])
+    return SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode.upper()], copy=copy)
 
 
 def adapted(mode: Autoreset) -> GymnasiumVector:
@@ -197,9 +197,12 @@ class ChangedStep(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
         return tuple(outcome)
 
 
+@pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_every_way_to_restart_episodes_leads_to_the_same_experience(mode: Autoreset) -> None:
-    vector = adapted(mode)
+def test_every_way_to_restart_episodes_leads_to_the_same_experience(
+    mode: Autoreset, copy: bool
+) -> None:
+    vector = GymnasiumVector(lambda: environments(mode, copy=copy))
     vector.start(7)
     for number, steps in enumerate(learned_steps(vector, 60)):
         assert len(steps) > 30
@@ -228,6 +231,29 @@ def test_dead_steps_are_exactly_those_in_which_the_environment_resets() -> None:
         (True, True, 1, 0), (True, False, 1, 1), (True, False, 1, 2), (True, False, 1, 3),
         (True, False, 1, 4),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_comes_of_what_was_no_action(mode: Autoreset) -> None:
+    vector = adapted(mode)
+    vector.start(7)
+    acted = vector.recv().acts.copy()
+    for _ in range(30):
+        vector.send(0, np.zeros((3, 1), np.int64))
+        arrival = vector.recv()
+        assert not arrival.reward[~acted].any()
+        assert not (arrival.terminated | arrival.truncated)[~acted].any()
+        acted = arrival.acts.copy()
+
+
+def test_actions_count_as_they_were_when_sent() -> None:
+    vector = adapted("same_step")
+    vector.start(7)
+    vector.recv()
+    action = np.full((3, 1), 2)
+    vector.send(0, action)
+    action[:] = 0
+    np.testing.assert_array_equal(vector.recv().reward, 12.0)
 
 
 @pytest.mark.parametrize("wrapper", [OldInfo, BatchedInfo])
@@ -301,6 +327,26 @@ def test_what_cannot_be_learned_from_is_named(
         vector.recv()
 
 
+class NoNumbers(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+    """Ends episodes with nothing that could be seen."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict]:
+        *outcome, info = self.env.step(actions)
+        for final in info.get("final_obs", ()):
+            if final is not None:
+                final[:] = np.nan
+        return (*outcome, info)
+
+
+def test_last_observations_must_be_numbers() -> None:
+    vector = GymnasiumVector(lambda: NoNumbers(environments("same_step")))
+    vector.start(7)
+    vector.recv()
+    vector.send(0, np.zeros((3, 1), np.int64))
+    with pytest.raises(CollectError, match="last observation of an episode of environment 2 is"):
+        vector.recv()
+
+
 def test_metadata_must_say_how_episodes_restart() -> None:
     with pytest.raises(ConfigError, match=r"set environment\.autoreset to one of next_step, same"):
         GymnasiumVector(lambda: InsideStep(2))
@@ -313,8 +359,9 @@ class Heedless(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
         return self.env.reset(seed=seed)
 
 
-def test_without_autoreset_an_environment_must_obey_masks() -> None:
-    vector = GymnasiumVector(lambda: Heedless(environments("disabled")))
+@pytest.mark.parametrize("copy", [True, False])
+def test_without_autoreset_an_environment_must_obey_masks(copy: bool) -> None:
+    vector = GymnasiumVector(lambda: Heedless(environments("disabled", copy=copy)))
     vector.start(7)
     vector.recv()
     vector.send(0, np.zeros((3, 1), np.int64))
