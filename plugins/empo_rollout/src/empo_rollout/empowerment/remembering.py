@@ -44,18 +44,22 @@ class Memory:
         self._forget()
 
     def __call__(
-        self, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+        self,
+        rows: Int[Tensor, "state word"],
+        steps_left: Int[Tensor, " state"],
+        out: Tensor | None = None,
     ) -> Tensor:
-        """The answer about each state."""
+        """The answer about each state; it is written to ``out``, if that is given."""
         if not self._pays:
-            return self._ask(rows, steps_left)
+            found = self._ask(rows, steps_left)
+            return found if out is None else out.copy_(found)
         keys = self._keys(rows, steps_left)
         known, number = self._table.count, self._table.number(keys)
         self._asked += len(rows)
         if self._answers is not None and self._table.count > self._limit:
             self._pays = known < (1 - WORTHWHILE) * self._asked
             self._forget()
-            return self(rows, steps_left)
+            return self(rows, steps_left, out)
         if self._table.count > known:
             new = np.flatnonzero(number >= known)
             first = np.empty(self._table.count - known, np.int64)
@@ -63,7 +67,7 @@ class Memory:
             where = torch.from_numpy(first)
             self._learn(known, self._ask(rows[where], steps_left[where]))
         assert self._answers is not None
-        return self._answers[torch.from_numpy(number)]
+        return torch.index_select(self._answers, 0, torch.from_numpy(number), out=out)
 
     def _keys(self, rows: Tensor, steps_left: Tensor) -> Rows:
         if self._timeless:

@@ -66,12 +66,13 @@ class Sight:
         return self.actions.choices[0]
 
     @cached_property
-    def _flat(self) -> int:
+    def num_features(self) -> int:
+        """How many words of an observation, from the first on, are about the state."""
         return self.spec.featurizer.shape.flat
 
     @cached_property
     def _agent_word(self) -> int:
-        return self._flat + (self.spec.horizon is not None)
+        return self.num_features + (self.spec.horizon is not None)
 
     @cached_property
     def _goal_word(self) -> int:
@@ -97,27 +98,24 @@ class Sight:
         """What the world says about states."""
         return self.spec.featurizer(rows).flat().to(torch.float32)
 
-    def write(
+    def annotate(
         self,
         out: Float[np.ndarray, "state word"],
-        features: Float[Tensor, "state flat"],
         steps_left: Int[Tensor, " state"],
         learner: int,
         goal: Int[Tensor, " state"] | None = None,
     ) -> None:
-        """Write what one learner sees in some states.
+        """Write what one learner sees in some states, except for the features.
 
         Args:
-            out: Where to write, a row per state.
-            features: What ``features`` said about the states.
+            out: Where to write, a whole observation per state.
             steps_left: Remaining steps.
             learner: Who sees, a position in ``agents``.
             goal: What it pursues, positions on the ``goal`` axis; for humans.
         """
-        out[:, : self._flat] = features.numpy()
-        out[:, self._flat :] = 0.0
+        out[:, self.num_features :] = 0.0
         if self.spec.horizon is not None:
-            out[:, self._flat] = steps_left.numpy() / self.spec.horizon
+            out[:, self.num_features] = steps_left.numpy() / self.spec.horizon
         if len(self.agents) > 1:
             out[:, self._agent_word + learner] = 1.0
         if goal is not None:
@@ -130,10 +128,11 @@ class Sight:
         learner: int,
         goal: Int[Tensor, " state"] | None = None,
     ) -> Tensor:
-        """As ``write``, into rows of its own ``[state word]``."""
-        out = np.empty((len(features), self.observations.words), np.float32)
-        self.write(out, features, steps_left, learner, goal)
-        return torch.from_numpy(out)
+        """What one learner sees in some states ``[state word]``; see ``annotate``."""
+        out = torch.empty(len(features), self.observations.words)
+        out[:, : self.num_features] = features
+        self.annotate(out.numpy(), steps_left, learner, goal)
+        return out
 
     def options(self, available: Tensor) -> Tensor:
         """Which options each learner has ``[state agent option]``; all where it has none."""

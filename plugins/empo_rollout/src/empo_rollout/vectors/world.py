@@ -135,8 +135,7 @@ class WorldVector:
         count = interface.envs // interface.blocks
         words = interface.observations.words
         self._observations = [
-            np.zeros((count, len(interface.agents), words), np.float32)
-            for _ in range(interface.blocks)
+            torch.zeros(count, len(interface.agents), words) for _ in range(interface.blocks)
         ]
         # A generator per block, so that blocks do not depend on each other's turns.
         seeds = np.random.SeedSequence(seed).generate_state(interface.blocks, np.uint64) >> 1
@@ -152,7 +151,7 @@ class WorldVector:
         row, final = self._final(copies)
         return Arrival(
             block=block,
-            observation=observation.reshape(-1, observation.shape[-1]),
+            observation=observation.flatten(0, 1).numpy(),
             reward=copies.reward.numpy().reshape(-1),
             terminated=copies.terminated.numpy().reshape(-1),
             truncated=copies.truncated.numpy().reshape(-1),
@@ -171,22 +170,22 @@ class WorldVector:
         final, interface = copies.final, self._interface
         if final is None or not len(final.env):
             return np.empty(0, np.int64), np.empty((0, interface.observations.words), np.float32)
-        out = np.empty((len(final.env), *self._observations[0].shape[1:]), np.float32)
+        out = torch.zeros(len(final.env), *self._observations[0].shape[1:])
         self._observe(out, final.rows, final.left, final.goals)
-        cut = copies.truncated.numpy()
-        return np.flatnonzero(cut), out[cut[final.env.numpy()]]
+        return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()
 
     def _observe(
         self,
-        out: Float[np.ndarray, "env agent word"],
+        out: Float[Tensor, "env agent word"],
         rows: Int[Tensor, "env row_word"],
         left: Int[Tensor, " env"],
         goals: Int[Tensor, "env human"] | None,
     ) -> None:
-        features = self._features(rows, left)
+        sight = self._sight
         for learner in range(out.shape[1]):
             goal = goals[:, learner] if goals is not None and self._stage.pays_goals else None
-            self._sight.write(out[:, learner], features, left, learner, goal)
+            self._features(rows, left, out[:, learner, : sight.num_features])
+            sight.annotate(out[:, learner].numpy(), left, learner, goal)
 
 
 def check_roles(spec: WorldSpec, learners: Learners) -> None:
