@@ -229,3 +229,21 @@ def test_the_flags_of_a_step_may_be_used_again() -> None:
     assert tracker.newest_episodes()["completed_episodes"]["env_indices"].tolist() == [0]
     tracker.step_update(ones(2), dones, sync=False)
     assert tracker.newest_episodes() == {}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_step_that_is_not_asked_for_waits_for_no_device() -> None:
+    tracker = EpisodicEMATrackerWithHistogram(
+        3, device="cuda", ema_update="per_episode", track_extremes=True
+    )
+    dones = torch.tensor([True, False, True], device="cuda")
+    step = torch.ones(3, device="cuda"), dones, dones.long()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            tracker.step_update(*step, sync=False)
+            tracker.step_update(*step, active=dones, sync=False)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert tracker.newest_episodes()["completed_episodes"]["count"] == 2
+    assert tracker.get_statistics()["episodes/completed"] == 12

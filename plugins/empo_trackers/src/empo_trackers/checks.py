@@ -54,9 +54,17 @@ def vector(values: Any, name: str, like: Tensor) -> Tensor:
     return tensor
 
 
+def flags(values: Any, name: str, like: Tensor) -> Tensor:
+    """One yes or no per environment; anything but 0 is a yes."""
+    found = vector(values, name, like)
+    return found if found.dtype is torch.bool else found != 0
+
+
 def checked_reasons(values: Any, like: Tensor) -> Tensor:
     """One integer per environment."""
     reasons = vector(values, "termination_reasons", like)
+    if reasons.dtype is torch.int64:
+        return reasons
     if reasons.is_floating_point() and len(reasons):
         raise ValueError(f"termination_reasons must be integers, got {reasons.dtype}")
     return reasons.to(torch.int64)

@@ -19,6 +19,7 @@ from empo_trackers.checks import (
     checked_count,
     checked_names,
     checked_reasons,
+    flags,
     tensor_of,
     vector,
 )
@@ -169,16 +170,14 @@ class EpisodicEMATracker(Accumulators):
         totals = self._buffers["episode_rewards"]
         assert totals is not None
         rewards = vector(rewards, "rewards", totals)
-        dones = vector(dones, "dones", totals)
-        if dones.dtype is not torch.bool:
-            dones = dones != 0
+        dones = flags(dones, "dones", totals)
         reasons = None
         if termination_reasons is not None:
             reasons = checked_reasons(termination_reasons, totals)
-        if active is None:
+        steps = None if active is None else flags(active, "active", totals)
+        if steps is None or _plainly_all(steps):
             own["_pending"] += 1
         else:
-            steps = vector(active, "active", totals) != 0
             dones = dones & steps
             rewards = torch.where(steps, rewards, 0)
             self.episode_lengths.add_(steps)
@@ -336,12 +335,20 @@ class EpisodicEMATracker(Accumulators):
         return f"num_envs={self.num_envs}, alpha={self.alpha}, ema_update={self.ema_update!r}"
 
 
-def _any(flags: Tensor) -> bool:
+def _any(ended: Tensor) -> bool:
     """Whether one is set, in the fastest way: torch's own looks at every flag."""
-    if flags.device.type != "cpu":
-        return bool(flags.any())
-    array = flags.numpy()
+    if ended.device.type != "cpu":
+        return bool(ended.any())
+    array = ended.numpy()
     return array.size > 0 and bool(array[array.argmax()])
+
+
+def _plainly_all(active: Tensor) -> bool:
+    """Whether all are set, as far as one can tell without waiting for the device."""
+    if active.device.type != "cpu":
+        return False
+    array = active.numpy()
+    return array.size == 0 or bool(array[array.argmin()])
 
 
 def _completed(index: Tensor, rewards: Tensor, lengths: Tensor) -> dict[str, Any]:
