@@ -443,6 +443,30 @@ class TestRichSpaces(VectorTests):
             vector.send(0, np.array([[0, 1], [0, 2], [0, 1]]))
 
 
+class Forgetful(Rich):
+    """Forgets its mask in the second step."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        *outcome, info = super().step(action)
+        return (*outcome, info if self.time == 1 else {})
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_masks_are_needed_by_those_who_act(mode: str) -> None:
+    how = AutoresetMode[mode.upper()]
+    vector = GymnasiumVector(lambda: SyncVectorEnv([Rich, Forgetful], autoreset_mode=how))
+    vector.start(7)
+    ending, lasting = np.array([[0, 1]] * 2), np.array([[1, 1]] * 2)
+    resets = [ending] if mode == "next_step" else []
+    for action in [ending, ending, *resets, lasting]:
+        vector.recv()  # The mask forgotten at the end of the episode is not missed.
+        vector.send(0, action)
+    vector.recv()
+    vector.send(0, lasting)
+    with pytest.raises(CollectError, match=r"environment 1: info\['action_mask'\] is None"):
+        vector.recv()
+
+
 class Steering(gymnasium.Env[np.ndarray, np.ndarray]):
     """Sees a picture alone, and is told numbers."""
 

@@ -226,6 +226,31 @@ def test_what_is_masked_cannot_be_done() -> None:
         vector.recv()
 
 
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (None, r"'action_mask'\] is None; it must be 2 flags"),
+        (np.ones(3, bool), r"it must be 2 flags, one per option"),
+        (np.ones(2), r"it must be 2 flags, one per option"),
+        ([], r"it must be 2 flags, one per option"),
+        ((0, 0), r"is \(0, 0\), which leaves a choice without any option"),
+    ],
+)
+def test_masks_must_be_masks(mask: Any, message: str) -> None:
+    class Masked(MaskedMeadow):
+        def tell(self) -> dict[str, dict[str, Any]]:
+            told = super().tell()
+            if self.time == 1:
+                told["bea"] = {"action_mask": mask}
+            return told
+
+    vector = one_vector(lambda: made(Masked))
+    vector.recv()
+    eat(vector, 0, 0, 0)
+    with pytest.raises(CollectError, match=f"agent 'bea': info.*{message}"):
+        vector.recv()
+
+
 def test_agents_of_different_spaces_are_named() -> None:
     class Mixed(Meadow):
         def action_space(self, agent: str) -> gymnasium.Space:
