@@ -16,6 +16,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.layers import Tanh
 from empo_rollout.policies.memory import Recurrent, forgotten
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.vectors.contract import Actions, Interface, Observations
@@ -45,7 +46,7 @@ def interface(actions: str = "discrete", dtype: Any = "float32", **changes: Any)
 
 def built(place: Interface, seed: int = 0, stir: bool = True, **params: Any) -> Networks:
     """A small policy; stirred, its heads say something and no bias is 0."""
-    sizes = {"hidden": [6], "channels": [3], "memory_size": 4, "activation": "silu", **params}
+    sizes = {"hidden": [6], "channels": [3], "memory_size": 4, "activation": "tanh", **params}
     generator = torch.Generator().manual_seed(seed)
     policy = build_policy(PolicyParams(**sizes), place, generator=generator)
     if stir:
@@ -385,6 +386,22 @@ def test_each_activation_is_the_one_asked_for(activation: str) -> None:
 
     function = getattr(torch if activation in {"tanh", "relu"} else torch.nn.functional, activation)
     torch.testing.assert_close(network.trunk(rows), function(network.trunk.layers[0](rows)))
+
+
+def test_the_faster_tangent_is_the_tangent_and_so_is_its_slope() -> None:
+    values = torch.cat([torch.linspace(-12, 12, 10_001), torch.tensor([-math.inf, math.inf])])
+    values.requires_grad_()
+    tangent = Tanh()(values)
+    (slope,) = torch.autograd.grad(tangent.sum(), [values])
+    (expected,) = torch.autograd.grad(values.tanh().sum(), [values])
+
+    torch.testing.assert_close(tangent, values.tanh(), rtol=0, atol=2e-7)
+    torch.testing.assert_close(slope, expected, rtol=0, atol=5e-7)
+    with torch.no_grad():
+        torch.testing.assert_close(Tanh()(values), tangent, rtol=0, atol=0)
+    assert Tanh()(torch.tensor([math.nan])).isnan().all()
+    halves = torch.tensor([0.5], dtype=torch.bfloat16)
+    assert Tanh()(halves) == halves.tanh()
 
 
 @pytest.mark.parametrize("memory", ["none", "lstm", "gru"])

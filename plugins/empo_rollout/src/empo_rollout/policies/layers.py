@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -13,15 +14,51 @@ from empo_rollout.params import PolicyParams
 from empo_rollout.policies.memory import Recurrent
 from empo_rollout.vectors.contract import Observations
 
+COARSE = 16
+"""A convolution that reads pictures with a longer side than this halves them."""
+HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
+
+
+class Tanh(nn.Module):
+    """The hyperbolic tangent; on a CPU by way of ``2 / (1 + exp(-2x)) - 1``.
+
+    In large tensors that takes torch a fifth of the time, and is off by 2e-7 at most.
+    """
+
+    def forward(self, values: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """The tangent of each value."""
+        if torch.compiler.is_compiling() or not values.is_cpu or values.dtype != torch.float32:
+            return values.tanh()
+        if not torch.is_grad_enabled():
+            return _tanh(values)
+        result: Tensor = _Tanh.apply(values)  # type: ignore[no-untyped-call]
+        return result
+
+
+class _Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        result = _tanh(values)
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (result,) = ctx.saved_tensors
+        slope: Tensor = torch.ops.aten.tanh_backward(gradient, result)
+        return slope
+
+
+def _tanh(values: Tensor) -> Tensor:
+    return values.mul(2).sigmoid_().mul_(2).sub_(1)
+
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
+    "tanh": Tanh,
     "relu": nn.ReLU,
     "silu": nn.SiLU,
     "gelu": nn.GELU,
 }
-COARSE = 16
-"""A convolution that reads pictures with a longer side than this halves them."""
-HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
 
 class Trunk(nn.Module):

@@ -25,8 +25,8 @@ from empo_rollout.policies.memory import Recurrent, forgotten
 from empo_rollout.vectors.contract import Interface
 
 COMPILE_OPTIONS = {"layout_optimization": False}
-"""For ``torch.compile``: with it, convolutions over a number of rows that depends on the data,
-as agents with networks of their own have, do not get the strides that they were planned with."""
+"""Options for ``torch.compile``. Without them it plans wrong strides for convolutions over as
+many rows as the data says, which agents with networks of their own have, and fails."""
 
 
 def build_policy(
