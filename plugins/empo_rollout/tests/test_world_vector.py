@@ -227,6 +227,29 @@ def test_humans_pursue_their_goals_by_the_prior_while_robots_learn() -> None:
     assert isinstance(prior, HumanPrior)
 
 
+@pytest.mark.parametrize("prob", [0.0, 0.5, 1.0])
+def test_humans_change_their_minds_as_often_as_asked(prob: float) -> None:
+    world = Corridor(horizon=2)
+    vector = WorldVector(
+        world, copies=4000, reward=by_openness, prior=Stubborn(world), goal_resample_prob=prob
+    )
+    vector.start(0)
+    first = vector.recv().observation[:, 0].copy()
+    vector.send(0, np.zeros((4000, 1), np.int64))
+    steps = vector.recv().observation[:, 0] - first
+    vector.send(0, np.zeros((4000, 1), np.int64))
+    vector.recv()
+    # One of two goals weighs three times as much: a new goal is another one 3 times in 8.
+    copies = vector._blocks[0]
+    assert copies.goals is not None
+    right = float((steps == 1).mean())
+    assert right == pytest.approx(0.75, abs=0.03)
+    goals = copies.goals[:, 0].clone()
+    vector.send(0, np.zeros((4000, 1), np.int64))
+    changed = float((copies.goals[:, 0] != goals).float().mean())
+    assert changed == pytest.approx(prob * 3 / 8, abs=0.03)
+
+
 def test_a_prior_is_asked_about_each_situation_once() -> None:
     world = Corridor(horizon=3)
     prior = Stubborn(world)

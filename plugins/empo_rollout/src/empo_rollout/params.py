@@ -115,6 +115,13 @@ class WorldParams(Config):
     human_prior: HumanPriorRef | None = Field(
         None, description="How humans act while robots learn; null: evenly at random."
     )
+    goal_resample_prob: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Chance per step that a human pursues another goal while robots learn; 1 is "
+        "what equation (4) averages over.",
+    )
 
     @model_validator(mode="after")
     def _pays_who_learns(self) -> WorldParams:
@@ -125,6 +132,8 @@ class WorldParams(Config):
             )
         if self.learners == "humans" and self.human_prior is not None:
             raise ValueError("human_prior says how humans act while robots learn; drop it")
+        if self.human_prior is None and self.goal_resample_prob:
+            raise ValueError("goal_resample_prob is about humans with a human_prior: give one")
         return self
 
 

@@ -38,6 +38,7 @@ class Stage:
         sight: What learners see.
         goals: What humans pursue; None where nobody asks.
         pays_goals: Whether humans are paid for reaching their goals.
+        goal_resample_prob: Chance per step that a human pursues another goal.
         start: The state that episodes start in.
         available: Which actions everybody has there.
     """
@@ -48,8 +49,10 @@ class Stage:
         sight: Sight,
         prior: HumanPrior | None,
         reward: IntrinsicReward | None,
+        goal_resample_prob: float = 0.0,
     ) -> None:
         self.world, self.sight = world, sight
+        self.goal_resample_prob = goal_resample_prob
         self.pays_goals = sight.learners == "humans"
         self.goals = Goals(world.spec) if self.pays_goals or prior is not None else None
         self.start = world.initial_state()
@@ -184,6 +187,8 @@ class Copies:
         over = self._cut_off(acted, over)
         self.reason = self.reason.masked_fill(~(self.terminated | self.truncated), -1)
         self._begin(over)
+        if stage.goal_resample_prob:
+            self._change_minds()
 
     def _pay_robots(self, over: Bool[Tensor, " env"]) -> None:
         paid, going = torch.zeros(len(over)), ~over
@@ -234,6 +239,15 @@ class Copies:
         if stage.goals is not None:
             assert self.goals is not None
             self.goals[over] = stage.goals.draw(int(over.sum()), self._generator)
+
+    def _change_minds(self) -> None:
+        """Let some humans pursue other goals."""
+        stage = self._stage
+        assert stage.goals is not None
+        assert self.goals is not None
+        goals = stage.goals.draw(len(self.goals), self._generator)
+        bored = torch.rand(goals.shape, generator=self._generator) < stage.goal_resample_prob
+        self.goals = torch.where(bored, goals, self.goals)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly so."""

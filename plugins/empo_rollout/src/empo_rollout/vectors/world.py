@@ -39,6 +39,7 @@ class WorldVector:
         learners: Who learns.
         reward: What robots are paid; only for them.
         prior: How humans act while robots learn; None: evenly at random.
+        goal_resample_prob: Chance per step that a human with a prior pursues another goal.
         blocks: How many blocks the copies are divided into.
         desync: Whether to cut off first episodes, so that they do not all end together.
 
@@ -55,6 +56,7 @@ class WorldVector:
         learners: Learners = "robots",
         reward: IntrinsicReward | None = None,
         prior: HumanPrior | None = None,
+        goal_resample_prob: float = 0.0,
         blocks: int = 1,
         desync: bool = False,
     ) -> None:
@@ -64,7 +66,7 @@ class WorldVector:
         if copies % blocks:
             raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
         self._sight = Sight(world.spec, learners)
-        self._stage = Stage(world, self._sight, prior, reward)
+        self._stage = Stage(world, self._sight, prior, reward, goal_resample_prob)
         self._desync = desync
         self._blocks: list[Copies] = []
         self._turns = Turns(blocks, "rotation")

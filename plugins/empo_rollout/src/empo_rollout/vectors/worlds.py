@@ -60,6 +60,7 @@ class Worlds:
             learners=self._params.learners,
             reward=self._reward,
             prior=self._prior,
+            goal_resample_prob=self._params.goal_resample_prob,
             blocks=blocks,
             desync=desync,
         )
