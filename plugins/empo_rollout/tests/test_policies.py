@@ -379,6 +379,20 @@ def test_a_critic_of_its_own_leaves_the_policy_alone(critic: str, reaches: bool)
     assert (gradient is not None) == reaches
 
 
+@pytest.mark.parametrize("critic", ["own", "shared"])
+def test_without_hidden_layers_everything_is_linear_in_what_is_seen(critic: str) -> None:
+    place = interface()
+    policy = built(place, hidden=[], critic=critic)
+    given = scene(policy, place)
+    (network,) = policy.each
+
+    hidden, value = policy.unroll(given.observation, given.memory, given.starts, given.agent)
+
+    torch.testing.assert_close(hidden, given.observation, rtol=0, atol=0)
+    expected = given.observation @ network.critic.weight[0] + network.critic.bias
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("activation", ["tanh", "relu", "silu", "gelu"])
 def test_each_activation_is_the_one_asked_for(activation: str) -> None:
     (network,) = built(interface(), activation=activation, hidden=[5]).each
