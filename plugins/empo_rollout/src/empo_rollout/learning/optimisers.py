@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from empo_core.errors import StorageError
 from empo_rollout.params import OptimiserParams
@@ -28,21 +29,49 @@ class Optimiser:
             params: Which optimiser; its learning rate and schedule are the caller's business.
             weights: All on one device, where they must stay.
         """
-        self._groups = _groups(params, list(weights))
-        self._optimisers = [_optimiser(name, params, some) for name, some in self._groups]
+        is_muon = params.name == "muon"
+        self._weights = list(weights)
+        self._matrices = [each for each in self._weights if is_muon and each.ndim == 2]
+        self._others = [each for each in self._weights if not (is_muon and each.ndim == 2)]
+        self._optimisers: dict[str, torch.optim.Optimizer] = {}
+        if self._matrices:
+            self._optimisers["muon"] = _muon(params, self._matrices)
+        if self._others:
+            # Moved as one row: a step takes as long for one tensor as for a hundred times more.
+            self._row = nn.Parameter(in_a_row(self._others))
+            name = "adamw" if is_muon else params.name
+            self._optimisers[name] = _elementwise(name, params, self._row)
 
-    def step(self, lr: float) -> None:
-        """Move the weights by their gradients; those without one stay where they are."""
-        for optimiser in self._optimisers:
+    def step(self, gradient: Float[Tensor, " weight"], lr: float) -> None:
+        """Move the weights.
+
+        Args:
+            gradient: Of all weights, in a row.
+            lr: How far.
+        """
+        parts = torch.split(gradient, [each.numel() for each in self._weights])
+        slope = {id(each): part for each, part in zip(self._weights, parts, strict=True)}
+        for each in self._matrices:
+            each.grad = slope[id(each)].view_as(each)
+        if self._others:
+            with torch.no_grad():
+                self._row.copy_(in_a_row(self._others))  # Others may have moved them.
+            whole = not self._matrices
+            self._row.grad = gradient if whole else torch.cat([slope[id(x)] for x in self._others])
+        for optimiser in self._optimisers.values():
             for group in optimiser.param_groups:
                 group["lr"] = lr
             optimiser.step()
+        for each in self._matrices:
+            each.grad = None
+        if self._others:
+            put_back(self._row.detach(), self._others)
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers of each weight; tensors are its own, not copies."""
+        """What it remembers of the weights; tensors are its own, not copies."""
         return {
             name: {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
-            for (name, _), optimiser in zip(self._groups, self._optimisers, strict=True)
+            for name, optimiser in self._optimisers.items()
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -51,59 +80,56 @@ class Optimiser:
         Raises:
             StorageError: It belongs to another optimiser, or to other weights.
         """
-        names = [name for name, _ in self._groups]
-        if sorted(state_dict) != sorted(names):
+        if sorted(state_dict) != sorted(self._optimisers):
             raise StorageError(
                 f"the memory is one of {' and '.join(sorted(state_dict)) or 'nothing'}, and the "
-                f"optimiser consists of {' and '.join(names)}"
+                f"optimiser consists of {' and '.join(sorted(self._optimisers))}"
             )
-        for (name, weights), optimiser in zip(self._groups, self._optimisers, strict=True):
+        for name, optimiser in self._optimisers.items():
             memories = {int(i): _copies(memory) for i, memory in state_dict[name].items()}
             for number, memory in memories.items():
-                _require_fit(name, number, memory, weights)
+                _require_fit(name, number, memory, optimiser.param_groups[0]["params"])
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": memories, "param_groups": groups})
 
 
-def _groups(
-    params: OptimiserParams, weights: list[nn.Parameter]
-) -> list[tuple[str, list[nn.Parameter]]]:
-    if params.name != "muon":
-        return [(params.name, weights)]
-    parts = {
-        "muon": [weight for weight in weights if weight.ndim == 2],
-        "adamw": [weight for weight in weights if weight.ndim != 2],
-    }
-    return [(name, part) for name, part in parts.items() if part]
+def in_a_row(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
+    """A copy of all numbers, one tensor behind the other."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
-def _optimiser(
-    name: str, params: OptimiserParams, weights: list[nn.Parameter]
-) -> torch.optim.Optimizer:
-    fused = all(each.device.type in ("cpu", "cuda") for each in weights)
-    # A rate is given with every step; this one is never used.
+def put_back(row: Float[Tensor, " weight"], tensors: Sequence[Tensor]) -> None:
+    """Replace the numbers of tensors by those that ``in_a_row`` put side by side."""
+    parts = torch.split(row, [tensor.numel() for tensor in tensors])
+    with torch.no_grad():
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+def _elementwise(name: str, params: OptimiserParams, row: nn.Parameter) -> torch.optim.Optimizer:
+    """The optimiser of a row; a rate is given with every step, 0 is never used."""
+    fused, decay = row.device.type in ("cpu", "cuda"), params.weight_decay
     if name == "sgd":
-        return torch.optim.SGD(
-            weights, 0.0, params.betas[0], weight_decay=params.weight_decay, fused=fused
-        )
-    if name == "muon":
-        return torch.optim.Muon(
-            weights,
-            0.0,
-            params.weight_decay,
-            params.betas[0],
-            eps=params.eps,
-            adjust_lr_fn="match_rms_adamw",
-        )
+        return torch.optim.SGD([row], 0.0, params.betas[0], weight_decay=decay, fused=fused)
     kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
-    return kind(weights, 0.0, params.betas, params.eps, params.weight_decay, fused=fused)
+    return kind([row], 0.0, params.betas, params.eps, decay, fused=fused)
+
+
+def _muon(params: OptimiserParams, matrices: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Muon(
+        matrices,
+        0.0,
+        params.weight_decay,
+        params.betas[0],
+        eps=params.eps,
+        adjust_lr_fn="match_rms_adamw",
+    )
 
 
 def _copies(memory: Mapping[str, Any]) -> dict[str, Any]:
     # Torch keeps the tensors it is given, and would change those of whoever gave them.
     return {
-        key: value.clone() if isinstance(value, torch.Tensor) else value
-        for key, value in memory.items()
+        key: value.clone() if isinstance(value, Tensor) else value for key, value in memory.items()
     }
 
 
@@ -112,7 +138,7 @@ def _require_fit(
 ) -> None:
     shape = weights[number].shape if number < len(weights) else None
     for key, value in memory.items():
-        if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape != shape:
+        if isinstance(value, Tensor) and value.ndim > 0 and value.shape != shape:
             raise StorageError(
                 f"the {key} that {name} remembers of weight {number}, of shape "
                 f"{tuple(value.shape)}, belongs to other weights"

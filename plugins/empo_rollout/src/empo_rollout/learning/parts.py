@@ -34,7 +34,8 @@ class Part:
     @property
     def row_agent(self) -> Int[Tensor, " row"]:
         """The agent of each row."""
-        return self.agent.repeat(self.observation.shape[0])
+        horizon = self.observation.shape[0]
+        return self.agent if horizon == 1 else self.agent.repeat(horizon)
 
 
 class Material:

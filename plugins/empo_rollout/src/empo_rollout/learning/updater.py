@@ -21,7 +21,7 @@ from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.minibatches import annealed_beta, minibatches
 from empo_rollout.learning.checks import require_fit
 from empo_rollout.learning.distributed import Group
-from empo_rollout.learning.optimisers import Optimiser
+from empo_rollout.learning.optimisers import Optimiser, in_a_row
 from empo_rollout.learning.parts import Material, Part, PolicyAtStarts
 from empo_rollout.learning.ppo import LOG_RATIO_LIMIT
 from empo_rollout.learning.schedules import learning_rate
@@ -105,10 +105,12 @@ class Updater:
         unit = 1 if params.update.sampling == "steps" else plan.horizon
         self._columns_per_pass = plan.minibatch_size // plan.accumulate // unit
         self._steps = 0
-        # Matrices and filters alone: nothing keeps biases from where they are needed.
-        pulled = self._weights if params.update.l2_init else []
-        self._pulled = [weight for weight in pulled if weight.ndim > 1]
-        self._initial = [weight.detach().clone() for weight in self._pulled]
+        self._initial: Tensor | None = None
+        if params.update.l2_init:
+            self._initial = in_a_row(self._weights)
+            # Matrices and filters alone: nothing keeps biases from where they are needed.
+            kinds = [torch.full_like(each, each.ndim > 1) for each in self._weights]
+            self._pulled = in_a_row(kinds)
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
         """Learn from a rollout.
@@ -161,7 +163,7 @@ class Updater:
             "steps": self._steps,
             "optimiser": self._optimiser.state_dict(),
             "generator": self._generator.get_state(),
-            "initial": list(self._initial),
+            "initial": self._initial,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -173,8 +175,8 @@ class Updater:
         self._optimiser.load_state_dict(state_dict["optimiser"])
         self._steps = int(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])
-        for mine, theirs in zip(self._initial, state_dict["initial"], strict=True):
-            mine.copy_(theirs)
+        if self._initial is not None:
+            self._initial.copy_(state_dict["initial"])
 
     def _material(self, rollout: Rollout) -> tuple[Material, Tensor, dict[str, float]]:
         """The rollout in columns, the advantages of its steps, and numbers about it."""
@@ -271,67 +273,71 @@ class Updater:
 
     def _learn(self, material: Material, step: _Step, lr: float) -> dict[str, float]:
         """Take one step of the optimiser; numbers about it."""
-        try:
-            numbers: dict[str, float] = {}
-            passes = self._plan.accumulate
-            parts = zip(
-                step.columns.tensor_split(passes), step.target.tensor_split(passes, 1), strict=True
+        numbers: dict[str, float] = {}
+        gradient: Tensor | None = None
+        passes = self._plan.accumulate
+        parts = zip(
+            step.columns.tensor_split(passes), step.target.tensor_split(passes, 1), strict=True
+        )
+        for columns, target in parts:
+            part = material.part(columns)
+            share = float(part.weight.sum()) / step.total
+            slope, found = self._slope(part, target.flatten(), share)
+            gradient = slope if gradient is None else gradient.add_(slope)
+            for name, value in found.items():
+                numbers[name] = numbers.get(name, 0.0) + (share * value if share else 0.0)
+        assert gradient is not None
+        if self._params.update.target_kl is not None and f"policy/{KL}" not in numbers:
+            raise ConfigError(
+                f"update.target_kl: no policy loss reports '{KL}', so nobody knows how far the "
+                "policy has moved; add 'ppo' to losses, or set target_kl to null"
             )
-            for columns, target in parts:
-                part = material.part(columns)
-                share = float(part.weight.sum()) / step.total
-                for name, value in self._backward(part, target.flatten(), share).items():
-                    numbers[name] = numbers.get(name, 0.0) + (share * value if share else 0.0)
-            if self._params.update.target_kl is not None and f"policy/{KL}" not in numbers:
-                raise ConfigError(
-                    f"update.target_kl: no policy loss reports '{KL}', so nobody knows how far the "
-                    "policy has moved; add 'ppo' to losses, or set target_kl to null"
-                )
-            numbers = self._group.totals(numbers)
-            self._join_gradients()
-            numbers |= self._pull()
-            numbers["loss/total"] += numbers.get("loss/l2_init", 0.0)
-            gradients = [each.grad for each in self._weights if each.grad is not None]
-            norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-            numbers["optimiser/grad_norm"] = float(norm)
-            self._require_finite(numbers, step.name)
-            longest = self._params.optimiser.max_grad_norm
-            if longest is not None and numbers["optimiser/grad_norm"] > longest:
-                torch.nn.utils.clip_grads_with_norm_(self._weights, longest, norm, foreach=True)
-            self._optimiser.step(lr)
-            self._steps += 1
-            return numbers
-        finally:
-            for weight in self._weights:
-                weight.grad = None
+        numbers = self._group.totals(numbers)
+        self._group.add_up([gradient])
+        numbers |= self._pull(gradient)
+        numbers["loss/total"] += numbers.get("loss/l2_init", 0.0)
+        norm = float(torch.linalg.vector_norm(gradient))
+        numbers["optimiser/grad_norm"] = norm
+        self._require_finite(numbers, step.name)
+        longest = self._params.optimiser.max_grad_norm
+        if longest is not None and norm > longest:
+            gradient *= longest / norm
+        self._optimiser.step(gradient, lr)
+        self._steps += 1
+        return numbers
 
-    def _backward(self, part: Part, target: Tensor, share: float) -> dict[str, float]:
-        """Add the gradients of one pass, which has this share of all weights."""
-        update = self._params.update
+    def _slope(
+        self, part: Part, target: Tensor, share: float
+    ) -> tuple[Float[Tensor, " weight"], dict[str, float]]:
+        """The gradient of one pass, times its share of all weights, and numbers about it."""
         hidden, value = self._forward(part)
         start = hidden.detach()
         policy = PolicyAtStarts(start, self._distribution(part, hidden))
         batch = ImaginedBatch(
             start, part.action[:, None], target[:, None, None], part.log_prob[:, None], part.weight
         )
-        improvement = torch.zeros((), device=self._device)
+        losses: list[Tensor] = []
         numbers: dict[str, float] = {}
         for loss, factor in self._losses:
             output = loss(policy, batch)
-            improvement = improvement + factor * output.loss
+            losses.append(output.loss if factor == 1 else factor * output.loss)
             for name, number in output.metrics.items():
                 key = f"policy/{name}"
                 if key in numbers:
                     key = f"policy/{type(loss).__name__.lower()}_{name}"
                 numbers[key] = number
+        improvement = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        update = self._params.update
         error = value_loss(value, part.value, part.returns, part.weight, update.value_clip)
-        total = improvement + update.value_coef * error
+        total = torch.add(improvement, error, alpha=update.value_coef)
         if share:
-            (share * total).backward()  # type: ignore[no-untyped-call]
-        policy_part, value_part, whole = torch.stack((improvement, error, total)).tolist()
-        return numbers | {
-            "loss/policy": policy_part, "loss/value": value_part, "loss/total": whole
-        }  # fmt: skip
+            gradients = torch.autograd.grad(total, self._weights, materialize_grads=True)
+            slope = in_a_row(gradients)
+        else:  # Not 0 times the gradient, which need not exist.
+            slope = torch.zeros_like(in_a_row(self._weights))
+        found = torch.stack((improvement, error, total)).tolist()
+        numbers |= zip(("loss/policy", "loss/value", "loss/total"), found, strict=True)
+        return (slope if share == 1 else slope.mul_(share)), numbers
 
     def _forward(self, part: Part) -> tuple[Tensor, Tensor]:
         """What the policy makes of each row: what distributions are made of, and values."""
@@ -343,27 +349,14 @@ class Updater:
         with arithmetic(self._params.compute):
             return self._policy.distribution(hidden, part.row_agent, part.mask)
 
-    def _join_gradients(self) -> None:
-        """Add up the gradients of all processes, once per step of the optimiser."""
-        if self._group.size > 1:
-            for weight in self._weights:
-                if weight.grad is None:
-                    weight.grad = torch.zeros_like(weight)
-            self._group.add_up([weight.grad for weight in self._weights if weight.grad is not None])
-
-    def _pull(self) -> dict[str, float]:
+    def _pull(self, gradient: Float[Tensor, " weight"]) -> dict[str, float]:
         """Add the gradient of ``l2_init * |W - W_init|^2``, which is that of no data."""
-        if not self._pulled:
+        if self._initial is None:
             return {}
         strength = self._params.update.l2_init
-        distance = torch.zeros((), device=self._device)
-        for weight, initial in zip(self._pulled, self._initial, strict=True):
-            apart = weight.detach() - initial
-            distance += apart.square().sum()
-            if weight.grad is None:
-                weight.grad = torch.zeros_like(weight)
-            weight.grad.add_(apart, alpha=2 * strength)
-        return {"loss/l2_init": strength * float(distance)}
+        apart = (in_a_row(self._weights) - self._initial) * self._pulled
+        gradient.add_(apart, alpha=2 * strength)
+        return {"loss/l2_init": strength * float(apart.square().sum())}
 
     def _require_finite(self, numbers: Mapping[str, float], name: str) -> None:
         quantities = {
