@@ -120,7 +120,9 @@ class EpisodicEMATracker(Accumulators):
             self.register_buffer(name, zeros)
         if self.track_extremes:
             inf, most = torch.inf, torch.iinfo(torch.int64).max
-            self.register_buffer("reward_extremes", torch.tensor([inf, -inf], device=device))
+            self.register_buffer(
+                "reward_extremes", torch.tensor([inf, -inf], dtype=torch.float32, device=device)
+            )
             self.register_buffer("length_extremes", torch.tensor([most, -1], device=device))
 
     @property
