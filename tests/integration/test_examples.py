@@ -26,6 +26,7 @@ MARK = "# yaml-language-server: $schema="
 # What each script must have said at the end of the day, and the arguments it gets.
 EXPECTED: dict[str, tuple[list[str], str]] = {
     "compare_beta_r.py": (["plot.png"], "Wrote plot.png"),
+    "compare_ppo_with_exact.py": (["4096", "RUNS"], "PPO, 4,096 steps"),
     "python_world.py": ([], "X_h = "),
     "solve_in_python.py": (["runs=RUNS"], "sooner or later"),
 }
