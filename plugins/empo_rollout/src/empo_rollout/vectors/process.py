@@ -256,7 +256,7 @@ class Process:
             raise self._failure from error
         log.warning(
             "%s\nworker %d is started anew (time %d of %d within %d steps), and its environments "
-            "begin new episodes", error, number, len(crashes) + 1, RESTARTS, RESTART_STEPS,
+            "begin new episodes", str(error), number, len(crashes) + 1, RESTARTS, RESTART_STEPS,
         )  # fmt: skip
 
     def _begin_anew(self, worker: Worker) -> None:
