@@ -107,8 +107,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 @contextlib.contextmanager
 def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     """What components print goes to standard error, and so do warnings."""
+    from empo_core.rundir import process_rank
+
     handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.ERROR if quiet else logging.INFO)
+    # Of several processes that do the same run, the first says everything.
+    silent = quiet or process_rank() > 0
+    handler.setLevel(logging.ERROR if silent else logging.INFO)
     handler.addFilter(_concerns_people)
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -178,6 +179,41 @@ def test_a_broken_environment_is_explained(
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=message):
         join()
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_run_that_one_process_keeps_records_of(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "algorithm:\n"
+        "  name: rollout\n"
+        "  params:\n"
+        "    total_steps: 1024\n"
+        "    environment: {kind: gymnasium, id: CartPole-v1}\n"
+        "    vectorisation: {backend: serial, envs: 4}\n"
+        "    experience: {bptt_horizon: 32}\n"
+        "    update: {minibatch_size: 64}\n"
+        "    reporting: {evaluation_episodes: 0}\n"
+        "trackers: [jsonl]\n"
+        "runs: runs\n"
+    )
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+    own = tmp_path / "own"
+    own.mkdir()
+    done = subprocess.run(
+        [sys.executable, *command, "-m", "empo_core", "run", str(config), "--json"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TMPDIR": str(own)},
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    (directory,) = (tmp_path / "runs").iterdir()
+    summary = json.loads(done.stdout)  # Printed once, though two processes did it.
+    assert summary["run_dir"] == str(directory)
+    assert summary["steps"] == 1024
+    assert summary["iterations"] == 1024 // (RANKS * 4 * 32)
+    assert not list(own.glob("empo-run-*"))
 
 
 if __name__ == "__main__":
