@@ -13,7 +13,7 @@ from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
-from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots
+from empo_rollout.empowerment.playback import EvenHumans, LearnedHumans, LearnedRobots
 from empo_rollout.empowerment.prior import GoalPpo, save_prior
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
@@ -58,6 +58,12 @@ class TestLearnedHumans(HumanPriorTests):
     def prior(self, world: WorldModel, request: pytest.FixtureRequest) -> HumanPrior:
         vector = WorldVector(world, copies=1, learners="humans")
         return LearnedHumans(world, untrained(vector, agents=request.param), 0.1)
+
+
+class TestEvenHumans(HumanPriorTests):
+    @pytest.fixture
+    def prior(self, world: WorldModel) -> HumanPrior:
+        return EvenHumans(world)
 
 
 def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:

@@ -106,7 +106,7 @@ class TestRobotsWithPrior(VectorTests):
     def make_vector(self) -> MakeVector:
         world = Corridor(humans=2)
         return lambda: WorldVector(
-            world, copies=4, reward=by_openness, prior=Stubborn(world), blocks=2
+            world, copies=4, reward=by_openness, prior=Stubborn(world), blocks=2, desync=True
         )
 
 
@@ -115,17 +115,7 @@ class TestHumans(VectorTests):
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        return lambda: WorldVector(TinyWorld(), copies=6, learners="humans", blocks=3)
-
-
-class TestCutOff(VectorTests):
-    rounds = 15
-
-    @pytest.fixture
-    def make_vector(self) -> MakeVector:
-        return lambda: WorldVector(
-            Corridor(humans=2), copies=6, learners="humans", blocks=2, desync=True
-        )
+        return lambda: WorldVector(TinyWorld(), copies=6, learners="humans", blocks=2, desync=True)
 
 
 def played(vector: WorldVector, rounds: int = 40) -> list[Arrival]:
