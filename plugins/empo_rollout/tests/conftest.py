@@ -22,9 +22,9 @@ class Scene:
 
     def __init__(self, agents: int = 1, actions: Actions | None = None, **groups: Any) -> None:
         """A learner's parameters; ``groups`` are its groups, as a config has them."""
-        groups.setdefault("policy", {})
-        if "hidden" not in groups["policy"]:
-            groups["policy"] = {"hidden": [4], "memory_size": 3, **groups["policy"]}
+        policy = groups.get("policy", {})
+        size = {"memory_size": 3} if "memory" in policy else {}
+        groups["policy"] = {"hidden": [4], **size, **policy}
         self.params = RolloutParams.model_validate(
             {
                 "total_steps": 1000,

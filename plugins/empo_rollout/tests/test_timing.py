@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from empo_rollout.learning.schedules import learning_rate
 from empo_rollout.timing import Timers
 
 
@@ -82,9 +79,13 @@ def test_what_was_measured_survives_a_resumption(timers: Timers, clock: Clock) -
 
 
 def test_a_measurement_counts_though_it_ends_in_an_error(timers: Timers, clock: Clock) -> None:
-    with pytest.raises(ZeroDivisionError), timers("rollout"):
-        clock.now += 3
-        1 / 0  # noqa: B018
+    def failing() -> None:
+        with timers("rollout"):
+            clock.now += 3
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
     with timers("training"):
         clock.now += 1
     assert timers.lap() == {"rollout": 3, "training": 1}
@@ -103,21 +104,3 @@ def test_disabled_timers_measure_nothing(clock: Clock) -> None:
     iteration(timers, clock)
     assert timers.lap() == {}
     assert timers.seconds == 10
-
-
-def test_the_learning_rate_falls_over_the_run() -> None:
-    for schedule, half in (("constant", 2.0), ("linear", 1.0), ("cosine", 1.0)):
-        assert learning_rate(2.0, schedule, 0.0) == 2.0
-        assert math.isclose(learning_rate(2.0, schedule, 0.5), half)
-    assert learning_rate(2.0, "constant", 1.0) == 2.0
-    assert math.isclose(learning_rate(2.0, "linear", 0.25), 1.5)
-    assert math.isclose(learning_rate(2.0, "cosine", 0.25), 1 + math.sqrt(0.5))
-    for schedule in ("linear", "cosine"):
-        assert learning_rate(2.0, schedule, 1.0) == 0.0
-        assert learning_rate(2.0, schedule, 1.2) == 0.0  # The last rollout may go past the end.
-
-
-def test_the_learning_rate_warms_up_over_its_first_steps() -> None:
-    rates = [learning_rate(1.0, "constant", 0.0, step=step, warm_up=4) for step in range(6)]
-    assert rates == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert learning_rate(1.0, "linear", 0.5, step=1, warm_up=4) == 0.25

@@ -153,8 +153,12 @@ def test_a_pass_of_nothing_that_counts_adds_nothing(scene: Any) -> None:
     require_close(at_once, before, 0.0)
 
 
-def test_steps_together_teach_what_their_segments_do(scene: Any) -> None:
-    made, by_steps = scene(), scene(update={"sampling": "steps"})
+@pytest.mark.parametrize("advantages", [{}, {"vtrace": True, "recompute": "epoch"}])
+def test_steps_together_teach_what_their_segments_do(
+    scene: Any, advantages: dict[str, Any]
+) -> None:
+    made = scene(update={"update_epochs": 2}, advantages=advantages)
+    by_steps = scene(update={"update_epochs": 2, "sampling": "steps"}, advantages=advantages)
     policy = made.policy()
     rollout = made.rollout(policy, HORIZON, SEGMENTS)
     other = copy.deepcopy(policy)
@@ -163,7 +167,7 @@ def test_steps_together_teach_what_their_segments_do(scene: Any) -> None:
     require_close(other, policy)
     # Fewer steps than a segment has.
     metrics = updater(by_steps, other, by_steps.plan(HORIZON, SEGMENTS, 4)).update(rollout, 0.0)
-    assert metrics["update/minibatches"] == ALL // 4
+    assert metrics["update/minibatches"] == 2 * ALL // 4
 
 
 def test_what_does_not_count_is_never_read(scene: Any) -> None:

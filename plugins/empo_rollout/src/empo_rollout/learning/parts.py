@@ -17,13 +17,14 @@ from empo_rollout.experience.minibatches import Minibatch
 class Part:
     """Some columns of a rollout, as one forward and backward pass needs them.
 
-    What a policy unrolls has axes for time and column; everything else has one for both, ``row``.
+    Each is a segment. What a policy unrolls has axes for time and segment; everything else has one
+    for both, ``row``.
     """
 
-    observation: Shaped[Tensor, "time column word"]
-    starts: Bool[Tensor, "time column"]
-    memory: Float[Tensor, "column unit"]
-    agent: Int[Tensor, " column"]
+    observation: Shaped[Tensor, "time segment word"]
+    starts: Bool[Tensor, "time segment"]
+    memory: Float[Tensor, "segment unit"]
+    agent: Int[Tensor, " segment"]
     action: Float[Tensor, "row number"]
     log_prob: Float[Tensor, " row"]
     value: Float[Tensor, " row"]

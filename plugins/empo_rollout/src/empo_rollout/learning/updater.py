@@ -226,10 +226,10 @@ class Updater:
 
     def _targets(
         self,
-        advantage: Float[Tensor, "time minibatch column"],
-        weight: Float[Tensor, "time minibatch column"],
+        advantage: Float[Tensor, "time minibatch chosen"],
+        weight: Float[Tensor, "time minibatch chosen"],
         names: Sequence[str],
-    ) -> tuple[Float[Tensor, "time minibatch column"], list[float]]:
+    ) -> tuple[Float[Tensor, "time minibatch chosen"], list[float]]:
         """Advantages as policy losses see them, and sums of weights in all processes.
 
         Of all minibatches at once, so that processes exchange one message about them.
