@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from jaxtyping import Shaped
 
 from empo_core.errors import CollectError, ConfigError
@@ -45,9 +46,11 @@ class GymnasiumEnvironment:
         self._names_reasons = reasons is not None
         spec = environment.spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
-        self._environment, self._step = environment, environment.step
+        self._environment = environment
+        self._limit, environment = _unlimited(environment)
+        self._step, self._restart = environment.step, environment.reset
         # Nothing but an episode tells whether there are masks.
-        self.masks = "action_mask" in environment.reset(seed=0)[1]
+        self.masks = "action_mask" in self._restart(seed=0)[1]
         if self.masks and not self.actions.is_discrete:
             raise ConfigError(
                 f"action space {environment.action_space}: the environment masks actions "
@@ -55,7 +58,7 @@ class GymnasiumEnvironment:
             )
         self._firsts = np.cumsum((0, *self.actions.choices))[:-1]
         self._history = History(self.actions)
-        self._seed = self._number = self._episode = 0
+        self._seed = self._number = self._episode = self._left = 0
 
     def start(self, outbox: Outbox, seed: int, number: int) -> None:
         """Begin the first episode."""
@@ -78,12 +81,14 @@ class GymnasiumEnvironment:
         self._history.append(action)
         observation, reward, terminated, truncated, info = self._step(self._decode(action))
         self._reward[0] = reward if reward.__class__ is float else _number(reward)
-        if terminated is False and truncated is False:
+        self._left -= 1
+        if terminated is False and truncated is False and self._left:
             self._write(observation)
             if self.masks:
                 self._show_mask(info)
         else:
-            self._end(observation, _flag(terminated, 0), _flag(truncated, 1), info)
+            truncated = _flag(truncated, 1) or not self._left
+            self._end(observation, _flag(terminated, 0), truncated, info)
 
     def state_dict(self) -> dict[str, Any]:
         """The episode, what was done in it, and what is seen now."""
@@ -103,7 +108,8 @@ class GymnasiumEnvironment:
                 break
             self._history.append(action)
             observation, _, terminated, truncated, info = self._step(self._decode(action))
-            over = bool(terminated or truncated)
+            self._left -= 1
+            over = bool(terminated or truncated or not self._left)
         if not over:
             self._show(observation, info)
             self._outbox.starts[0] = not len(self._history)
@@ -118,7 +124,8 @@ class GymnasiumEnvironment:
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         self._history.clear()
-        return self._environment.reset(seed=episode_seed(self._seed, self._number, self._episode))
+        self._left = self._limit
+        return self._restart(seed=episode_seed(self._seed, self._number, self._episode))
 
     def _show(self, observation: Any, info: Mapping[str, Any]) -> None:
         self._write(observation)
@@ -179,6 +186,21 @@ class GymnasiumEnvironment:
                 f"the policy chose {options.tolist()}, which info['action_mask'] excludes; "
                 f"available options, counted through all choices: {available}"
             )
+
+
+def _unlimited(environment: GymEnv) -> tuple[int, GymEnv]:
+    """The most steps of an episode, or -1, and the environment without what counts them.
+
+    The wrappers that ``gymnasium.make`` adds take longer than all that we do in a step, and
+    counting steps and beginning with ``reset`` is our business anyway.
+    """
+    limit = -1
+    if type(environment) is TimeLimit and environment.spec is not None:
+        limit = environment.spec.max_episode_steps or -1
+        environment = environment.env
+    if type(environment) is OrderEnforcing:
+        environment = environment.env
+    return limit, environment
 
 
 def _number(reward: Any) -> float:
