@@ -13,7 +13,7 @@ import torch
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
 from empo_core.evaluation import evaluate_run
-from empo_core.experiment import Context, Run, Trackers, build, execute
+from empo_core.experiment import Context, Run, RunInterrupted, Trackers, build, execute, resume
 from empo_core.protocols import WorldModel
 from empo_core.sampling import is_terminal
 from empo_exact.algorithm import Exact
@@ -208,6 +208,48 @@ def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
     # And it can be played.
     evaluation = evaluate_run(run.directory, episodes=20, gifs=0).evaluation
     assert len(evaluation.goals) == 6
+
+
+class InterruptAt:
+    """Stops a run after so many logs, as Ctrl-C does."""
+
+    def __init__(self, logs: int) -> None:
+        self.left = logs
+
+    def start(self, directory: Path, config: Any) -> None: ...
+    def progress(self, task: str, done: float, total: float) -> None: ...
+    def finish(self, status: str) -> None: ...
+
+    def log(self, step: int, metrics: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_a_resumed_run_in_a_world_goes_on_exactly(tmp_path: Path) -> None:
+    learner = rollout(
+        800,
+        {
+            "reward": {"kind": "power", "algorithm": {"name": "exact", "params": {"rollouts": 0}}},
+            "human_prior": "path-heuristic",
+            "goal_resample_prob": 0.3,
+        },
+        vectorisation={"envs": 20, "async_factor": 1, "desync": True},
+        update={"minibatch_size": 80},
+    )
+    config = {
+        "world_model": {"name": "multigrid/trivial", "params": {"max_steps": 5}},
+        "algorithm": learner,
+        "runs": str(tmp_path),
+        "trackers": [],
+    }
+    whole = execute(RunConfig.model_validate(config)).result
+    with pytest.raises(RunInterrupted) as caught:
+        execute(RunConfig.model_validate(config), watchers=[InterruptAt(2)])
+    resumed = resume(caught.value.directory).result
+    assert resumed.reasons == whole.reasons
+    for name, tensor in whole.policy.state_dict().items():
+        assert torch.equal(resumed.policy.state_dict()[name], tensor), name
 
 
 def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) -> None:
