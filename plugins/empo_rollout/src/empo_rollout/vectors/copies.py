@@ -122,10 +122,10 @@ class Final:
         goals: What humans pursued.
     """
 
-    env: Int[Tensor, " cut"]
-    rows: Int[Tensor, "cut word"]
-    left: Int[Tensor, " cut"]
-    goals: Int[Tensor, "cut human"] | None
+    env: Int[Tensor, " final"]
+    rows: Int[Tensor, "final word"]
+    left: Int[Tensor, " final"]
+    goals: Int[Tensor, "final human"] | None
 
 
 class Copies:

@@ -178,8 +178,8 @@ class WorldVector:
 
     def _observe(
         self,
-        out: Float[Tensor, "env agent word"],
-        rows: Int[Tensor, "env row_word"],
+        out: Float[Tensor, "env agent feature"],
+        rows: Int[Tensor, "env word"],
         left: Int[Tensor, " env"],
         goals: Int[Tensor, "env human"] | None,
     ) -> None:
