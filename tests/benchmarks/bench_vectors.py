@@ -28,7 +28,7 @@ from empo_rollout.vectors.process import Process
 from empo_rollout.vectors.serial import Serial
 
 ENVS = 64
-TURN_S = 0.25
+TURN_S = 0.1
 CASE_S = 40.0
 """All contenders of a case share this time."""
 

@@ -393,6 +393,15 @@ def test_nothing_is_left_behind() -> None:
     assert left() == before
 
 
+def test_workers_end_when_nobody_has_the_vector_any_more() -> None:
+    vector = Process([obedient] * 4, workers=2, blocks=2, order="rotation", on_crash="stop")
+    vector.start(0)
+    assert workers()
+    del vector
+    gc.collect()
+    assert not workers()
+
+
 def test_closed_environments_say_so(build: Build) -> None:
     vector = build()
     vector.start(0)
@@ -401,11 +410,12 @@ def test_closed_environments_say_so(build: Build) -> None:
         vector.recv()
 
 
-def test_ctrl_c_leaves_workers_alone(build: Build) -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_signals_that_reach_everybody_leave_workers_alone(build: Build, name: str) -> None:
     vector = build()
     vector.start(0)
     arrival = recv_block(vector, 0)
-    os.kill(int(arrival.observation[0, 0]), signal.SIGINT)
+    os.kill(int(arrival.observation[0, 0]), signal.Signals[name])
     act(vector, 0, GO, GO)
     recv_block(vector, 1)
     assert recv_block(vector, 0).observation[:, 2].tolist() == [1, 1]

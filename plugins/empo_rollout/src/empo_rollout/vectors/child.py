@@ -34,8 +34,9 @@ def run_worker(pipe: Connection[Any, Any], first: int) -> None:
         first: Number of the first environment.
     """
     threading.Thread(target=die_with_parent, daemon=True).start()
-    # Ctrl-C reaches the whole process group; the learner decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Such signals reach the whole process group, and the learner decides what they mean.
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
     os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
     group = None
     try:

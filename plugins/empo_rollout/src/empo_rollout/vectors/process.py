@@ -6,6 +6,7 @@ import logging
 import selectors
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.util import Finalize
 from typing import Any, Literal
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -60,6 +61,9 @@ class Process:
         self._context = worker_context()
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []
+        # At the exit of a program that forgot to close: multiprocessing itself would wait for
+        # workers for ever, for they ignore the signal that it sends.
+        self._end = Finalize(self, _end, (self._workers,), exitpriority=0)
         self._memory: SharedMemory | None = None
         self._failure: CollectError | None = None
         self._crashes: list[list[int]] = [[] for _ in range(workers)]
@@ -143,11 +147,7 @@ class Process:
     def close(self) -> None:
         """End the workers, by force after two seconds."""
         self._failure = self._failure or CollectError("these environments are closed")
-        for worker in self._workers:
-            worker.hang_up()
-        deadline = time.monotonic() + _CLOSE_S
-        while self._workers:
-            self._workers.pop().end(deadline)
+        self._end()
         self._selector.close()
         if self._memory is not None:
             self._memory.close()
@@ -279,6 +279,14 @@ class Process:
         worker.request("start", self._seeds[mine], True)
         worker.reply()
         self._watch(worker)
+
+
+def _end(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.hang_up()
+    deadline = time.monotonic() + _CLOSE_S
+    while workers:
+        workers.pop().end(deadline)
 
 
 def _check_sizes(envs: int, workers: int, blocks: int) -> None:
