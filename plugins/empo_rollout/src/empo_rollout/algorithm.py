@@ -54,7 +54,10 @@ class RolloutAlgorithm:
         )
         plan = environments.plan()
         _tell(plan)
-        with _threads(self._params.compute.threads, plan), join() as group:
+        with (
+            _threads(self._params.compute.threads, plan),
+            join(self._params.compute.device) as group,
+        ):
             vector = environments.training(plan)
             try:
                 return self._learn(context, environments, plan, vector, group)
