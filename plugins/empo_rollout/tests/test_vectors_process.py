@@ -151,6 +151,36 @@ def test_who_steps_them_makes_no_difference(build: Build, count: int, blocks: in
     np.testing.assert_array_equal(*logs)
 
 
+def test_pictures_and_masks_reach_the_learner(build: Build) -> None:
+    class Paints(Obedient):
+        observation_space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+        def reset(self, **kwargs: Any) -> Any:
+            return super().reset(**kwargs)[0], {"action_mask": np.array([1, 0, 0, 0, 0, 0])}
+
+        def step(self, action: Any) -> Any:
+            mask = {"action_mask": np.arange(6) % 5 == 0}
+            return (*super().step(GO)[:4], mask)
+
+        def seen(self) -> np.ndarray:
+            return np.full((4, 5, 3), self.steps, np.uint8)
+
+    vector = build(lambda: GymnasiumEnvironment(Paints()))
+    vector.start(0)
+    assert vector.interface.masks
+    assert vector.interface.observations.grid == (3, 4, 5)
+    first = recv_block(vector, 0)
+    assert first.mask is not None
+    assert first.mask.tolist() == [[True, *[False] * 5]] * 2
+    act(vector, 0, GO, GO)
+    recv_block(vector, 1)
+    arrival = recv_block(vector, 0)
+    assert arrival.observation.dtype == np.uint8
+    assert (arrival.observation == 1).all()
+    assert arrival.mask is not None
+    assert arrival.mask.sum(1).tolist() == [2, 2]
+
+
 def test_a_state_of_serial_environments_goes_on_in_workers(build: Build) -> None:
     serial = Serial([cartpole] * 4, blocks=2, order="rotation")
     serial.start(1)
