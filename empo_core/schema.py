@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
 from empo_core.config import ComponentRef, RunConfig, library_files
@@ -78,8 +79,8 @@ def default_of(field: FieldInfo) -> str:
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True, validated_data={})
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json")
+    if isinstance(value, BaseModel | list | dict):
+        value = to_jsonable_python(value)
     plain = value is None or isinstance(value, int | float | list | dict)
     if isinstance(value, str):
         return repr(value)

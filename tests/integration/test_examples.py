@@ -31,7 +31,8 @@ EXPECTED: dict[str, tuple[list[str], str]] = {
     "solve_in_python.py": (["runs=RUNS"], "sooner or later"),
 }
 
-# Learning takes a minute or more; that it ends is enough here (see test_phase2_learning.py).
+# Learning takes a minute or more; that it ends is enough here. What is learned is tested in
+# test_phase2_learning.py and test_rollout_learning.py.
 SHORTER: dict[str, list[str]] = {
     name: [
         "algorithm.params.steps=120",
@@ -40,6 +41,9 @@ SHORTER: dict[str, list[str]] = {
         "algorithm.params.warm_up.ramp=40",
     ]
     for name in ("learn_trivial.yaml", "learn_two_rooms.yaml")
+} | {
+    name: ["algorithm.params.total_steps=6000", "algorithm.params.reporting.evaluation_episodes=5"]
+    for name in ("ppo_cartpole.yaml", "ppo_multigrid.yaml")
 }
 
 
@@ -68,7 +72,10 @@ def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = CliRunner().invoke(app, ["run", str(config), "--json", *changes])
     assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
-    assert sum(report["root"]["robot_policy"]) == pytest.approx(1.0)
+    if report["algorithm"] == "rollout":
+        assert report["evaluation"]["episodes"] == 5
+    else:
+        assert sum(report["root"]["robot_policy"]) == pytest.approx(1.0)
     (directory,) = (tmp_path / "runs").iterdir()
     assert Path(report["run_dir"]) == directory
     pictures = {path.suffix for path in (directory / "results").iterdir()}

@@ -42,6 +42,9 @@ ALLOWED = {
     # Likewise what an actor is built from, and what it says about itself.
     ("plugins/empo_async_actors/src/empo_async_actors/child.py", "cloudpickle.loads"),
     ("plugins/empo_async_actors/src/empo_async_actors/fleet.py", "cloudpickle.loads"),
+    # Likewise what makes environments in worker processes.
+    ("plugins/empo_rollout/src/empo_rollout/vectors/child.py", "cloudpickle.loads"),
+    ("plugins/empo_rollout/src/empo_rollout/vectors/worker.py", "cloudpickle.loads"),
     # The kit sends a world through memory and back, as to a worker.
     ("empo_core/testing/world_model.py", "cloudpickle.loads"),
 }
@@ -67,8 +70,8 @@ def dangerous_calls(source: str) -> Iterator[str]:
 
 
 def _dotted(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
+    if isinstance(node, ast.Name):  # A field may well be called "compile".
+        return "" if isinstance(node.ctx, ast.Store) else node.id
     if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
         return f"{base}.{node.attr}"
     return ""

@@ -268,6 +268,15 @@ class PolicyParams(Config):
     )
 
     @model_validator(mode="after")
+    def _has_an_effect(self) -> PolicyParams:
+        default = PolicyParams.model_construct()
+        if self.network == "mlp" and self.channels != default.channels:
+            raise ValueError("channels belong to network 'conv': set that, or drop them")
+        if self.memory == "none" and self.memory_size != default.memory_size:
+            raise ValueError("memory_size belongs to memory 'lstm' or 'gru': set that, or drop it")
+        return self
+
+    @model_validator(mode="after")
     def _remembers_together(self) -> PolicyParams:
         if self.memory != "none" and self.critic == "own":
             raise ValueError("policy and critic have one memory: set critic to 'shared'")

@@ -33,6 +33,7 @@ def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
     result = dict(preset)
     for key, value in given.items():
         below = preset.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        result[key] = merged(below, value) if both else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = merged(below, value)
+        result[key] = value
     return result
