@@ -59,7 +59,10 @@ def collecting(
     envs = 4
     make = [lambda: GymnasiumEnvironment(Counting())] * envs
     vector = Serial(make, blocks=blocks, order="rotation")
-    params = PolicyParams(memory=memory, memory_size=5, critic="shared", hidden=[8])  # type: ignore[arg-type]
+    size = {} if memory == "none" else {"memory_size": 5}
+    params = PolicyParams.model_validate(
+        {"memory": memory, "critic": "shared", "hidden": [8], **size}
+    )
     generator = torch.Generator().manual_seed(1)
     policy = build_policy(params, vector.interface, generator=generator)
     plan = VecPlan(1, 1, blocks, envs, 5, segments, segments * 5)

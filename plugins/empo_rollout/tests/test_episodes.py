@@ -10,6 +10,7 @@ import torch
 
 from empo_core.experiment import Trackers
 from empo_rollout.episodes import WINDOW, Episodes
+from empo_rollout.learning.distributed import Group
 from empo_rollout.vectors.contract import Actions, Arrival, Interface, Observations
 
 NAMES = ("terminated", "truncated", "bored")
@@ -44,8 +45,8 @@ ALL = np.array([True, True])
 
 def test_rewards_add_up_until_an_episode_ends() -> None:
     episodes = Episodes(interface())
-    assert episodes.mean_return is None
-    assert episodes.metrics() == {}
+    assert episodes.record(Group()).mean_return is None
+    assert episodes.record(Group()).metrics() == {}
     episodes.observe(arrival(0, [1.0, 10.0]), ALL)
     episodes.observe(arrival(0, [2.0, 20.0], terminated=[True, False]), ALL)
     assert (list(episodes.returns), list(episodes.lengths)) == ([3.0], [2])
@@ -53,7 +54,10 @@ def test_rewards_add_up_until_an_episode_ends() -> None:
     assert (list(episodes.returns), list(episodes.lengths)) == ([3.0, 5.0, 70.0], [2, 1, 3])
     assert episodes.completed == 3
     assert episodes.reasons.tolist() == [1, 2, 0]
-    assert episodes.metrics()["rollout/return_mean"] == pytest.approx(26.0)
+    record = episodes.record(Group())
+    assert record.mean_return == pytest.approx(26.0)
+    assert record.mean_length == pytest.approx(2.0)
+    assert record.reasons == {"terminated": 1, "truncated": 2, "bored": 0}
 
 
 def test_blocks_are_counted_apart() -> None:
@@ -89,7 +93,7 @@ def test_only_the_newest_episodes_are_averaged() -> None:
     for number in range(WINDOW):
         episodes.observe(arrival(0, [number, number], terminated=[True, True]), ALL)
     assert episodes.completed == 2 * WINDOW
-    assert episodes.metrics()["rollout/return_min"] == WINDOW / 2
+    assert min(episodes.returns) == WINDOW / 2
 
 
 def test_counting_goes_on_from_a_saved_state() -> None:
@@ -105,7 +109,7 @@ def test_counting_goes_on_from_a_saved_state() -> None:
         one.observe(step, ALL)
         other.observe(step, ALL)
     assert list(one.returns) == list(other.returns) == [2.0, 3.0, 6.0, 6.0]
-    assert one.metrics() == other.metrics()
+    assert one.record(Group()) == other.record(Group())
 
 
 class Follower:

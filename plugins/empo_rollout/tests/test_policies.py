@@ -46,7 +46,11 @@ def interface(actions: str = "discrete", dtype: Any = "float32", **changes: Any)
 
 def built(place: Interface, seed: int = 0, stir: bool = True, **params: Any) -> Networks:
     """A small policy; stirred, its heads say something and no bias is 0."""
-    sizes = {"hidden": [6], "channels": [3], "memory_size": 4, "activation": "tanh", **params}
+    sizes = {"hidden": [6], "activation": "tanh", **params}
+    if params.get("network") == "conv":
+        sizes.setdefault("channels", [3])
+    if params.get("memory", "none") != "none":
+        sizes.setdefault("memory_size", 4)
     generator = torch.Generator().manual_seed(seed)
     policy = build_policy(PolicyParams(**sizes), place, generator=generator)
     if stir:

@@ -21,7 +21,8 @@ network, agents, actions = sys.argv[1:]
 torch.set_num_threads(1)
 kind = Actions((3, 2)) if actions == "choices" else Actions((), (-1.0, -1.0), (1.0, 1.0))
 place = Interface(Observations(29, "float32", (2, 3, 4)), kind, ("one", "two"), 3)
-params = PolicyParams(network=network, agents=agents, hidden=[8], channels=[3])
+small = {"channels": [3]} if network == "conv" else {}
+params = PolicyParams(network=network, agents=agents, hidden=[8], **small)
 policy = build_policy(params, place, generator=torch.Generator().manual_seed(0))
 torch.manual_seed(0)
 observation, starts = torch.randn(7, 6, 29), torch.rand(7, 6) < 0.3

@@ -27,11 +27,19 @@ PICTURES = Interface(
     blocks=3,
 )
 ROWS = Interface(Observations(5), Actions(choices=(3, 2)), ("one",), envs=4, masks=True)
-SMALL = {"hidden": [4], "channels": [2], "memory_size": 3}
+
+
+def small(**params: Any) -> PolicyParams:
+    sizes = {"hidden": [4], **params}
+    if params.get("network") == "conv":
+        sizes.setdefault("channels", [2])
+    if params.get("memory", "none") != "none":
+        sizes.setdefault("memory_size", 3)
+    return PolicyParams(**sizes)
 
 
 def policy_of(place: Interface, seed: int = 0, **params: Any) -> tuple[Networks, PolicyParams]:
-    kind = PolicyParams(**{**SMALL, **params})
+    kind = small(**params)
     return build_policy(kind, place, generator=torch.Generator().manual_seed(seed)), kind
 
 
@@ -67,7 +75,7 @@ def test_a_policy_comes_back_as_it_was(
     found = load_policy(tmp_path / "new folder" / "policy", place)
 
     torch.testing.assert_close(found.policy.state_dict(), policy.state_dict(), rtol=0, atol=0)
-    assert found.params == PolicyParams(**{**SMALL, **params})
+    assert found.params == small(**params)
     assert found.interface.observations == place.observations
     assert found.interface.actions == place.actions
     assert (found.interface.agents, found.interface.envs) == (place.agents, 1)

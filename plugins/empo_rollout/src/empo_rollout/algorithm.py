@@ -122,7 +122,7 @@ class RolloutAlgorithm:
             iterations=session.iteration,
             history=session.history,
             evaluations=session.evaluations,
-            reasons=dict(zip(interface.reasons, episodes.reasons.tolist(), strict=True)),
+            reasons=session.record.reasons,
             time_shares=timers.shares(),
             solved_at=params.reporting.solved_at,
             humans_of=context.world if _humans_learn(params) else None,

@@ -119,7 +119,7 @@ class Collecting:
         """What the policy makes of a block."""
         slots = self._interface.slots_of(arrival.block)
         return self._policy.step(
-            self._tensor(arrival.observation),
+            self._seen(arrival.observation),
             self._memory[slots],
             self._tensor(arrival.starts),
             self._agent[slots],
@@ -133,7 +133,7 @@ class Collecting:
         slots = self._interface.slots_of(arrival.block)
         rows = self._tensor(arrival.final_row).long()
         return self._policy.step(
-            self._tensor(arrival.final_observation),
+            self._seen(arrival.final_observation),
             self._memory[slots][rows],  # That of the episode that ended: not yet forgotten.
             torch.zeros(len(rows), dtype=torch.bool, device=self._device),
             self._agent[slots][rows],
@@ -157,6 +157,14 @@ class Collecting:
         self._acted[slots] = arrival.acts
         with self._timers("send"):
             self._vector.send(arrival.block, action.cpu().numpy())
+
+    def _seen(self, observation: np.ndarray) -> Tensor:
+        """Observations in memory of torch's own.
+
+        Products of matrices may differ in their last bits with the alignment of memory, which is
+        another one in each process; torch aligns its own.
+        """
+        return torch.from_numpy(observation).to(self._device, copy=True)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,38 @@ import torch
 from jaxtyping import Bool
 
 from empo_core.protocols import EpisodeTracker, Tracker
+from empo_rollout.learning.distributed import Group
 from empo_rollout.vectors.contract import Arrival, Interface
 
 WINDOW = 100
 """How many of the newest episodes averages are about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What became of episodes, in all processes together.
+
+    Attributes:
+        completed: How many ended.
+        mean_return: Of the newest; None before any.
+        mean_length: Likewise.
+        reasons: How many ended for each reason.
+    """
+
+    completed: int
+    mean_return: float | None
+    mean_length: float | None
+    reasons: dict[str, int]
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers."""
+        if self.mean_return is None or self.mean_length is None:
+            return {}
+        return {
+            "rollout/return_mean": self.mean_return,
+            "rollout/length_mean": self.mean_length,
+            "rollout/episodes": float(self.completed),
+        }
 
 
 class Episodes:
@@ -24,7 +54,8 @@ class Episodes:
         completed: Episodes so far.
         returns: Sum of rewards of each of the newest episodes.
         lengths: Steps of each of the newest episodes.
-        reasons: How many episodes ended for each reason of the interface.
+        reasons: How many episodes ended for each reason of the interface; a ``record`` has these
+            numbers for all processes.
     """
 
     def __init__(self, interface: Interface, tracker: Tracker | None = None) -> None:
@@ -68,32 +99,26 @@ class Episodes:
         self._return[over] = 0
         self._length[over] = 0
 
-    @property
-    def reason_names(self) -> tuple[str, ...]:
-        """What ``reasons`` counts."""
-        return self._interface.reasons
-
-    @property
-    def mean_return(self) -> float | None:
-        """Of the newest episodes; None before any."""
-        return float(np.mean(self.returns)) if self.returns else None
-
-    @property
-    def mean_length(self) -> float | None:
-        """Of the newest episodes; None before any."""
-        return float(np.mean(self.lengths)) if self.lengths else None
-
-    def metrics(self) -> dict[str, float]:
-        """Numbers for trackers."""
-        if not self.returns:
-            return {}
-        return {
-            "rollout/return_mean": float(np.mean(self.returns)),
-            "rollout/return_max": float(np.max(self.returns)),
-            "rollout/return_min": float(np.min(self.returns)),
-            "rollout/length_mean": float(np.mean(self.lengths)),
-            "rollout/episodes": float(self.completed),
-        }
+    def record(self, group: Group) -> Record:
+        """What all processes that learn together have counted."""
+        totals = group.totals(
+            {
+                "return": math.fsum(self.returns),
+                "length": float(sum(self.lengths)),
+                "newest": float(len(self.returns)),
+                "completed": float(self.completed),
+                **{f"reason {i}": float(count) for i, count in enumerate(self.reasons)},
+            }
+        )
+        newest = totals["newest"]
+        return Record(
+            completed=int(totals["completed"]),
+            mean_return=totals["return"] / newest if newest else None,
+            mean_length=totals["length"] / newest if newest else None,
+            reasons={
+                name: int(totals[f"reason {i}"]) for i, name in enumerate(self._interface.reasons)
+            },
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything counted so far."""

@@ -107,7 +107,7 @@ def _played(
         if bool((number >= count).all()):
             break
         step = policy.step(
-            torch.from_numpy(arrival.observation).to(device),
+            torch.from_numpy(arrival.observation).to(device, copy=True),
             memory,
             torch.from_numpy(arrival.starts).to(device),
             agent,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, fields
@@ -16,7 +17,7 @@ from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
 from empo_core.training.randomness import capture, restore
 from empo_rollout.collecting import Collecting
-from empo_rollout.episodes import Episodes
+from empo_rollout.episodes import Episodes, Record
 from empo_rollout.evaluating import Evaluation, evaluate
 from empo_rollout.learning.distributed import Group
 from empo_rollout.learning.updater import Updater
@@ -61,6 +62,7 @@ class Session:
         seconds: How long they took, over all attempts.
         history: How it stood after each iteration.
         evaluations: Iteration, steps and outcome of each evaluation.
+        record: What became of episodes, after the newest iteration.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Session:
         self.seconds = 0.0
         self.history: list[Mark] = []
         self.evaluations: list[tuple[int, int, Evaluation]] = []
+        self.record = episodes.record(Group())
 
     def train(self) -> None:
         """Train until all steps are done, from wherever the session stands.
@@ -170,6 +173,7 @@ class Session:
             self._context.tracker.load_state_dict(state["tracker"])
         self._updater.load_state_dict(own["updater"])
         self._episodes.load_state_dict(own["episodes"])
+        self.record = self._episodes.record(self._group)
         if not self._put_back(own["collecting"]):
             self._episodes.forget_unfinished()
             log.warning(
@@ -260,24 +264,19 @@ class Session:
 
     def _mark(self, metrics: Mapping[str, float]) -> None:
         """Note how the run stands, and tell the trackers."""
-        episodes, tracker = self._episodes, self._context.tracker
-        nan = float("nan")
-        mean, length = episodes.mean_return, episodes.mean_length
+        tracker, record = self._context.tracker, self._episodes.record(self._group)
+        self.record = record
+        means = (record.mean_return, record.mean_length)
         self.history.append(
-            Mark(
-                self.steps,
-                self.seconds,
-                nan if mean is None else mean,
-                nan if length is None else length,
-            )
+            Mark(self.steps, self.seconds, *(math.nan if mean is None else mean for mean in means))
         )
         tracker.progress(TASK, min(self.steps, self._params.total_steps), self._params.total_steps)
         if self.iteration % self._params.reporting.log_interval and not self._is_over:
             return
         times = self._times()
-        tracker.log(self.steps, {**metrics, **episodes.metrics(), **times})
+        tracker.log(self.steps, {**metrics, **record.metrics(), **times})
         if isinstance(tracker, Narrator):
-            tracker.narrate(TASK, self._line(times))
+            tracker.narrate(TASK, line(times, record))
 
     def _times(self) -> dict[str, float]:
         """How fast the run is, and where the time went since the last look."""
@@ -295,22 +294,6 @@ class Session:
             found["time/sps_env"] = steps / env
         shares = {f"time/{name}_percent": 100 * part / whole for name, part in lap.items()}
         return found | shares
-
-    def _line(self, times: Mapping[str, float]) -> str:
-        """The run in one line, for people who watch it."""
-        parts = [
-            f"{times['time/sps']:,.0f} steps/s",
-            f"{times.get('time/rollout_percent', 0):.0f} % rollout",
-            f"{times.get('time/train_percent', 0):.0f} % train",
-        ]
-        if self._episodes.mean_return is not None:
-            parts.append(f"return {self._episodes.mean_return:.1f}")
-        counts = self._episodes.reasons
-        names = self._episodes.reason_names
-        if counts.sum():
-            ends = (f"{n} {c / counts.sum():.0%}" for n, c in zip(names, counts, strict=True) if c)
-            parts.append(", ".join(ends))
-        return " | ".join(parts)
 
     def save(self) -> None:
         """Write a checkpoint, from which the run can go on exactly."""
@@ -357,3 +340,19 @@ class Session:
         """Let trackers forget what an interrupted attempt logged after this step."""
         if isinstance(self._context.tracker, Rewindable):
             self._context.tracker.rewind(self.steps)
+
+
+def line(times: Mapping[str, float], record: Record) -> str:
+    """A run in one line, for people who watch it."""
+    parts = [
+        f"{times['time/sps']:,.0f} steps/s",
+        f"{times.get('time/rollout_percent', 0):.0f} % rollout",
+        f"{times.get('time/train_percent', 0):.0f} % train",
+    ]
+    if record.mean_return is not None:
+        parts.append(f"return {record.mean_return:.1f}")
+    ended = sum(record.reasons.values())
+    if ended:
+        reasons = (f"{name} {count / ended:.0%}" for name, count in record.reasons.items() if count)
+        parts.append(", ".join(reasons))
+    return " | ".join(parts)
