@@ -24,7 +24,7 @@ from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.params import PowerReward
-from empo_rollout.vectors.kit import Player
+from empo_rollout.testing.vectors import Player
 from empo_rollout.vectors.world import WorldVector
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"

@@ -52,10 +52,12 @@ def test_a_plugin_is_packaged_like_the_others(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
 def test_a_plugin_declares_what_it_imports(folder: Path) -> None:
-    declared = names(toml(folder)["project"]["dependencies"]) | {folder.name.replace("_", "-")}
+    project = toml(folder)["project"]
+    declared = names(project["dependencies"]) | {folder.name.replace("_", "-")}
     declared |= names(toml(ROOT)["project"]["dependencies"])  # They come with the core.
+    kits = declared | names(project.get("optional-dependencies", {}).get("testing", []))
     for path in (folder / "src").rglob("*.py"):
-        assert not imported(path) - declared, path
+        assert not imported(path) - (kits if "testing" in path.parts else declared), path
 
 
 def test_the_core_declares_what_it_imports() -> None:

@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError
+from empo_rollout.testing.vectors import MakeVector, VectorTests
 from empo_rollout.vectors.desync import Desynchronised
 from empo_rollout.vectors.environment import Environment, episode_seed
 from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.kit import MakeVector, VectorTests
 from empo_rollout.vectors.serial import Serial
 
 Make = Callable[[], Environment]

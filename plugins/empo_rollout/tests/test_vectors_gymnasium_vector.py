@@ -8,9 +8,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space
 
 from empo_core.errors import CollectError, ConfigError
+from empo_rollout.testing.vectors import MakeVector, VectorTests, kept
 from empo_rollout.vectors.contract import Vector
 from empo_rollout.vectors.gymnasium_vector import Autoreset, GymnasiumVector
-from empo_rollout.vectors.kit import MakeVector, VectorTests, kept
 
 LENGTHS = ((3, 1, 4), (2, 5), (1, 6, 2, 1))
 """Steps of the episodes of each environment, again and again."""

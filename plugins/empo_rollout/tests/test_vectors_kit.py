@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from empo_rollout.testing.vectors import MakeVector, VectorTests
 from empo_rollout.vectors.contract import Action, Arrival
 from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.kit import MakeVector, VectorTests
 from empo_rollout.vectors.serial import Serial
 
 KitFailures = Callable[..., set[str]]

@@ -8,9 +8,9 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.test import parallel_api_test
 
 from empo_core.errors import CollectError, ConfigError
+from empo_rollout.testing.vectors import MakeVector, VectorTests, kept
 from empo_rollout.vectors.contract import Vector
 from empo_rollout.vectors.desync import Desynchronised
-from empo_rollout.vectors.kit import MakeVector, VectorTests, kept
 from empo_rollout.vectors.pettingzoo_env import PettingZooEnvironment
 from empo_rollout.vectors.serial import Serial
 

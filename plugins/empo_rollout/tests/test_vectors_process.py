@@ -22,10 +22,10 @@ import pytest
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError
+from empo_rollout.testing.vectors import MakeVector, Player, VectorTests
 from empo_rollout.vectors.contract import Arrival, Observations
 from empo_rollout.vectors.environment import MakeEnvironment
 from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.kit import MakeVector, Player, VectorTests
 from empo_rollout.vectors.process import OnCrash, Process
 from empo_rollout.vectors.serial import Serial
 

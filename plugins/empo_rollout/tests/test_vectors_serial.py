@@ -5,8 +5,8 @@ from __future__ import annotations
 import gymnasium
 import pytest
 
+from empo_rollout.testing.vectors import MakeVector, VectorTests
 from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.kit import MakeVector, VectorTests
 from empo_rollout.vectors.serial import Serial
 
 

@@ -1,5 +1,4 @@
 """What every vector of environments must do, however it steps them."""
-# ruff: noqa: D102 - the names of tests are sentences.
 
 from __future__ import annotations
 
