@@ -325,8 +325,12 @@ class UpdateParams(Config):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> UpdateParams:
-        if self.sampling != "prioritized" and self.prio_alpha:
-            raise ValueError("prio_alpha belongs to sampling 'prioritized': set that too")
+        default = UpdateParams.model_construct()
+        given = (self.prio_alpha, self.prio_beta0) != (default.prio_alpha, default.prio_beta0)
+        if given and self.sampling != "prioritized":
+            raise ValueError(
+                "prio_alpha and prio_beta0 belong to sampling 'prioritized': set that, or drop them"
+            )
         if self.max_minibatch_size and self.minibatch_size % self.max_minibatch_size:
             least = self.minibatch_size // -(-self.minibatch_size // self.max_minibatch_size)
             raise ValueError(
@@ -383,12 +387,26 @@ class ReportingParams(Config):
     evaluation_episodes: int = Field(
         100, ge=0, description="Episodes of an evaluation, the one at the end included; 0: none."
     )
+    evaluation_steps: int = Field(
+        10_000,
+        ge=1,
+        description="Most steps of an episode in an evaluation; what goes on counts as it stands.",
+    )
     deterministic: bool = Field(
         True, description="Evaluate with the likeliest actions instead of drawn ones."
     )
     solved_at: float | None = Field(
         None, description="Stop when an evaluation's mean return reaches this; null: never."
     )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> ReportingParams:
+        if self.solved_at is not None and not self.evaluation_episodes:
+            raise ValueError(
+                "solved_at is about evaluations, and there are none: set evaluation_episodes to at "
+                "least 1, or drop it"
+            )
+        return self
 
 
 class RolloutParams(Config):
@@ -413,8 +431,19 @@ class RolloutParams(Config):
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
 
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> RolloutParams:
+        if self.policy.memory == "none" and not self.experience.carry_memory:
+            raise ValueError(
+                "experience.carry_memory belongs to policy.memory 'lstm' or 'gru': set that, or "
+                "drop it"
+            )
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, data: Any, info: ValidationInfo) -> Any:
-        preset = data.get("preset", "default") if isinstance(data, dict) else None
-        return merged(PRESETS[preset], data) if preset in PRESETS else data
+        preset = data.get("preset") if isinstance(data, dict) else None
+        if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
+            return merged(PRESETS[preset], data)
+        return data
