@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.vectors.contract import Interface, Vector
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,7 @@ def evaluate(
     vector: Vector,
     *,
     episodes_each: int,
+    most_steps: int,
     seed: int,
     deterministic: bool,
     compute: ComputeParams,
@@ -67,6 +71,8 @@ def evaluate(
         policy: Acts.
         vector: Fresh environments, of one block; stays open.
         episodes_each: At least 1.
+        most_steps: So long an episode is waited for, on average. What has not ended by then counts
+            as it stands, and agents that never acted do not count.
         seed: Decides everything that is random.
         deterministic: Take the likeliest actions instead of drawing them.
         compute: How exactly the policy computes.
@@ -77,7 +83,7 @@ def evaluate(
     try:
         vector.start(seed)
         with arithmetic(compute):
-            return _played(policy, vector, episodes_each, deterministic, device)
+            return _played(policy, vector, episodes_each, most_steps, deterministic, device)
     finally:
         restore(before)
 
@@ -86,6 +92,7 @@ def _played(
     policy: ActorCritic,
     vector: Vector,
     episodes_each: int,
+    most_steps: int,
     deterministic: bool,
     device: torch.device,
 ) -> Evaluation:
@@ -96,6 +103,7 @@ def _played(
     returns, lengths = np.zeros((slots, count)), np.zeros((slots, count), np.int64)
     why = np.full((slots, count), -1)
     number, acted = np.zeros(slots, np.int64), np.zeros(slots, bool)
+    left = count * most_steps
     while True:
         arrival = vector.recv()
         rows = np.flatnonzero(acted & (number < count))
@@ -104,8 +112,9 @@ def _played(
         done = rows[(arrival.terminated | arrival.truncated)[rows]]
         why[done, number[done]] = _reason(arrival.terminated[done], arrival.reason, done)
         number[done] += 1
-        if bool((number >= count).all()):
+        if not left or bool((number >= count).all()):
             break
+        left -= 1
         step = policy.step(
             torch.from_numpy(arrival.observation).to(device, copy=True),
             memory,
@@ -116,7 +125,17 @@ def _played(
         memory, acted = step.memory, arrival.acts.copy()
         chosen: Tensor = step.distribution.mode if deterministic else step.distribution.sample()
         vector.send(arrival.block, chosen.cpu().numpy())
-    return _summary(interface, returns, lengths, why)
+    if (number < count).any():
+        log.warning(
+            "an evaluation stopped after %d steps, and %d of %d episodes had not ended; those that "
+            "had begun count as they stand. Does every episode end, and does every agent act? If "
+            "they are only long, raise reporting.evaluation_steps",
+            count * most_steps,
+            int((count - number).sum()),
+            slots * count,
+        )
+    begun = lengths > 0
+    return _summary(interface, returns[begun], lengths[begun], why[begun])
 
 
 def _reason(terminated: np.ndarray, reason: np.ndarray | None, rows: np.ndarray) -> np.ndarray:

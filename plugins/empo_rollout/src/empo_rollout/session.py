@@ -254,6 +254,7 @@ class Session:
                 self._policy,
                 vector,
                 episodes_each=each,
+                most_steps=self._params.reporting.evaluation_steps,
                 seed=self._context.seed + EVALUATION_SEED + self.iteration,
                 deterministic=self._params.reporting.deterministic,
                 compute=self._params.compute,
