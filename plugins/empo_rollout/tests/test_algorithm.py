@@ -197,6 +197,8 @@ RECURRENT = {"memory": "gru", "critic": "shared"}
         ("steps", {"update": {"sampling": "steps"}, "policy": RECURRENT}),
         ("workers", {"vectorisation": WORKERS}),
         ("GPU", {"compute": {"device": "cuda:0"}}),
+        ("'gpu' is no device", {"compute": {"device": "gpu"}}),
+        ("'meta' is no device", {"compute": {"device": "meta"}}),
         (
             "desync",
             {
@@ -210,7 +212,7 @@ RECURRENT = {"memory": "gru", "critic": "shared"}
 def test_what_does_not_fit_is_refused_before_training(
     tmp_path: Path, words: str, keys: dict[str, Any]
 ) -> None:
-    if "device" in keys.get("compute", {}) and torch.cuda.is_available():
+    if words == "GPU" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match=words):
         run(config(tmp_path, **keys))
@@ -246,9 +248,30 @@ def test_presets_fill_in_what_is_not_given() -> None:
     given = params(update={"minibatch_size": 1024})
     metta = RolloutParams.model_validate({**given, "preset": "metta"})
     assert (metta.advantages.gamma, metta.advantages.gae_lambda) == (0.977, 0.916)
+    assert (metta.advantages.vtrace, metta.advantages.recompute) == (True, "minibatch")
     assert metta.experience.bptt_horizon == 4  # As given.
     assert metta.update.value_coef == 0.44
     assert metta.losses[0].loss.params.model_dump()["clip"] == 0.1
     cleanrl = RolloutParams.model_validate({**given, "preset": "cleanrl"})
     assert cleanrl.optimiser.lr_schedule == "linear"
     assert cleanrl.update.update_epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        ("prioritized", {"update": {"prio_beta0": 0.2}}),
+        ("prioritized", {"update": {"prio_alpha": 0.2}}),
+        ("evaluation_episodes", {"reporting": {"evaluation_episodes": 0, "solved_at": 475.0}}),
+        ("lstm", {"experience": {"carry_memory": False}}),
+        ("lstm", {"policy": {"memory_size": 32}}),
+        ("conv", {"policy": {"channels": [8]}}),
+        ("vtrace", {"advantages": {"rho_clip": 2.0}}),
+        ("vtrace", {"advantages": {"vtrace": True}}),
+        ("vtrace", {"advantages": {"recompute": "epoch"}}),
+    ],
+    ids=str,
+)
+def test_no_option_is_accepted_and_ignored(words: str, keys: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=words):
+        RolloutParams.model_validate(params(**keys))

@@ -229,8 +229,14 @@ def _refuse_misfits(params: RolloutParams) -> None:
     Raises:
         ConfigError: The params do not fit together.
     """
-    if torch.device(params.compute.device).type == "cuda" and not torch.cuda.is_available():
+    where, name = "algorithm.params.compute.device", params.compute.device
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise ConfigError(f"{where}: {name!r} is no device to learn on; choose cpu, cuda or cuda:0")
+    if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            f"algorithm.params.compute.device: {params.compute.device!r} needs a GPU that torch "
-            "can use, and there is none; set device to cpu"
+            f"{where}: {name!r} needs a GPU that torch can use, and there is none; set it to cpu"
         )
