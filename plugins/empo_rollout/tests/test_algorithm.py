@@ -226,6 +226,16 @@ def test_check_says_what_a_run_would_need() -> None:
     assert found["iterations"] == 6
 
 
+def test_parts_of_minibatches_are_adjusted_like_other_sizes() -> None:
+    update = {"minibatch_size": 16, "max_minibatch_size": 6}
+    algorithm = RolloutAlgorithm(RolloutParams.model_validate(params(update=update)))
+    found = algorithm.check(None)
+    assert found["adjusted"] == [
+        "max_minibatch_size 6 -> 4 (must be whole segments of bptt_horizon 4 and divide "
+        "minibatch_size 16)"
+    ]
+
+
 def test_a_run_stops_once_it_is_good_enough(tmp_path: Path) -> None:
     reporting = {"evaluation_interval": 1, "solved_at": 1.0}
     result: Any = run(config(tmp_path, reporting=reporting))

@@ -163,6 +163,11 @@ def test_strict_refuses_exactly_what_needs_adjustment(request: dict[str, Any]) -
             "minibatch_size: 16000 does not fit, 16384 does: must divide batch_size 524288",
         ),
         (
+            {"minibatch_size": 20_000},
+            "minibatch_size: 20000 does not fit, 16384 does: must be whole segments of "
+            "bptt_horizon 64; must divide batch_size 524288",
+        ),
+        (
             {"minibatch_size": 1_048_576},
             "minibatch_size: 1048576 does not fit, 524288 does: must be within batch_size 524288",
         ),
@@ -195,7 +200,7 @@ def test_each_check_names_the_numbers_and_the_nearest_that_fits(
 def test_all_problems_are_told_at_once() -> None:
     request = SEED_EXAMPLE | {"agents": 24, "workers": 3, "minibatch_size": 16_400}
     named = [line.split(":")[0] for line in refusal(**request).splitlines()]
-    assert named == ["workers", "segments", "minibatch_size", "minibatch_size"]
+    assert named == ["workers", "segments", "minibatch_size"]
 
 
 @pytest.mark.parametrize("name", ["agents", "bptt_horizon", "envs", "workers", "batch_size"])

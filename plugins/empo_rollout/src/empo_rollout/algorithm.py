@@ -23,7 +23,7 @@ from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.learning.distributed import Group, join
 from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments, processors
-from empo_rollout.params import RolloutParams, WorldParams
+from empo_rollout.params import Environment, RolloutParams, WorldParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.networks import build_policy
@@ -138,7 +138,7 @@ class RolloutAlgorithm:
         if not isinstance(environment, WorldParams) or environment.learners != "robots":
             raise ConfigError(
                 f"{context.directory}: only what robots learned in a world can be played, and "
-                f"this run's environment is of kind {environment.kind!r}; its results are in "
+                f"in this run {_learners(environment)} learned; its results are in "
                 f"{context.directory / RESULTS}"
             )
         world = context.world
@@ -198,6 +198,13 @@ class RolloutAlgorithm:
             "iterations": -(-self._params.total_steps // plan.batch_size),
             "adjusted": list(plan.adjustments),
         }
+
+
+def _learners(environment: Environment) -> str:
+    """Who learned in a run, in words."""
+    if isinstance(environment, WorldParams):
+        return environment.learners
+    return f"agents of a {environment.kind} environment"
 
 
 def _humans_learn(params: RolloutParams) -> bool:

@@ -331,12 +331,6 @@ class UpdateParams(Config):
             raise ValueError(
                 "prio_alpha and prio_beta0 belong to sampling 'prioritized': set that, or drop them"
             )
-        if self.max_minibatch_size and self.minibatch_size % self.max_minibatch_size:
-            least = self.minibatch_size // -(-self.minibatch_size // self.max_minibatch_size)
-            raise ValueError(
-                f"minibatch_size ({self.minibatch_size}) must be a multiple of max_minibatch_size "
-                f"({self.max_minibatch_size}), e.g. of {least}"
-            )
         return self
 
 

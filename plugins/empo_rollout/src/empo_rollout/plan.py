@@ -209,9 +209,17 @@ class _Sizes:
     problems: list[_Problem] = field(default_factory=list)
 
     def fit(self, name: str, given: int, fitting: int, why: str) -> int:
-        """What fits; noted where it is not what was given."""
+        """What fits; noted where it is not what was given.
+
+        What was put right before and still does not fit is one problem, whose answer fits.
+        """
         if given != fitting:
-            self.problems.append(_Problem(name, given, fitting, why))
+            problem = _Problem(name, given, fitting, why)
+            last = self.problems[-1] if self.problems else None
+            if last is not None and (last.name, last.fitting) == (name, given):
+                self.problems.pop()
+                problem = _Problem(name, last.given, fitting, f"{last.why}; {why}")
+            self.problems.append(problem)
         return fitting
 
 
