@@ -19,6 +19,8 @@ from empo_core.experiment import run
 from empo_core.training.checkpoint import Checkpoints
 from empo_rollout.result import RolloutResult
 
+pytestmark = pytest.mark.slow  # Three processes that import torch, each time.
+
 RANKS, STEPS = 2, 4096
 PATIENCE_S = 200
 WEIGHTS = "results/policy/weights.safetensors"
@@ -91,7 +93,6 @@ def test_two_processes_end_with_one_policy_and_one_run(whole: Path) -> None:
     assert not any(torch.equal(one["observation"], two["observation"]) for one, two in pairs)
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_of_two_processes_goes_on_exactly_in_as_many(
     whole: Path, tmp_path: Path
 ) -> None:

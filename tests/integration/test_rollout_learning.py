@@ -12,9 +12,11 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from empo_core.config import RunConfig
 from empo_core.configfile import load_config
 from empo_core.experiment import run
+from empo_core.testing.algorithm import fresh
+from empo_rollout.algorithm import RolloutAlgorithm
+from empo_rollout.params import RolloutParams
 from empo_rollout.result import RolloutResult
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ppo_cartpole.yaml"
@@ -166,8 +168,8 @@ for each, limit in ((Chain, LIMIT), (Cue, None), (Numbers, None), (Choices, None
 
 BASE: dict[str, Any] = {
     "total_steps": 8192,
-    "vectorisation": {"envs": 32, "backend": "serial"},
-    "experience": {"bptt_horizon": 16},
+    "vectorisation": {"envs": 64, "backend": "serial"},
+    "experience": {"bptt_horizon": 8},
     "advantages": {"gamma": GAMMA},
     "policy": {"hidden": [32]},
     "update": {"update_epochs": 8, "minibatch_size": 512, "value_clip": None},
@@ -189,15 +191,9 @@ def learn(tmp_path: Path) -> Callable[..., RolloutResult]:
         for name, group in groups.items():
             before = params.get(name)
             params[name] = {**before, **group} if isinstance(before, dict) else group
-        config = {
-            "algorithm": {"name": "rollout", "params": params},
-            "trackers": [],
-            "seed": 1,
-            "runs": str(tmp_path),
-        }
-        result = run(RunConfig.model_validate(config))
-        assert isinstance(result, RolloutResult)
-        return result
+        context = fresh(None, tmp_path)
+        context.seed = 1
+        return RolloutAlgorithm(RolloutParams.model_validate(params)).run(context)
 
     return learn
 
@@ -246,19 +242,24 @@ def test_the_chain_has_one_best_policy_which_does_not_go_for_the_nearest_end() -
 WAYS: dict[str, dict[str, Any]] = {
     "shuffled": {},
     "steps": {"update": {"sampling": "steps"}},
-    "sequential": {"update": {"sampling": "sequential"}},
-    "prioritised": {"update": {"sampling": "prioritized", "prio_alpha": 0.6}},
-    "dropped tails": {"experience": {"bptt_horizon": 16, "tail": "drop"}},
-    "V-trace by epoch": {"advantages": {"vtrace": True, "recompute": "epoch"}},
+    "sequential and in parts": {"update": {"sampling": "sequential", "max_minibatch_size": 128}},
+    "prioritised and without tails": {
+        "update": {"sampling": "prioritized", "prio_alpha": 0.6},
+        "experience": {"tail": "drop"},
+    },
     "V-trace by minibatch": {"advantages": {"vtrace": True, "recompute": "minibatch"}},
-    "in parts": {"update": {"max_minibatch_size": 128}},
-    "muon": {"optimiser": {"name": "muon"}},
+}
+OTHER_WAYS: dict[str, dict[str, Any]] = {
+    "V-trace by epoch": {"advantages": {"vtrace": True, "recompute": "epoch"}},
+    "muon": {"optimiser": {"name": "muon", "lr": 0.1}},
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [*WAYS, *(pytest.param(way, marks=pytest.mark.slow) for way in OTHER_WAYS)]
+)
 def test_policy_and_values_are_those_of_the_chain(learn: Learn, way: str) -> None:
-    result = learn("Chain", **WAYS[way])
+    result = learn("Chain", **(WAYS | OTHER_WAYS)[way])
     right, value = on_chain(result)
     assert np.abs(right - best()).max() < 0.1
     assert np.abs(value - values(right)).max() < 0.05
@@ -274,7 +275,7 @@ def test_what_follows_a_cut_off_makes_a_difference(learn: Learn) -> None:
     assert (values(right) - value)[1:3].min() > 0.07
 
 
-@pytest.mark.parametrize("order", ["rotation", "arrival"])
+@pytest.mark.parametrize("order", ["rotation", pytest.param("arrival", marks=pytest.mark.slow)])
 def test_workers_bring_what_is_learned_from(learn: Learn, order: str) -> None:
     ice = {"desc": ["HSFFG"], "is_slippery": True}
     result = learn(
@@ -310,7 +311,7 @@ def on_ice(kwargs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return moves, pay
 
 
-@pytest.mark.parametrize("memory", ["lstm", "gru", "none"])
+@pytest.mark.parametrize("memory", ["lstm", pytest.param("gru", marks=pytest.mark.slow), "none"])
 def test_only_who_remembers_can_answer(learn: Learn, memory: str) -> None:
     recurrent = {"memory": memory, "memory_size": 16, "critic": "shared"}
     policy = {"hidden": [16], **(recurrent if memory != "none" else {})}

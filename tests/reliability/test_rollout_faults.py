@@ -70,9 +70,9 @@ class KillAt:
         self.logs += 1
         if self.logs in self.places:
             workers = [each for each in workers_of(os.getpid()) if each.pid not in self.before]
-            victim = workers[self.logs % len(workers)]
-            self.killed.append(victim.pid)
-            victim.kill()
+            oldest = workers[0]  # So that they take turns: each may be replaced three times.
+            self.killed.append(oldest.pid)
+            oldest.kill()
 
 
 def status_of(directory: Path) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_run_that_lost_a_worker_ends_with_its_name_and_can_be_gone_on_with(
 
 
 @pytest.mark.parametrize(
-    "places", [(4, 9), pytest.param((10, 700, 1400, 2100, 2800), marks=pytest.mark.slow)]
+    "places", [(4, 9), pytest.param((2, 5, 6, 11, 12, 17), marks=pytest.mark.slow)]
 )
 def test_a_run_whose_workers_are_replaced_finishes(
     places: tuple[int, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
