@@ -23,7 +23,7 @@ from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.params import PowerReward
+from empo_rollout.environments import PowerReward
 from empo_rollout.testing.vectors import Player
 from empo_rollout.vectors.world import WorldVector
 

@@ -285,3 +285,12 @@ def test_presets_fill_in_what_is_not_given() -> None:
 def test_no_option_is_accepted_and_ignored(words: str, keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=words):
         RolloutParams.model_validate(params(**keys))
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(["a", "a"], "another one"), (["a", ""], "empty"), (["other"], "without a name")],
+)
+def test_reasons_can_be_told_apart(names: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RolloutParams.model_validate(params({**CARTPOLE, "reasons": names}))

@@ -21,7 +21,7 @@ from empo_core.storage import write_file
 from empo_core.testing.worlds import TinyWorld
 from empo_rollout.empowerment.remembering import Memory
 from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.params import PowerReward, WorldParams
+from empo_rollout.environments import PowerReward, WorldParams
 from empo_rollout.vectors.worlds import Worlds
 
 

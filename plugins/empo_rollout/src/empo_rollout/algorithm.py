@@ -18,12 +18,13 @@ from empo_core.training.allocator import keep_freed_memory
 from empo_core.training.checkpoint import Checkpoints
 from empo_rollout.collecting import Collecting
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
+from empo_rollout.environments import Environment, WorldParams
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.learning.distributed import Group, join
 from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments, processors
-from empo_rollout.params import Environment, RolloutParams, WorldParams
+from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.networks import build_policy

@@ -14,13 +14,13 @@ import gymnasium
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
-from empo_rollout.params import (
+from empo_rollout.environments import (
     GymnasiumParams,
     GymnasiumVectorParams,
     PettingZooParams,
-    RolloutParams,
     WorldParams,
 )
+from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, plan_vectorisation
 from empo_rollout.vectors.contract import Vector
 from empo_rollout.vectors.desync import Desynchronised

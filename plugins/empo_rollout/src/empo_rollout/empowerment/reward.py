@@ -19,7 +19,7 @@ from empo_core.rundir import CONFIG, RESULTS, RunDirectory
 from empo_core.storage import write_file
 from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.empowerment.remembering import Memory
-from empo_rollout.params import PowerReward
+from empo_rollout.environments import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
 DONE = "done"

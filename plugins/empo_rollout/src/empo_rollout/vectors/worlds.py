@@ -10,7 +10,7 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.registry import Registry
 from empo_rollout.empowerment.reward import Power, power_reward
 from empo_rollout.empowerment.sight import Sight
-from empo_rollout.params import PowerReward, WorldParams
+from empo_rollout.environments import PowerReward, WorldParams
 from empo_rollout.vectors.world import WorldVector, check_roles
 
 
