@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from empo_core.config import installed
-from empo_core.errors import PluginLoadError
+from empo_core.errors import ConfigError, PluginLoadError
 from empo_core.experiment import Trackers
 from empo_core.protocols import Tracker
 from empo_core.testing.tracker import TrackerTests
@@ -144,3 +144,13 @@ def test_misuse_is_refused(wandb: Any) -> None:
     with pytest.raises(ValueError, match="call start first"):
         run.log(0, {"x": 1.0})
     run.finish("finished")
+
+
+@pytest.mark.usefixtures("wandb")
+def test_who_is_not_logged_in_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(ConfigError, match=r"wandb login.*offline"):
+        WandbTracker(WandbParams()).start(tmp_path, {})

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from empo_core.errors import PluginLoadError
+from empo_core.errors import ConfigError, PluginLoadError
 from empo_core.protocols import RunStatus
 from empo_core.types import Histogram
 from empo_trackers.bins import finite_edges
@@ -39,7 +39,11 @@ class WandbTracker:
             self._wandb = _imported()
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
-        """Begin a run of W&B, or go on with the one that this directory knows."""
+        """Begin a run of W&B, or go on with the one that this directory knows.
+
+        Raises:
+            ConfigError: W&B refuses, e.g. because nobody is logged in.
+        """
         params, folder = self._params, directory / "wandb"
         folder.mkdir(exist_ok=True)
         settings = self._wandb.Settings(
@@ -51,20 +55,26 @@ class WandbTracker:
         )
         _wait_for_another_second(folder)
         with _surroundings(folder, quiet=params.mode == "offline"):
-            self._run = self._wandb.init(
-                project=params.project,
-                entity=params.entity,
-                name=params.name or directory.resolve().name,
-                group=params.group,
-                tags=params.tags,
-                mode=params.mode,
-                dir=str(directory),
-                config=dict(config),
-                id=_identity(folder),
-                resume="allow",
-                reinit="create_new",  # A run that the caller has open stays as it is.
-                settings=settings,
-            )
+            try:
+                self._run = self._wandb.init(
+                    project=params.project,
+                    entity=params.entity,
+                    name=params.name or directory.resolve().name,
+                    group=params.group,
+                    tags=params.tags,
+                    mode=params.mode,
+                    dir=str(directory),
+                    config=dict(config),
+                    id=_identity(folder),
+                    resume="allow",
+                    reinit="create_new",  # A run that the caller has open stays as it is.
+                    settings=settings,
+                )
+            except self._wandb.Error as error:
+                raise ConfigError(
+                    f"the tracker 'wandb' cannot start: {error} Run 'wandb login', or set its mode "
+                    "to 'offline'"
+                ) from error
         WandbTracker._open += 1
         self._run.define_metric("*", step_metric=STEP)
 
