@@ -294,3 +294,9 @@ def test_no_option_is_accepted_and_ignored(words: str, keys: dict[str, Any]) -> 
 def test_reasons_can_be_told_apart(names: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RolloutParams.model_validate(params({**CARTPOLE, "reasons": names}))
+
+
+@pytest.mark.parametrize("betas", [[1.0, 0.9], [0.9, -0.1], [0.9]])
+def test_decays_are_decays(betas: list[float]) -> None:
+    with pytest.raises(ValueError, match="betas"):
+        RolloutParams.model_validate(params(optimiser={"betas": betas}))

@@ -352,6 +352,13 @@ def test_metadata_must_say_how_episodes_restart() -> None:
         GymnasiumVector(lambda: InsideStep(2))
 
 
+def test_who_contradicts_metadata_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    GymnasiumVector(lambda: environments("next_step"), autoreset="next_step").close()
+    assert not caplog.records
+    GymnasiumVector(lambda: environments("next_step"), autoreset="same_step").close()
+    assert "restarts episodes by next_step, and environment.autoreset is same_step" in caplog.text
+
+
 class Heedless(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
     """Resets everything whatever the mask says."""
 

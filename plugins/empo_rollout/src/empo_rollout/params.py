@@ -203,6 +203,10 @@ class UpdateParams(Config):
         return self
 
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""What is left of an average at each step."""
+
+
 class OptimiserParams(Config):
     """What moves the weights."""
 
@@ -212,7 +216,7 @@ class OptimiserParams(Config):
         "constant", description="How the rate falls to 0 over the run, if it does."
     )
     lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises to that.")
-    betas: tuple[float, float] = Field(
+    betas: tuple[Decay, Decay] = Field(
         (0.9, 0.999), description="Decay of averages of gradients, and (Adam) of their squares."
     )
     eps: float = Field(1e-8, gt=0, description="Keeps steps finite without gradients (not sgd).")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from empo_rollout.vectors.batching import (
 )
 from empo_rollout.vectors.contract import Action, Arrival, Interface
 from empo_rollout.vectors.turns import Turns, check_action
+
+log = logging.getLogger(__name__)
 
 Autoreset: TypeAlias = Literal["next_step", "same_step", "disabled", "inside_step"]
 """How a vector environment goes on after the end of an episode.
@@ -71,7 +74,7 @@ class GymnasiumVector:
         self._env = make()
         self._is_called = False
         try:
-            self._autoreset = autoreset or _declared(self._env)
+            self._autoreset = _mode(self._env, autoreset)
             self._observations = BatchedObservations(self._env.single_observation_space)
             self._actions = BatchedActions(self._env.single_action_space)
             with self._calling("reset"):
@@ -263,11 +266,20 @@ class GymnasiumVector:
         self._is_called = False
 
 
-def _declared(env: Env) -> Autoreset:
-    """How an environment says that it restarts episodes."""
+def _mode(env: Env, given: Autoreset | None) -> Autoreset:
+    """How an environment restarts episodes: as somebody who knows says, or as it says itself."""
     told = (env.metadata or {}).get("autoreset_mode")
-    if isinstance(told, AutoresetMode):
-        return _MODES[told]
+    declared = _MODES[told] if isinstance(told, AutoresetMode) else None
+    if given is not None:
+        # Nothing that Gymnasium has a name for is 'inside_step'.
+        if declared not in (None, given) and given != "inside_step":
+            log.warning(
+                "%s says that it restarts episodes by %s, and environment.autoreset is %s: if that "
+                "is wrong, outcomes are taken for those of other episodes", env, declared, given,
+            )  # fmt: skip
+        return given
+    if declared is not None:
+        return declared
     raise ConfigError(
         f"{env}: metadata['autoreset_mode'] is {told!r}, which is no gymnasium.vector."
         f"AutoresetMode; set environment.autoreset to one of {', '.join(get_args(Autoreset))}"
