@@ -281,6 +281,7 @@ def test_workers_bring_what_is_learned_from(learn: Learn, order: str) -> None:
     result = learn(
         {"kind": "gymnasium", "id": "FrozenLake-v1", "kwargs": ice},
         vectorisation={"backend": "process", "workers": 2, "async_factor": 2, "order": order},
+        total_steps=16_384,
     )
     states = 5
     nobody, first = torch.zeros(states, 0), torch.zeros(states, dtype=torch.int64)
@@ -295,7 +296,7 @@ def test_workers_bring_what_is_learned_from(learn: Learn, order: str) -> None:
     move = np.einsum("as,ast->st", chosen, moves)
     worth = np.linalg.solve(np.eye(states) - GAMMA * move, (chosen * pay).sum(0))
     start = 1
-    assert worth[start] > 0.95 * optimum[start]
+    assert worth[start] > 0.9 * optimum[start]  # Of acting at random it is a quarter.
     assert abs(float(step.value[start]) - worth[start]) < 0.06
 
 
