@@ -236,6 +236,12 @@ def test_parts_of_minibatches_are_adjusted_like_other_sizes() -> None:
     ]
 
 
+def test_check_refuses_what_does_not_fit_without_running() -> None:
+    algorithm = RolloutAlgorithm(RolloutParams.model_validate(params(policy={"network": "conv"})))
+    with pytest.raises(ConfigError, match="conv"):
+        algorithm.check(None)
+
+
 def test_a_run_stops_once_it_is_good_enough(tmp_path: Path) -> None:
     reporting = {"evaluation_interval": 1, "solved_at": 1.0}
     result: Any = run(config(tmp_path, reporting=reporting))

@@ -27,7 +27,7 @@ from empo_rollout.making import Environments, processors
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.contract import ActorCritic
-from empo_rollout.policies.networks import build_policy
+from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy
 from empo_rollout.result import POLICY, RolloutResult
 from empo_rollout.session import CHECKPOINTS, Session
@@ -175,18 +175,30 @@ class RolloutAlgorithm:
         environments = Environments(
             self._params, context.world, context.directory / SOURCE, context.seed
         )
-        vector, _ = environments.evaluation(1)
-        try:
-            blank = build_policy(self._params.policy, vector.interface, generator=torch.Generator())
-        finally:
-            vector.close()
+        blank = self._blank(environments)
         blank.load_state_dict(found[1]["policy"])
         return blank
+
+    def _blank(self, environments: Environments) -> Networks:
+        """A policy for these environments that has learned nothing.
+
+        Raises:
+            ConfigError: Its params do not fit them.
+        """
+        vector, _ = environments.evaluation(1)
+        try:
+            generator = torch.Generator()
+            return build_policy(self._params.policy, vector.interface, generator=generator)
+        finally:
+            vector.close()
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         _refuse_misfits(self._params)
-        plan = Environments(self._params, world, Path()).plan()
+        environments = Environments(self._params, world, Path())
+        plan = environments.plan()
+        if world is None:  # The reward of a world may have to be solved for, which takes time.
+            self._blank(environments)
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
