@@ -21,8 +21,11 @@ from empo_core.testing.algorithm import AlgorithmTests
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.types import Histogram
 from empo_rollout.algorithm import RolloutAlgorithm
+from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
+from empo_rollout.plan import VecPlan
 from empo_rollout.result import RolloutResult
+from empo_rollout.vectors.contract import Arrival, Vector
 
 SMALL: dict[str, Any] = {
     "total_steps": 96,
@@ -216,6 +219,48 @@ def test_what_does_not_fit_is_refused_before_training(
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match=words):
         run(config(tmp_path, **keys))
+
+
+class Watching(InterruptAt):
+    """Notes how many threads torch has whenever something is logged."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+        self.threads: set[int] = set()
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        self.threads.add(torch.get_num_threads())
+
+
+def test_torch_gets_the_threads_it_is_given(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    for threads in (1, 3):
+        watching = Watching()
+        run(config(tmp_path, compute={"threads": threads}), watchers=[watching])
+        assert watching.threads == {threads}
+    assert torch.get_num_threads() == before
+
+
+def test_a_run_in_which_nobody_acts_does_not_go_on_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Environments.training
+
+    def idle(environments: Environments, plan: VecPlan) -> Vector:
+        vector: Any = training(environments, plan)
+        recv = vector.recv
+
+        def asleep() -> Arrival:
+            arrival = recv()
+            arrival.acts[:] = False
+            return arrival
+
+        vector.recv = asleep
+        return vector
+
+    monkeypatch.setattr(Environments, "training", idle)
+    with pytest.raises(CollectError, match="nobody acted"):
+        run(config(tmp_path))
 
 
 def test_check_says_what_a_run_would_need() -> None:

@@ -111,19 +111,24 @@ def test_every_step_is_followed_by_what_it_led_to(blocks: int, segments: int, me
                 last[slot] = seen
 
 
-def test_values_that_follow_are_those_the_policy_gives() -> None:
-    made, policy = collecting(blocks=2, segments=8)
-    rollout = made.collect(0)
-    none = torch.zeros(1, 0)
-    for time in range(5):
-        for segment in range(8):
-            episode, step = rollout.observation[time, segment].tolist()
+@pytest.mark.parametrize("memory", ["none", "gru", "lstm"])
+def test_values_that_follow_are_those_the_policy_gives(memory: str) -> None:
+    made, policy = collecting(blocks=2, segments=8, memory=memory)
+    made.collect(0)
+    rollout = made.collect(1)
+    assert (rollout.truncated & ~rollout.terminated).any()
+    agent, goes_on = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.bool)
+    for segment in range(8):
+        remembered = rollout.memory[segment][None]
+        for time in range(5):
+            seen = rollout.observation[time, segment]
+            starts = rollout.starts[time, segment][None]
+            remembered = policy.step(seen[None], remembered, starts, agent).memory
             if rollout.terminated[time, segment]:
                 assert rollout.next_value[time, segment] == 0
                 continue
-            after = torch.tensor([[episode, step + 1]])  # Also where the episode was cut off.
-            starts = torch.zeros(1, dtype=torch.bool)
-            value = policy.step(after, none, starts, torch.zeros(1, dtype=torch.int64)).value
+            after = seen + torch.tensor([0, 1])  # Also where the episode was cut off.
+            value = policy.step(after[None], remembered, goes_on, agent).value
             torch.testing.assert_close(rollout.next_value[time, segment], value[0])
 
 

@@ -144,7 +144,6 @@ class Collecting:
         slots = self._interface.slots_of(arrival.block)
         self._buffer.receive(arrival, step.value, final)
         self._episodes.observe(arrival, self._acted[slots])
-        self._acted[slots] = False  # It is counted now, whatever becomes of the block.
 
     def _act(self, arrival: Arrival, step: Step, version: int) -> None:
         """Draw actions, remember them, and let the block go."""

@@ -7,7 +7,6 @@ import io
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,9 +93,7 @@ class RolloutResult:
         if self.humans_of is not None:
             save_prior(directory / PRIOR, self.policy, self.params, self.humans_of)
         write_file(directory / CURVE, self._csv())
-        if find_spec("matplotlib") is None:
-            log.info("there is no picture: matplotlib is not installed")
-        elif self.history:
+        if self.history:
             buffer = io.BytesIO()
             self._figure().savefig(buffer, format="png", dpi=120)
             replace_file(directory / "curve.png", buffer.getvalue())

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
+from empo_core.errors import CollectError, ConfigError, EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
@@ -208,7 +208,13 @@ class Session:
         with self._timers("train"):
             metrics = self._updater.update(rollout, progress)
         self.iteration += 1
-        self.steps += self._group.sum(int(rollout.valid.sum()))
+        taken = self._group.sum(int(rollout.valid.sum()))
+        if not taken:
+            raise CollectError(
+                "nobody acted in a whole rollout, so there is nothing to learn from; do the "
+                "environments' agents ever live?"
+            )
+        self.steps += taken
         self._between = True
         self.seconds += time.perf_counter() - began
         self._mark(metrics)
@@ -283,10 +289,11 @@ class Session:
         """How fast the run is, and where the time went since the last look."""
         lap = self._timers.lap()
         whole = sum(seconds for name, seconds in lap.items() if "/" not in name)
+        learning = whole - lap.get("evaluation", 0.0)
         steps = self.steps - self._steps_seen
         self._steps_seen = self.steps
         found = {
-            "time/sps": steps / whole,
+            "time/sps": steps / learning,
             "time/sps_total": self.steps / self.seconds,
             "time/iteration": float(self.iteration),
         }

@@ -269,7 +269,9 @@ class Updater:
             ratios.append(ratio.view(-1, len(some)))
         ratio = torch.cat(ratios, 1).view(rollout.value.shape).masked_fill(~rollout.learnable, 1.0)
         advantage, _ = advantages(rollout, self._params.advantages, ratio)
-        return advantage.masked_fill(~rollout.learnable, 0.0)
+        advantage = advantage.masked_fill(~rollout.learnable, 0.0)
+        advantage[: self._params.experience.burn_in] = 0
+        return advantage
 
     def _learn(self, material: Material, step: _Step, lr: float) -> dict[str, float]:
         """Take one step of the optimiser; numbers about it."""
