@@ -39,8 +39,10 @@ class Group:
         """Itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Leave."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Leave; if all went well, together."""
+        if kind is None and self.size > 1:
+            dist.barrier()  # Who leaves first takes away what the others still talk to.
         self.leave()
 
     @property
