@@ -39,6 +39,7 @@ class Optimiser:
         if self._others:
             # Moved as one row: a step takes as long for one tensor as for a hundred times more.
             self._row = nn.Parameter(in_a_row(self._others))
+            _lay_into(self._row, self._others)
             name = "adamw" if is_muon else params.name
             self._optimisers[name] = _elementwise(name, params, self._row)
 
@@ -54,8 +55,10 @@ class Optimiser:
         for each in self._matrices:
             each.grad = slope[id(each)].view_as(each)
         if self._others:
-            with torch.no_grad():
-                self._row.copy_(in_a_row(self._others))  # Others may have moved them.
+            if not _lie_in(self._row, self._others):  # Somebody gave them memory of their own.
+                with torch.no_grad():
+                    self._row.copy_(in_a_row(self._others))
+                _lay_into(self._row, self._others)
             whole = not self._matrices
             self._row.grad = gradient if whole else torch.cat([slope[id(x)] for x in self._others])
         for optimiser in self._optimisers.values():
@@ -64,8 +67,6 @@ class Optimiser:
             optimiser.step()
         for each in self._matrices:
             each.grad = None
-        if self._others:
-            put_back(self._row.detach(), self._others)
 
     def state_dict(self) -> dict[str, Any]:
         """What it remembers of the weights; tensors are its own, not copies."""
@@ -98,12 +99,21 @@ def in_a_row(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
-def put_back(row: Float[Tensor, " weight"], tensors: Sequence[Tensor]) -> None:
-    """Replace the numbers of tensors by those that ``in_a_row`` put side by side."""
-    parts = torch.split(row, [tensor.numel() for tensor in tensors])
-    with torch.no_grad():
-        for tensor, part in zip(tensors, parts, strict=True):
-            tensor.copy_(part.view_as(tensor))
+def _lay_into(row: Float[Tensor, " weight"], tensors: Sequence[Tensor]) -> None:
+    """Let tensors be parts of a row, so that they are moved with it."""
+    parts = torch.split(row.detach(), [tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.data = part.view_as(tensor)
+
+
+def _lie_in(row: Float[Tensor, " weight"], tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors are parts of a row, as ``_lay_into`` leaves them."""
+    place, size = row.data_ptr(), row.element_size()
+    for tensor in tensors:
+        if tensor.data_ptr() != place:
+            return False
+        place += size * tensor.numel()
+    return True
 
 
 def _elementwise(name: str, params: OptimiserParams, row: nn.Parameter) -> torch.optim.Optimizer:

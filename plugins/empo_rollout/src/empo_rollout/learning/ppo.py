@@ -60,8 +60,10 @@ class Ppo:
         most = torch.full_like(target, torch.inf).masked_fill_(target > 0, 1 + clip)
         least = torch.zeros_like(target).masked_fill_(target < 0, 1 - clip)
         policy_loss = -(ratio.clamp(least, most) * (target * share)).sum()
-        entropy = distribution.entropy().unsqueeze(1).masked_fill(ignored, 0.0)
-        entropy = (entropy * of_start).sum()
+        # Where nothing is paid for it, entropy is only reported.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self._params.entropy_coef > 0):
+            entropy = distribution.entropy().unsqueeze(1).masked_fill(ignored, 0.0)
+            entropy = (entropy * of_start).sum()
         with torch.no_grad():
             # Schulman's estimate of the divergence: never negative, and less noisy than the mean
             # of the log-ratios.
