@@ -24,6 +24,7 @@ from empo_core.durable import StrictModel, open_regular, parse_json, write_file
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
+from empo_core.sampling import fingerprint
 from empo_core.training.finite import check_finite
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_phase2.behaviour import RobotBehaviour
@@ -149,7 +150,7 @@ def save_policy(
     body = _Body(
         params=params.model_dump(mode="json", include=included),
         learned=_described(learner_spec(world, store)),
-        world=_identity(world) if store == "rows" else None,
+        world=fingerprint(world) if store == "rows" else None,
     ).model_dump(mode="json")
     header, data = _split(path, safetensors.torch.save(tensors))
     sealed = {"version": VERSION, "sha256": _seal(header, data, body), "body": body}
@@ -177,7 +178,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
     if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
         played = ensemble_of([world, *map(build, params.ensemble.worlds)])
     here = learner_spec(played, params.replay.store)
-    _check_fit(path, body, here, None if body.world is None else _identity(played))
+    _check_fit(path, body, here, None if body.world is None else fingerprint(played))
     prior = prior_of(params.human_prior, played) if params.values.q_r is None else None
     lookout = Lookout(played, params.replay.store, prior)
     policy = LearnedPolicy(params, _spec_of(body.learned, here), lookout)
@@ -316,21 +317,3 @@ def _difference(known: Any, found: Any) -> str:
         )
         return f"had {known[at]} in place {at}, not {found[at]}"
     return f"was {known}, not {found}"
-
-
-def _identity(world: WorldModel) -> str:
-    """A digest of a world's start and of what can follow it, which tells it from others."""
-    start = world.initial_state()[None]
-    spec = world.spec
-    digest = hashlib.sha256(repr(start.tolist()).encode())
-    features = spec.featurizer(start).flat().to(torch.float32).numpy()
-    digest.update(features.tobytes())
-    found = world.transitions(start)
-    items = zip(
-        found.segments.index.tolist(),
-        found.states.tolist(),
-        found.prob.double().mul(1e9).round().long().tolist(),
-        strict=True,
-    )
-    digest.update(repr(sorted(items)).encode())
-    return digest.hexdigest()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import reprlib
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from empo_core.protocols import WorldModel
+from empo_core.sampling import fingerprint
 
 
 def identity(world: WorldModel) -> dict[str, Any]:
@@ -25,7 +23,7 @@ def identity(world: WorldModel) -> dict[str, Any]:
         "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
         "goals": [[goal.human, goal.name, float(goal.weight)] for goal in spec.goals],
         "features": asdict(spec.featurizer.shape),
-        "first step": _first_step(world),
+        "first step": fingerprint(world),
     }
 
 
@@ -42,20 +40,3 @@ def difference(known: dict[str, Any], here: dict[str, Any]) -> str | None:
 
 def _was(value: Any) -> str:
     return f"{'were' if isinstance(value, list | dict) else 'was'} {reprlib.repr(value)}"
-
-
-def _first_step(world: WorldModel) -> str:
-    """A digest of a world's start and of what can follow it."""
-    start = world.initial_state()[None]
-    digest = hashlib.sha256(repr(start.tolist()).encode())
-    features = world.spec.featurizer(start).flat().to(torch.float32)
-    digest.update(features.numpy().tobytes())
-    found = world.transitions(start)
-    items = zip(
-        found.segments.index.tolist(),
-        found.states.tolist(),
-        found.prob.double().mul(1e9).round().long().tolist(),
-        strict=True,
-    )
-    digest.update(repr(sorted(items)).encode())
-    return digest.hexdigest()
