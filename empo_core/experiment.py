@@ -104,12 +104,16 @@ class Trackers:
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._trackers = trackers
         self._started: list[Tracker] = []
+        # Found out once: to look at a protocol takes longer than what they do at each step.
+        self._episodic: list[EpisodeTracker] = []
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
         """Start every tracker."""
         for tracker in self._trackers:
             tracker.start(directory, config)
             self._started.append(tracker)
+            if isinstance(tracker, EpisodeTracker):
+                self._episodic.append(tracker)
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Tell every tracker, and with it what those found that follow episodes."""
@@ -166,12 +170,9 @@ class Trackers:
         for i, tracker in enumerate(self._episodic):
             tracker.load_state_dict(state_dict[str(i)])
 
-    @property
-    def _episodic(self) -> list[EpisodeTracker]:
-        return [tracker for tracker in self._started if isinstance(tracker, EpisodeTracker)]
-
     def finish(self, status: RunStatus) -> None:
         """Finish every tracker that was started, also when another one fails at it."""
+        self._episodic.clear()
         with contextlib.ExitStack() as stack:
             while self._started:
                 stack.callback(self._started.pop().finish, status)
