@@ -23,9 +23,9 @@ from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.learning.distributed import Group, join
 from empo_rollout.learning.updater import Updater
-from empo_rollout.making import Environments, processors
+from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
-from empo_rollout.plan import VecPlan
+from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy
@@ -236,7 +236,7 @@ def _tell(plan: VecPlan) -> None:
 def _threads(number: int | None, plan: VecPlan) -> Iterator[None]:
     """So many threads for torch: workers need processors too, and small networks gain nothing."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number or max(1, processors() - plan.workers))
+    torch.set_num_threads(number or max(1, usable_processors() - plan.workers))
     try:
         yield
     finally:

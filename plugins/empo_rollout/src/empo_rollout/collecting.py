@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from empo_rollout.episodes import Episodes
@@ -118,13 +119,7 @@ class Collecting:
     def _judge(self, arrival: Arrival) -> Step:
         """What the policy makes of a block."""
         slots = self._interface.slots_of(arrival.block)
-        return self._policy.step(
-            self._seen(arrival.observation),
-            self._memory[slots],
-            self._tensor(arrival.starts),
-            self._agent[slots],
-            None if arrival.mask is None else self._tensor(arrival.mask),
-        )
+        return judged(self._policy, arrival, self._memory[slots], self._agent[slots])
 
     def _judge_final(self, arrival: Arrival) -> Tensor:
         """Values of the last observations of episodes that were cut off."""
@@ -133,7 +128,7 @@ class Collecting:
         slots = self._interface.slots_of(arrival.block)
         rows = self._tensor(arrival.final_row).long()
         return self._policy.step(
-            self._seen(arrival.final_observation),
+            seen(arrival.final_observation, self._device),
             self._memory[slots][rows],  # That of the episode that ended: not yet forgotten.
             torch.zeros(len(rows), dtype=torch.bool, device=self._device),
             self._agent[slots][rows],
@@ -157,13 +152,31 @@ class Collecting:
         with self._timers("send"):
             self._vector.send(arrival.block, action.cpu().numpy())
 
-    def _seen(self, observation: np.ndarray) -> Tensor:
-        """Observations in memory of torch's own.
-
-        Products of matrices may differ in their last bits with the alignment of memory, which is
-        another one in each process; torch aligns its own.
-        """
-        return torch.from_numpy(observation).to(self._device, copy=True)
-
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def judged(
+    policy: ActorCritic,
+    arrival: Arrival,
+    memory: Float[Tensor, "slot unit"],
+    agent: Int[Tensor, " slot"],
+) -> Step:
+    """What a policy makes of a block, on the device of its memory."""
+    device = memory.device
+    return policy.step(
+        seen(arrival.observation, device),
+        memory,
+        torch.from_numpy(arrival.starts).to(device),
+        agent,
+        None if arrival.mask is None else torch.from_numpy(arrival.mask).to(device),
+    )
+
+
+def seen(observation: Shaped[np.ndarray, "slot word"], device: torch.device) -> Tensor:
+    """Observations in memory of torch's own.
+
+    Products of matrices may differ in their last bits with the alignment of memory, which is
+    another one in each process; torch aligns its own.
+    """
+    return torch.from_numpy(observation).to(device, copy=True)

@@ -83,7 +83,7 @@ class Episodes:
         done = acted & (arrival.terminated | arrival.truncated)
         self._return[slots] += np.where(acted, arrival.reward, 0)
         self._length[slots] += acted
-        reason = self._reason(arrival)
+        reason = arrival.reasons
         if self._tracker is not None:
             self._tell(slots, arrival, done, reason, acted)
         if done.any():
@@ -144,12 +144,6 @@ class Episodes:
         """Every environment begins a new episode."""
         self._return[:] = 0
         self._length[:] = 0
-
-    def _reason(self, arrival: Arrival) -> np.ndarray:
-        """Why each episode ended, from the flags where nothing else is said."""
-        if arrival.reason is not None:
-            return arrival.reason
-        return np.where(arrival.terminated, 0, np.where(arrival.truncated, 1, -1))
 
     def _tell(
         self,

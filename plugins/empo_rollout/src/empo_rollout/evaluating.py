@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from empo_core.training.randomness import capture, restore
+from empo_rollout.collecting import judged
 from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.contract import ActorCritic
@@ -110,18 +111,12 @@ def _played(
         returns[rows, number[rows]] += arrival.reward[rows]
         lengths[rows, number[rows]] += 1
         done = rows[(arrival.terminated | arrival.truncated)[rows]]
-        why[done, number[done]] = _reason(arrival.terminated[done], arrival.reason, done)
+        why[done, number[done]] = arrival.reasons[done]
         number[done] += 1
         if not left or bool((number >= count).all()):
             break
         left -= 1
-        step = policy.step(
-            torch.from_numpy(arrival.observation).to(device, copy=True),
-            memory,
-            torch.from_numpy(arrival.starts).to(device),
-            agent,
-            None if arrival.mask is None else torch.from_numpy(arrival.mask).to(device),
-        )
+        step = judged(policy, arrival, memory, agent)
         memory, acted = step.memory, arrival.acts.copy()
         chosen: Tensor = step.distribution.mode if deterministic else step.distribution.sample()
         vector.send(arrival.block, chosen.cpu().numpy())
@@ -136,10 +131,6 @@ def _played(
         )
     begun = lengths > 0
     return _summary(interface, returns[begun], lengths[begun], why[begun])
-
-
-def _reason(terminated: np.ndarray, reason: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-    return np.where(terminated, 0, 1) if reason is None else reason[rows]
 
 
 def _summary(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from empo_rollout.environments import (
     WorldParams,
 )
 from empo_rollout.params import RolloutParams
-from empo_rollout.plan import VecPlan, plan_vectorisation
+from empo_rollout.plan import VecPlan, plan_vectorisation, usable_processors
 from empo_rollout.vectors.contract import Vector
 from empo_rollout.vectors.desync import Desynchronised
 from empo_rollout.vectors.environment import Environment, MakeEnvironment
@@ -206,7 +205,7 @@ class Environments:
         sizes = self._params.vectorisation
         if self._make is None:
             return False
-        return sizes.backend == "process" or (sizes.backend == "auto" and processors() > 1)
+        return sizes.backend == "process" or (sizes.backend == "auto" and usable_processors() > 1)
 
     @cached_property
     def _make(self) -> MakeEnvironment | None:
@@ -241,11 +240,6 @@ class Environments:
             return GymnasiumVector(MakeVector(params, copies), autoreset=params.autoreset)
         assert self._worlds is not None
         return self._worlds.vector(copies, desync=desync)
-
-
-def processors() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _registered(

@@ -158,7 +158,7 @@ def plan_vectorisation(
     )  # fmt: skip
     sizes = _Sizes()
     if processes:
-        available = processors or _processors()
+        available = processors or usable_processors()
         workers, blocks = _team(sizes, workers, async_factor, envs, available)
     else:
         why = "without worker processes, all slots arrive together"
@@ -323,7 +323,7 @@ def _remarks(plan: VecPlan, target: int | None, order: Order) -> Iterator[str]:
         )
 
 
-def _processors() -> int:
+def usable_processors() -> int:
     """How many this process may use; not every system says that."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
@@ -27,8 +26,6 @@ from empo_rollout.vectors.contract import Interface
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-log = logging.getLogger(__name__)
 
 POLICY = "policy"
 CURVE = "curve.csv"

@@ -140,6 +140,13 @@ class Arrival:
     mask: Bool[np.ndarray, "slot option"] | None = None
     reason: Int[np.ndarray, " slot"] | None = None
 
+    @property
+    def reasons(self) -> Int[np.ndarray, " slot"]:
+        """``reason``, after the flags where nothing else is said; -1 where nothing ended."""
+        if self.reason is not None:
+            return self.reason
+        return np.where(self.terminated, 0, np.where(self.truncated, 1, -1))
+
 
 Action: TypeAlias = Shaped[np.ndarray, "slot number"]
 """An action per slot of a block: int64 options or float32 numbers."""
