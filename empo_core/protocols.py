@@ -36,6 +36,7 @@ from empo_core.types import (
     Fit,
     Histogram,
     ImaginedBatch,
+    LossNeeds,
     LossOutput,
     Overlay,
     Quantity,
@@ -254,8 +255,8 @@ class PolicyLoss(Protocol):
     """From candidate actions and their targets to a scalar and metrics."""
 
     @property
-    def needs_critic(self) -> bool:
-        """Whether the loss differentiates through a critic."""
+    def needs(self) -> LossNeeds:
+        """What it must be given."""
 
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
@@ -263,11 +264,35 @@ class PolicyLoss(Protocol):
         """The loss of ``policy`` on ``batch``.
 
         Its gradient reaches the parameters of ``policy`` and no others: the batch is
-        constant and the critic's parameters must be left without gradients.
+        constant and the critic's parameters must be left without gradients. A call changes
+        nothing, not even the loss.
 
         Raises:
-            ValueError: A critic is needed and missing, or the batch has too few candidates.
+            ValueError: Something that it needs is missing, or the batch has too few candidates.
         """
+
+
+@runtime_checkable
+class AdaptivePolicyLoss(Protocol):
+    """A policy loss that changes in the course of training; optional.
+
+    A running scale, a coefficient that falls or is tuned: the learner calls ``adapt`` once after
+    each step of the policy's optimiser, and puts the state into its checkpoints.
+    """
+
+    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+        """Remember what a call found.
+
+        Args:
+            memory: ``LossOutput.memory`` of the call that the optimiser followed.
+            progress: Share of the run that is done, from 0 to 1.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so: a tree as checkpoints take it."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
 
 
 @runtime_checkable

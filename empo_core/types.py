@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.distributions import Distribution
 
 Role = Literal["human", "robot", "other"]
 Reduction = Literal["sum", "mean", "min", "max"]
@@ -408,7 +409,12 @@ class ImaginedBatch:
             policy the pre-squash values, so that no inverse is ever needed).
         target: One-step return of each candidate under each ensemble head.
         log_prob: Log-probability of each candidate under the policy that proposed it.
-        weight: Weight of each start state in the loss, at least 0; 0 masks it out.
+        weight: Weight of each start state in the loss, at least 0; 0 masks it out. A learner
+            puts here how much a step counts (``rho ** step``) and that ended episodes do not.
+        proposal: The policy that proposed the candidates, one distribution per start; None
+            where nobody kept it. Measures actions as ``action`` does.
+        expert: How somebody who knows better would act at each start (a planner); None where
+            nobody does. Measures actions as ``action`` does.
     """
 
     start: Float[Tensor, "start feature"]
@@ -416,14 +422,43 @@ class ImaginedBatch:
     target: Float[Tensor, "start candidate head"]
     log_prob: Float[Tensor, "start candidate"]
     weight: Float[Tensor, " start"]
+    proposal: Distribution | None = None
+    expert: Distribution | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossNeeds:
+    """What a policy loss must be given, so that a learner makes that and nothing else.
+
+    Attributes:
+        critic: A critic, through which it differentiates.
+        expert: ``ImaginedBatch.expert``.
+        proposal: ``ImaginedBatch.proposal``.
+        min_candidates: The fewest candidates per start that it works with.
+        candidates: How many it does well with, where nobody says otherwise.
+    """
+
+    critic: bool = False
+    expert: bool = False
+    proposal: bool = False
+    min_candidates: int = 1
+    candidates: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """What a policy loss returns: a scalar to minimise, and numbers for people."""
+    """What a policy loss returns.
+
+    Attributes:
+        loss: To be minimised.
+        metrics: Numbers for people; a tensor is read when somebody looks, so that nobody waits
+            for a device before that.
+        memory: What the loss would remember of this call; see ``AdaptivePolicyLoss``.
+    """
 
     loss: Float[Tensor, ""]
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float | Tensor] = field(default_factory=dict)
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +502,7 @@ __all__ = [
     "Goal",
     "Histogram",
     "ImaginedBatch",
+    "LossNeeds",
     "LossOutput",
     "Overlay",
     "Quantity",

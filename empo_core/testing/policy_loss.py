@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 
 from empo_core.protocols import PolicyLoss
-from empo_core.types import ImaginedBatch, LossOutput
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 
 STARTS, FEATURES, ACTIONS, HEADS = 12, 3, 2, 2
 
@@ -103,7 +103,8 @@ class PolicyLossTests:
 
     def test_it_fits_the_protocol(self, loss: PolicyLoss) -> None:
         assert isinstance(loss, PolicyLoss)
-        assert isinstance(loss.needs_critic, bool)
+        assert isinstance(loss.needs, LossNeeds)
+        assert 1 <= loss.needs.min_candidates <= loss.needs.candidates
 
     def test_the_loss_is_a_finite_scalar(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
@@ -248,7 +249,7 @@ class PolicyLossTests:
     def test_a_needed_critic_must_be_given(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
     ) -> None:
-        if loss.needs_critic:
+        if loss.needs.critic:
             with pytest.raises(ValueError, match="critic"):
                 loss(policy, batch, None)
             return
@@ -310,7 +311,7 @@ def evaluate(
 ) -> LossOutput:
     """The loss, with a critic where it needs one; global chance is the same every time."""
     torch.manual_seed(0)
-    return loss(policy, batch, critic if loss.needs_critic else None)
+    return loss(policy, batch, critic if loss.needs.critic else None)
 
 
 def gradients(

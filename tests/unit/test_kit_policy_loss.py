@@ -9,7 +9,7 @@ from torch import Tensor
 
 from empo_core.protocols import Critic, Policy, PolicyLoss
 from empo_core.testing.policy_loss import PolicyLossTests
-from empo_core.types import ImaginedBatch, LossOutput
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 
 Runner = Callable[..., set[str]]
 
@@ -21,7 +21,7 @@ def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
 class Regression:
     """A right loss without a critic: imitate candidates, the better the more (exp(A), eq. 4)."""
 
-    needs_critic = False
+    needs = LossNeeds()
 
     def constant(self, batch: ImaginedBatch) -> ImaginedBatch:
         names = ("start", "action", "target", "log_prob", "weight")
@@ -49,7 +49,7 @@ class Regression:
 class Ascent:
     """A right loss with a critic: move the policy's own actions uphill."""
 
-    needs_critic = True
+    needs = LossNeeds(critic=True)
 
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None

@@ -17,7 +17,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Policy
 from empo_core.training.tree import flatten, unflatten
-from empo_core.types import ImaginedBatch, LossOutput
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_rollout.experience.advantages import advantages
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.minibatches import probabilities
@@ -241,7 +241,7 @@ def test_advantages_follow_the_policy_returns_do_not(scene: Any, recompute: str)
 class Entropy:
     """A loss of our own: how decided the policy is."""
 
-    needs_critic = False
+    needs = LossNeeds()
 
     def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
         entropy = policy(batch.start).entropy()
@@ -420,7 +420,7 @@ def test_half_precision_learns_nearly_the_same(scene: Any) -> None:
 
 
 class NeedsCritic(Entropy):
-    needs_critic = True
+    needs = LossNeeds(critic=True)
 
 
 def ppo_that_normalises() -> dict[str, Any]:

@@ -25,7 +25,7 @@ def require_fit(
         ConfigError: The losses or parameters do not fit the policy, or each other.
     """
     for position, (loss, _) in enumerate(losses):
-        if loss.needs_critic:
+        if loss.needs.critic:
             raise ConfigError(
                 f"losses[{position}]: {type(loss).__name__} differentiates through a critic of "
                 "actions, and algorithm 'rollout' has none; choose another, e.g. 'ppo'"

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.protocols import Critic, Policy
-from empo_core.types import ImaginedBatch, LossOutput
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_rollout.plugin import PpoParams
 
 LOG_RATIO_LIMIT = 10.0
@@ -26,7 +26,7 @@ class Ppo:
     where ``normalise`` is ``batch``.
     """
 
-    needs_critic = False
+    needs = LossNeeds()
 
     def __init__(self, params: PpoParams) -> None:
         self._params = params

@@ -327,7 +327,7 @@ class Updater:
                 key = f"policy/{name}"
                 if key in numbers:
                     key = f"policy/{type(loss).__name__.lower()}_{name}"
-                numbers[key] = number
+                numbers[key] = float(number)
         improvement = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         update = self._params.update
         error = value_loss(value, part.value, part.returns, part.weight, update.value_clip)

@@ -1,0 +1,1 @@
+"""Planner imitation for EMPO: move a policy towards an expert's distributions."""

@@ -1,0 +1,21 @@
+"""What this distribution offers; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from empo_core import Component, hookimpl
+from empo_distill.params import DistillParams
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer one policy loss."""
+    yield Component(
+        kind="policy_loss",
+        name="distill",
+        params=DistillParams,
+        target="empo_distill.loss:Distill",
+        api=1,
+        summary="Imitate a planner's distributions of actions.",
+    )

@@ -1,0 +1,1 @@
+"""Tasks behind one contract: Gymnasium and DeepMind Control."""

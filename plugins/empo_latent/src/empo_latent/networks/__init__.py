@@ -1,0 +1,1 @@
+"""Networks of the latent model: batched ensembles, encoders, heads."""

@@ -1,0 +1,1 @@
+"""Stochastic value gradients for EMPO: follow a critic's gradient through sampled actions."""

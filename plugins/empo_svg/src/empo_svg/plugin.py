@@ -1,0 +1,21 @@
+"""What this distribution offers; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from empo_core import Component, hookimpl
+from empo_svg.params import SvgParams
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer one policy loss."""
+    yield Component(
+        kind="policy_loss",
+        name="svg",
+        params=SvgParams,
+        target="empo_svg.loss:Svg",
+        api=1,
+        summary="Follow the gradient of a critic through sampled actions.",
+    )
