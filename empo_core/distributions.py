@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ class BoundedNormal(Distribution):
     ``clip``, that of ``u`` itself. Actions that are not active are 0 and count for nothing.
     """
 
-    arg_constraints = {}
+    arg_constraints: ClassVar[dict[str, Any]] = {}
     support = constraints.real_vector
     has_rsample = True
 

@@ -218,8 +218,10 @@ class ImaginationParams(Config):
     start: Literal["encoding", "rollout"] = Field(
         "encoding", description="Whether to start at encodings, or at predicted latents."
     )
-    critic: Literal["target", "online"] = Field(
-        "target", description="Which value networks judge candidates for the policy loss."
+    critic: Literal["usual", "target", "online"] = Field(
+        "usual",
+        description="Which value networks judge actions for the policy loss; 'usual': the target "
+        "networks judge candidates, the online ones give gradients.",
     )
 
 
