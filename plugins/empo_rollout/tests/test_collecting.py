@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from empo_core.training.timing import Timers
 from empo_rollout.collecting import Collecting
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.batch import Rollout
@@ -17,7 +18,6 @@ from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.timing import Timers
 from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
 from empo_rollout.vectors.serial import Serial
 

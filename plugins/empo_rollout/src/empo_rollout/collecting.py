@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from empo_core.training.timing import Timers
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.contract import ActorCritic, Step
-from empo_rollout.timing import Timers
 from empo_rollout.vectors.contract import Arrival, Vector
 
 

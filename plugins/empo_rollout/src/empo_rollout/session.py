@@ -16,6 +16,7 @@ from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
 from empo_core.training.randomness import capture, restore
+from empo_core.training.timing import Timers
 from empo_rollout.collecting import Collecting
 from empo_rollout.episodes import Episodes, Record
 from empo_rollout.evaluating import Evaluation, evaluate
@@ -24,7 +25,6 @@ from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
 from empo_rollout.policies.contract import ActorCritic
-from empo_rollout.timing import Timers
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from empo_rollout.timing import Timers
+from empo_core.training.timing import Timers
 
 
 class Clock:
