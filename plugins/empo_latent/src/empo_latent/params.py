@@ -180,7 +180,12 @@ class AuxiliaryParams(Config):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> AuxiliaryParams:
-        given = self.model_fields_set - {"discounts"}
+        # Not those that were given at all: a run's own config gives every default.
+        given = [
+            name
+            for name, field in type(self).model_fields.items()
+            if name != "discounts" and getattr(self, name) != field.default
+        ]
         if not self.discounts and given:
             raise ValueError(
                 f"{', '.join(sorted(given))}: there are no auxiliary values without discounts; "
