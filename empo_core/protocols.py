@@ -296,6 +296,17 @@ class AdaptivePolicyLoss(Protocol):
 
 
 @runtime_checkable
+class WeighsCandidates(Protocol):
+    """A policy loss that prefers some candidates to others; optional.
+
+    A learner may let its value targets prefer the same ones.
+    """
+
+    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
+        """How much each candidate counts; at least 0, adding up to 1 at each start."""
+
+
+@runtime_checkable
 class Aggregator(Protocol):
     """Reduces many items to one value per segment, e.g. successors to states."""
 
