@@ -1,0 +1,152 @@
+"""The ``latent`` algorithm: learn a model, imagine with it, plan in it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from empo_core.experiment import build
+from empo_core.protocols import PolicyLoss, RunContext, WorldModel
+from empo_core.training.allocator import keep_freed_memory
+from empo_core.training.timing import Timers
+from empo_latent.acting import Acting
+from empo_latent.checks import refuse_misfits
+from empo_latent.contract import Interface
+from empo_latent.environments.fleet import Fleet
+from empo_latent.episodes import Episodes
+from empo_latent.examining import Examiner
+from empo_latent.learning.updater import Updater
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+from empo_latent.planning.mppi import Planner
+from empo_latent.replay import Replay
+from empo_latent.result import LatentResult
+from empo_latent.session import Parts, Session
+
+log = logging.getLogger(__name__)
+
+
+class LatentAlgorithm:
+    """Learns a latent world model, and policies within it; acts by planning or by the policy."""
+
+    def __init__(self, params: LatentParams) -> None:
+        self._params = params
+
+    def run(self, context: RunContext) -> LatentResult:
+        """Learn to act; see ``empo_core.protocols.Algorithm``."""
+        keep_freed_memory()
+        params = self._params
+        losses = self._losses()
+        with _threads(params.compute.threads):
+            fleet = self._fleet()
+            try:
+                refuse_misfits(params, losses, fleet.interface)
+                session = self._session(context, fleet, losses)
+                if context.resume:
+                    session.resume()
+                else:
+                    session.start()
+                session.train()
+            finally:
+                fleet.close()
+        return session.result(context.seed)
+
+    def check(self, world: WorldModel | None) -> Mapping[str, Any]:
+        """Sizes of a run."""
+        losses = self._losses()
+        fleet = self._fleet()
+        try:
+            interface = fleet.interface
+        finally:
+            fleet.close()
+        refuse_misfits(self._params, losses, interface)
+        model = LatentModel(
+            self._params,
+            interface,
+            generator=torch.Generator(),
+            optimistic="optimistic" in losses,
+        )
+        sizes = {name: sum(x.numel() for x in group) for name, group in model.groups().items()}
+        return {
+            "tasks": list(interface.tasks),
+            "numbers per observation": interface.words,
+            "numbers per action": interface.actions,
+            "discounts": [round(each, 6) for each in discounts(self._params, interface)],
+            "parameters": sum(sizes.values()),
+            **{f"parameters of {name}": size for name, size in sizes.items()},
+            "candidates per state": self._params.imagination.candidates
+            or max(loss.needs.candidates for loss in losses.values()),
+        }
+
+    def _session(
+        self,
+        context: RunContext,
+        fleet: Fleet,
+        losses: Mapping[str, PolicyLoss],
+    ) -> Session:
+        params, interface = self._params, fleet.interface
+        device = torch.device(params.compute.device)
+        weights = torch.Generator().manual_seed(context.seed)
+        torch.manual_seed(context.seed)
+        model = LatentModel(params, interface, generator=weights, optimistic=len(losses) > 1)
+        model.to(device)
+        rates = torch.tensor(discounts(params, interface), device=device)
+        planner = Planner(
+            model,
+            params.planner,
+            horizon=params.planner.horizon or params.learning.horizon,
+            discount=rates,
+            episodic=params.reward.episodic,
+        )
+        updater = Updater(model, losses, params, rates)
+        parts = Parts(
+            model=model,
+            updater=updater,
+            acting=Acting(model, planner, envs=params.collection.envs, device=device),
+            fleet=fleet,
+            replay=Replay(
+                interface,
+                envs=params.collection.envs,
+                capacity=params.collection.capacity,
+                horizon=params.learning.horizon,
+                expert=updater.needs_expert,
+            ),
+            episodes=Episodes(params.collection.envs, context.tracker),
+            examiner=Examiner(params, context, model, planner, updater),
+            timers=Timers(device),
+        )
+        return Session(params, context, parts)
+
+    def _fleet(self) -> Fleet:
+        collection = self._params.collection
+        return Fleet(self._params.tasks, envs=collection.envs, threads=collection.threads)
+
+    def _losses(self) -> dict[str, PolicyLoss]:
+        """The losses by the name of the policy that learns from each."""
+        losses: dict[str, PolicyLoss] = {"policy": build(self._params.policy_loss)}
+        if self._params.optimistic_loss is not None:
+            losses["optimistic"] = build(self._params.optimistic_loss)
+        return losses
+
+
+def discounts(params: LatentParams, interface: Interface) -> list[float]:
+    """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
+    given = params.learning.discount
+    if given is not None:
+        return [given] * len(interface.tasks)
+    return [min(max(1 - 5 / length, 0.95), 0.995) for length in interface.episode_lengths]
+
+
+@contextlib.contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """So many threads for torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,92 @@
+"""What became of the episodes of training: returns, lengths, and why they ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from empo_core.protocols import EpisodeTracker, Tracker
+from empo_latent.environments.fleet import Step
+
+WINDOW = 20
+"""How many of the newest episodes averages are about: an agent gets better within few."""
+REASONS = ("terminated", "truncated")
+
+
+class Episodes:
+    """Adds up the rewards of each environment until its episode ends, and tells trackers.
+
+    Attributes:
+        completed: Episodes so far.
+        returns: Sum of rewards of each of the newest episodes.
+        lengths: Steps of each of the newest episodes.
+    """
+
+    def __init__(self, envs: int, tracker: Tracker | None = None) -> None:
+        """Begin with no episode; ``tracker`` is told of every step, if it follows episodes."""
+        self._tracker = tracker if isinstance(tracker, EpisodeTracker) else None
+        self._return = np.zeros(envs)
+        self._length = np.zeros(envs, np.int64)
+        self.completed = 0
+        self.returns: deque[float] = deque(maxlen=WINDOW)
+        self.lengths: deque[int] = deque(maxlen=WINDOW)
+        if self._tracker is not None:
+            self._tracker.follow(envs, REASONS)
+
+    def observe(self, step: Step) -> None:
+        """Count a step of all environments."""
+        done = step.terminated | step.truncated
+        self._return += step.reward
+        self._length += 1
+        if self._tracker is not None:
+            reason = np.where(step.terminated, 0, np.where(step.truncated, 1, -1))
+            parts = (step.reward, done, reason)
+            self._tracker.step(*map(torch.as_tensor, parts))
+        if done.any():
+            self.completed += int(done.sum())
+            self.returns.extend(self._return[done].tolist())
+            self.lengths.extend(self._length[done].tolist())
+            self._return[done] = 0
+            self._length[done] = 0
+
+    @property
+    def mean_return(self) -> float | None:
+        """Of the newest episodes; None before any."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers."""
+        if self.mean_return is None:
+            return {}
+        return {
+            "episode/return_mean": self.mean_return,
+            "episode/length_mean": sum(self.lengths) / len(self.lengths),
+            "episode/completed": float(self.completed),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything counted so far."""
+        return {
+            "return": torch.from_numpy(self._return.copy()),
+            "length": torch.from_numpy(self._length.copy()),
+            "completed": self.completed,
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._return[:] = state_dict["return"].numpy()
+        self._length[:] = state_dict["length"].numpy()
+        self.completed = state_dict["completed"]
+        self.returns = deque(state_dict["returns"], maxlen=WINDOW)
+        self.lengths = deque(state_dict["lengths"], maxlen=WINDOW)
+
+    def forget_unfinished(self) -> None:
+        """Every environment begins a new episode."""
+        self._return[:] = 0
+        self._length[:] = 0

@@ -1,0 +1,185 @@
+"""One update: world model and values, then the policies, then what follows them slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from empo_core.distributions import BoundedNormal
+from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.types import ImaginedBatch, LossOutput
+from empo_latent.contract import Slices
+from empo_latent.learning.gradients import check_gradients
+from empo_latent.learning.objectives import Lesson, ModelObjective
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+
+MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
+"""What the optimiser of the model moves, besides the encoder, which has a rate of its own."""
+
+
+class Updater:
+    """Improves a model and its policies by slices of experience.
+
+    Attributes:
+        needs_expert: Whether slices must say how the planner would have acted.
+    """
+
+    def __init__(
+        self,
+        model: LatentModel,
+        losses: Mapping[str, PolicyLoss],
+        params: LatentParams,
+        discounts: Float[Tensor, " task"],
+    ) -> None:
+        """Set up the optimisers.
+
+        Args:
+            model: What is learned, where it computes.
+            losses: What each policy learns from: ``policy``, and ``optimistic`` where there is
+                a second one.
+            params: Everything about the run.
+            discounts: Per task.
+        """
+        self._model, self._losses, self._params = model, dict(losses), params
+        self.needs_expert = any(loss.needs.expert for loss in losses.values())
+        optimiser, groups = params.optimiser, model.groups()
+        self._groups = {
+            "encoder": groups["encoder"],
+            "model": [each for name in MODEL_GROUPS for each in groups.get(name, [])],
+        }
+        self._policies = {name: groups[name] for name in losses}
+        self._optimiser = _adam(
+            [
+                {"params": self._groups["encoder"], "lr": optimiser.lr * optimiser.encoder_lr_scale},
+                {"params": self._groups["model"], "lr": optimiser.lr},
+            ],
+            params,
+        )
+        rate = optimiser.lr * optimiser.policy_lr_scale
+        self._policy_optimisers = {
+            name: _adam([{"params": weights, "lr": rate}], params, eps=optimiser.policy_eps)
+            for name, weights in self._policies.items()
+        }
+        self._updates = 0
+        objective = ModelObjective(model, losses, params, discounts)
+        self._objective = objective
+        self._model_loss = self._compiled(objective.model_loss)
+        self._policy_loss = self._compiled(objective.policy_loss)
+
+    def update(self, slices: Slices, progress: float) -> dict[str, Tensor]:
+        """Learn from a batch.
+
+        Args:
+            slices: Where the model computes.
+            progress: Share of the run that is done, for what changes in its course.
+
+        Returns:
+            Numbers for people, 0-d tensors; those of parts that were not updated are missing.
+        """
+        learning = self._params.learning
+        with_value = self._updates % learning.value_every == 0
+        with_policy = self._updates % learning.policy_every == 0
+        total, metrics, lesson = self._model_loss(slices, with_value, with_policy)
+        self._optimiser.zero_grad(set_to_none=True)
+        total.backward()
+        self._check("model" if with_value else "world")
+        metrics["gradient/model"] = self._step(self._optimiser, sum(self._groups.values(), []))
+        if with_policy:
+            assert lesson is not None
+            for name in self._losses:
+                metrics |= self._improve(name, lesson, progress)
+        self._model.update_targets()
+        self._updates += 1
+        return metrics
+
+    def _improve(self, name: str, lesson: Lesson, progress: float) -> dict[str, Tensor]:
+        """One step of one policy."""
+        loss, metrics, memory = self._policy_loss(name, lesson)
+        self._policy_optimisers[name].zero_grad(set_to_none=True)
+        loss.backward()
+        self._check(name)
+        norm = self._step(self._policy_optimisers[name], self._policies[name])
+        own = self._losses[name]
+        if isinstance(own, AdaptivePolicyLoss):
+            own.adapt(memory, progress)
+        found = {f"{name}/{key}": number for key, number in metrics.items()}
+        return {**found, f"loss/{name}": loss.detach(), f"gradient/{name}": norm}
+
+    def losses(self, slices: Slices) -> dict[str, Tensor]:
+        """The numbers of an update that does not happen; nothing changes but random generators."""
+        with torch.no_grad():
+            total, metrics, lesson = self._objective.model_loss(slices, True, True)
+        assert lesson is not None
+        for name in self._losses:
+            loss, found, _ = self._objective.policy_loss(name, lesson)
+            metrics |= {f"{name}/{key}": number for key, number in found.items()}
+            metrics[f"loss/{name}"] = loss.detach()
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the optimisers and losses remember."""
+        return {
+            "updates": self._updates,
+            "model": _moments(self._optimiser),
+            "policies": {name: _moments(each) for name, each in self._policy_optimisers.items()},
+            "losses": {
+                name: loss.state_dict()
+                for name, loss in self._losses.items()
+                if isinstance(loss, AdaptivePolicyLoss)
+            },
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._updates = state_dict["updates"]
+        _remember(self._optimiser, state_dict["model"])
+        for name, each in self._policy_optimisers.items():
+            _remember(each, state_dict["policies"][name])
+        for name, loss in self._losses.items():
+            if isinstance(loss, AdaptivePolicyLoss):
+                loss.load_state_dict(state_dict["losses"][name])
+
+    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+        """Cut the gradient, follow it, and say how long it was."""
+        norm = nn.utils.clip_grad_norm_(weights, self._params.optimiser.max_grad_norm)
+        optimiser.step()
+        return norm
+
+    def _check(self, loss: str) -> None:
+        if self._params.compute.check_gradients:
+            check_gradients(self._model, loss, self._params)
+
+    def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if not self._params.compute.compile:
+            return function
+        cuda = torch.device(self._params.compute.device).type == "cuda"
+        return torch.compile(function, fullgraph=True, mode="reduce-overhead" if cuda else None)
+
+
+def _adam(
+    groups: list[dict[str, Any]], params: LatentParams, eps: float = 1e-8
+) -> torch.optim.Optimizer:
+    decay = params.optimiser.weight_decay
+    kind = torch.optim.AdamW if decay else torch.optim.Adam
+    return kind(groups, eps=eps, weight_decay=decay, fused=True)
+
+
+def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """What an optimiser remembers of each weight, by its position."""
+    return {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
+
+
+def _remember(optimiser: torch.optim.Optimizer, moments: Mapping[str, Any]) -> None:
+    # Torch keeps the tensors it is given, and would change those of whoever gave them.
+    state = {
+        int(i): {key: value.clone() for key, value in memory.items()}
+        for i, memory in moments.items()
+    }
+    optimiser.load_state_dict(
+        {"state": state, "param_groups": optimiser.state_dict()["param_groups"]}
+    )
