@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Heads = Literal["mean", "min", "max"]
 """How the values of several heads become one."""
 
+NEAR_BOUND = 0.95
+"""Actions beyond this are called saturated."""
 LOG_COEFFICIENTS = (-20.0, 10.0)
 """Bounds of a tuned coefficient's logarithm: a target that cannot be reached ends here."""
 
@@ -293,6 +295,38 @@ def _quantile(ordered: Tensor, last: Tensor, share: float) -> Tensor:
     below = place.floor()
     low, high = (ordered.gather(0, at.long()[None])[0] for at in (below, place.ceil()))
     return torch.lerp(low, high, (place - below).to(ordered.dtype))
+
+
+def policy_metrics(
+    distribution: Distribution, weight: Float[Tensor, " start"]
+) -> dict[str, Tensor]:
+    """How policies at each start look, for people.
+
+    Args:
+        distribution: The policy at each start.
+        weight: How much each start counts.
+
+    Returns:
+        ``mean_abs`` and ``log_std`` of the normal numbers, and, of bounded ones, ``saturated``:
+        the share of their modes within 0.05 of a bound. Numbers that are not active do not count.
+    """
+    with torch.no_grad():
+        mode = distribution.mode
+        counts = weight[:, None].expand_as(mode)
+        if isinstance(distribution, BoundedNormal):
+            log_std = distribution.log_std.expand_as(mode)
+            if distribution.active is not None:
+                counts = counts * distribution.active
+        else:
+            log_std = distribution.stddev.log()
+        metrics = {
+            "mean_abs": weighted_mean(mode.abs(), counts),
+            "log_std": weighted_mean(log_std, counts),
+        }
+        if isinstance(distribution, BoundedNormal):
+            near = (distribution.bounded(mode).abs() > NEAR_BOUND).to(mode)
+            metrics["saturated"] = weighted_mean(near, counts)
+    return metrics
 
 
 def _written(old: Tensor, new: Tensor) -> Tensor:
