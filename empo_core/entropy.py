@@ -40,10 +40,10 @@ class EntropyParams(Config):
 
     @model_validator(mode="after")
     def _schedule_is_whole(self) -> EntropyParams:
-        given = self.model_fields_set
         if self.schedule == "constant":
-            without = sorted(given & {"begin", "finish"})
-            without += ["end"] if self.end is not None else []
+            # Not those that were given at all: a run's own config gives every default.
+            defaults = {"begin": 0.0, "finish": 1.0, "end": None}
+            without = [name for name, value in defaults.items() if getattr(self, name) != value]
             if without:
                 raise ValueError(
                     f"{', '.join(without)}: nothing moves in a 'constant' schedule; set "
@@ -70,7 +70,7 @@ class EntropyParams(Config):
     @model_validator(mode="after")
     def _tuning_is_whole(self) -> EntropyParams:
         if self.target_entropy is None:
-            if "rate" in self.model_fields_set:
+            if self.rate != 1e-3:
                 raise ValueError("rate belongs to target_entropy: set that, or drop it")
             return self
         if self.schedule != "constant":
