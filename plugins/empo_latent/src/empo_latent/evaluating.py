@@ -1,0 +1,446 @@
+"""How well an agent does: whole episodes, played beside the training and without effect on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Shaped
+from torch import Tensor
+
+from empo_core.experiment import seed_everything
+from empo_core.training.randomness import capture, restore
+from empo_latent.acting import Acted, Acting
+from empo_latent.contract import Slices
+from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.filming import Camera, Film
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import Actor
+from empo_latent.planning.mppi import Planner
+
+SEEDS = 2**32
+"""How many seeds the global generators take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """How an episode went.
+
+    Attributes:
+        task: Which task it was of.
+        total: Sum of its rewards.
+        discounted: The same discounted, and where it was cut off with what the model thinks its
+            last state is worth, so that it is comparable to ``value``.
+        value: What the model thought the first state to be worth.
+        length: Steps.
+        terminated: Whether it ended by itself; else it was cut off.
+        success: Whether it succeeded, where the environment says so at any step; else NaN.
+    """
+
+    task: int
+    total: float
+    discounted: float
+    value: float
+    length: int
+    terminated: bool
+    success: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What several episodes show.
+
+    Attributes:
+        episodes: How many.
+        mean_return: Mean sum of rewards.
+        standard_error: Of that mean, over episodes; 0 where each task has one.
+        min_return: The least.
+        max_return: The greatest.
+        mean_length: Mean number of steps.
+        terminated: Share of them that ended by themselves.
+        success: Share of them that succeeded, of those of which the environment says; or None.
+        mean_value: What the model thought of first states, on average.
+        value_bias: By how much that is above what came, discounted, on average.
+        value_error: The mean distance between the two.
+    """
+
+    episodes: int
+    mean_return: float
+    standard_error: float
+    min_return: float
+    max_return: float
+    mean_length: float
+    terminated: float
+    success: float | None
+    mean_value: float
+    value_bias: float
+    value_error: float
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers."""
+        found = {
+            "return_mean": self.mean_return,
+            "return_standard_error": self.standard_error,
+            "return_min": self.min_return,
+            "return_max": self.max_return,
+            "length_mean": self.mean_length,
+            "terminated": self.terminated,
+            "value_mean": self.mean_value,
+            "value_bias": self.value_bias,
+            "value_error": self.value_error,
+        }
+        return found if self.success is None else {**found, "success": self.success}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Whole episodes of every task, as many of each.
+
+    Attributes:
+        who: Who acted.
+        tasks: Names of the tasks.
+        episodes: What was played.
+        films: Pictures of some of them.
+    """
+
+    who: Actor
+    tasks: tuple[str, ...]
+    episodes: tuple[Episode, ...]
+    films: tuple[Film, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def mean_return(self) -> float:
+        """Mean sum of rewards, over all tasks."""
+        return self.outcome().mean_return
+
+    def outcome(self, task: str | None = None) -> Outcome:
+        """What the episodes of a task show; of all tasks where none is named."""
+        chosen = [each for each in self.episodes if task in (None, self.tasks[each.task])]
+        totals = np.array([each.total for each in chosen])
+        told = [each.success for each in chosen if not math.isnan(each.success)]
+        off = np.array([each.value - each.discounted for each in chosen])
+        return Outcome(
+            episodes=len(chosen),
+            mean_return=float(totals.mean()),
+            standard_error=_standard_error(totals, np.array([each.task for each in chosen])),
+            min_return=float(totals.min()),
+            max_return=float(totals.max()),
+            mean_length=float(np.mean([each.length for each in chosen])),
+            terminated=float(np.mean([each.terminated for each in chosen])),
+            success=float(np.mean(told)) if told else None,
+            mean_value=float(np.mean([each.value for each in chosen])),
+            value_bias=float(off.mean()),
+            value_error=float(np.abs(off).mean()),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers, also per task where there are several."""
+        groups: dict[str, str | None] = {f"evaluation/{self.who}": None}
+        if len(self.tasks) > 1:
+            groups |= {f"evaluation/{self.who}/{task}": task for task in self.tasks}
+        return {
+            f"{place}/{name}": number
+            for place, task in groups.items()
+            for name, number in self.outcome(task).metrics().items()
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as a tree for checkpoints; films are left out."""
+        return {
+            "who": self.who,
+            "tasks": list(self.tasks),
+            "episodes": [list(astuple(each)) for each in self.episodes],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
+        """What ``to_dict`` made a tree of."""
+        episodes = tuple(Episode(*each) for each in data["episodes"])
+        return cls(who=data["who"], tasks=tuple(data["tasks"]), episodes=episodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """All steps of an episode.
+
+    Attributes:
+        task: Which task it is of.
+        observation: What was seen, the last state included.
+        action: What was done.
+        reward: What it paid.
+        terminated: 1 at the end, unless the episode was cut off.
+        expert: Mean and log standard deviation of the planner's actions, where asked for.
+    """
+
+    task: int
+    observation: Shaped[np.ndarray, "moment word"]
+    action: Float32[np.ndarray, "time action"]
+    reward: Float32[np.ndarray, " time"]
+    terminated: Float32[np.ndarray, " time"]
+    expert: Float32[np.ndarray, "time 2 action"] | None = None
+
+
+@torch.no_grad()
+def evaluate(
+    model: LatentModel,
+    planner: Planner,
+    fleet: Fleet,
+    *,
+    episodes: int,
+    who: Actor,
+    seed: int,
+    device: torch.device | str,
+    discounts: Sequence[float],
+    film: int = 0,
+    record: list[Experience] | None = None,
+    expert: bool = False,
+) -> Evaluation:
+    """Play so many episodes of each task, without exploration.
+
+    How many each environment plays is settled before: taking whichever episodes end first would
+    count short ones too often.
+
+    Args:
+        model: What the agent knows.
+        planner: Plans with it, where that acts.
+        fleet: Environments of its own, nobody else's; stays open.
+        episodes: Of each task, at least 1.
+        who: Who acts.
+        seed: Decides everything that is random.
+        device: Where the model lives.
+        discounts: Per task, of each step.
+        film: How many episodes of each task are filmed, of a fleet that renders.
+        record: Where all steps of the episodes are put, if anywhere.
+        expert: Whether these also say how the planner would act.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes is {episodes}: there is nothing to play")
+    before = capture()
+    seed_everything(seed % SEEDS)
+    try:
+        acting = Acting(model, planner, envs=len(fleet.task_of), device=device)
+        game = _Game(model, fleet, _quotas(fleet, episodes), device, np.asarray(discounts))
+        return game.play(acting, who, seed, film, record, expert)
+    finally:
+        restore(before)
+
+
+def is_solved(evaluations: Mapping[str, Evaluation], goal: float) -> bool:
+    """Whether anybody's mean return reaches the goal."""
+    return any(each.mean_return >= goal for each in evaluations.values())
+
+
+def slices_of(
+    experience: Sequence[Experience],
+    *,
+    horizon: int,
+    count: int,
+    tasks: int,
+    generator: torch.Generator,
+) -> Slices | None:
+    """A batch of episodes' steps, uniform over all places where a slice may begin.
+
+    Args:
+        experience: Episodes, of which those count that have so many steps.
+        horizon: Steps of a slice.
+        count: Slices.
+        tasks: How many tasks there are.
+        generator: Draws the places; on the CPU.
+
+    Returns:
+        The batch on the CPU; None where all episodes are too short.
+    """
+    starts = [(each, t) for each in experience for t in range(len(each.reward) - horizon + 1)]
+    if not starts:
+        return None
+    drawn = torch.randint(len(starts), (count,), generator=generator).tolist()
+    chosen = [(each, slice(t, t + horizon), t) for each, t in (starts[i] for i in drawn)]
+    experts = [each.expert[span] for each, span, _ in chosen if each.expert is not None]
+    return Slices(
+        observation=_stacked([each.observation[t : t + horizon + 1] for each, _, t in chosen]),
+        action=_stacked([each.action[span] for each, span, _ in chosen]),
+        reward=_stacked([each.reward[span, None] for each, span, _ in chosen]),
+        terminated=_stacked([each.terminated[span, None] for each, span, _ in chosen]),
+        task=torch.tensor([each.task for each, _, _ in chosen]) if tasks > 1 else None,
+        expert=_stacked(experts) if len(experts) == len(chosen) else None,
+    )
+
+
+class _Game:
+    """Environments in which each plays as many episodes as it has to."""
+
+    def __init__(
+        self,
+        model: LatentModel,
+        fleet: Fleet,
+        quotas: np.ndarray,
+        device: torch.device | str,
+        discounts: np.ndarray,
+    ) -> None:
+        self._model, self._fleet, self._device = model, fleet, device
+        self._quotas, self._discount = quotas, discounts[fleet.task_of]
+        several = len(fleet.interface.tasks) > 1
+        self._task = torch.from_numpy(fleet.task_of) if several else None
+        envs = len(quotas)
+        self._number = np.zeros(envs, np.int64)
+        self._total, self._discounted, self._value = np.zeros((3, envs))
+        self._length = np.zeros(envs, np.int64)
+        self._success = np.full(envs, np.nan)
+
+    def play(
+        self,
+        acting: Acting,
+        who: Actor,
+        seed: int,
+        film: int,
+        record: list[Experience] | None,
+        expert: bool,
+    ) -> Evaluation:
+        """All episodes."""
+        fleet = self._fleet
+        current, first = fleet.start(seed), np.ones(len(self._quotas), bool)
+        camera = Camera(fleet, film, who)
+        log = None if record is None else _Log(fleet, record)
+        found: list[Episode] = []
+        while self._open.any():
+            self._begin(current, first & self._open)
+            camera.look(first & self._open)
+            acted = acting.act(
+                current, first, task=self._task, who=who, explore=False, expert=expert
+            )
+            step = fleet.step(acted.action.numpy())
+            if log is not None:
+                log.note(current, acted, step, self._open)
+            found += self._observe(step, camera)
+            current, first = step.current, step.terminated | step.truncated
+        return Evaluation(
+            who=who,
+            tasks=fleet.interface.tasks,
+            episodes=tuple(sorted(found, key=lambda each: each.task)),
+            films=tuple(camera.films),
+        )
+
+    @property
+    def _open(self) -> Bool[np.ndarray, " env"]:
+        """Which environments have not played all their episodes."""
+        return self._number < self._quotas
+
+    def _begin(self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]) -> None:
+        for numbers in (self._total, self._discounted, self._length):
+            numbers[rows] = 0
+        self._success[rows] = np.nan
+        self._value[rows] = self._worth(seen, rows)
+
+    def _observe(self, step: Step, camera: Camera) -> list[Episode]:
+        """Count a step; the episodes that it ended."""
+        ended = self._open & (step.terminated | step.truncated)
+        self._total += step.reward
+        self._discounted += self._discount**self._length * step.reward
+        self._length += 1
+        self._success = np.fmax(self._success, step.success)
+        cut = ended & ~step.terminated
+        worth = self._worth(step.observation, cut)
+        self._discounted[cut] += self._discount[cut] ** self._length[cut] * worth
+        found = []
+        for env in np.flatnonzero(ended).tolist():
+            found.append(
+                Episode(
+                    task=int(self._fleet.task_of[env]),
+                    total=float(self._total[env]),
+                    discounted=float(self._discounted[env]),
+                    value=float(self._value[env]),
+                    length=int(self._length[env]),
+                    terminated=bool(step.terminated[env]),
+                    success=float(self._success[env]),
+                )
+            )
+            camera.cut(env, float(self._total[env]))
+        self._number += ended
+        return found
+
+    def _worth(
+        self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
+    ) -> Float[np.ndarray, " row"]:
+        """What the model thinks some states are worth to the policy, on average over heads."""
+        if not rows.any():
+            return np.zeros(0)
+        task = None if self._task is None else self._task[rows].to(self._device)
+        z = self._model.encode(torch.from_numpy(seen[rows]).to(self._device), task=task)
+        policy = self._model.policy(z, task=task)
+        # What a critic of states does not need, it ignores.
+        value = self._model.value(z, policy.bounded(policy.mode), task=task)
+        return value.mean(0)[:, 0].double().cpu().numpy()
+
+
+class _Log:
+    """Puts together the steps of each episode."""
+
+    def __init__(self, fleet: Fleet, record: list[Experience]) -> None:
+        self._fleet, self._record = fleet, record
+        self._rows: list[list[tuple[np.ndarray, ...]]] = [[] for _ in fleet.task_of]
+
+    def note(
+        self,
+        seen: Shaped[np.ndarray, "env word"],
+        acted: Acted,
+        step: Step,
+        rows: Bool[np.ndarray, " env"],
+    ) -> None:
+        """Add a step of some environments."""
+        expert = np.zeros((len(rows), 0)) if acted.expert is None else acted.expert.cpu().numpy()
+        ended = step.terminated | step.truncated
+        for env in np.flatnonzero(rows).tolist():
+            action = acted.action[env].numpy()
+            parts = (seen[env], action, step.reward[env], step.terminated[env], expert[env])
+            self._rows[env].append(tuple(np.array(part) for part in parts))
+            if ended[env]:
+                self._keep(env, step.observation[env])
+
+    def _keep(self, env: int, last: Shaped[np.ndarray, " word"]) -> None:
+        seen, action, reward, terminated, expert = zip(*self._rows[env], strict=True)
+        self._rows[env] = []
+        self._record.append(
+            Experience(
+                task=int(self._fleet.task_of[env]),
+                observation=np.stack([*seen, np.array(last)]),
+                action=np.stack(action),
+                reward=np.array(reward, np.float32),
+                terminated=np.array(terminated, np.float32),
+                expert=np.stack(expert) if expert[0].size else None,
+            )
+        )
+
+
+def _quotas(fleet: Fleet, episodes: int) -> np.ndarray:
+    """How many episodes each environment plays, so that each task has as many as asked for."""
+    quotas = np.zeros(len(fleet.task_of), np.int64)
+    for number, name in enumerate(fleet.interface.tasks):
+        envs = np.flatnonzero(fleet.task_of == number)
+        if not len(envs):
+            raise ValueError(f"task {name} has no environment to be evaluated in")
+        quotas[envs] = episodes // len(envs)
+        quotas[envs[: episodes % len(envs)]] += 1
+    return quotas
+
+
+def _standard_error(totals: np.ndarray, tasks: np.ndarray) -> float:
+    """Of the mean over episodes of tasks that are not themselves a sample."""
+    variance = 0.0
+    for task in np.unique(tasks):
+        own = totals[tasks == task]
+        if len(own) > 1:
+            variance += len(own) * float(own.var(ddof=1))
+    return math.sqrt(variance) / len(totals)
+
+
+def _stacked(parts: Sequence[np.ndarray]) -> Tensor:
+    """Slices side by side: time before slice."""
+    return torch.from_numpy(np.stack(parts, axis=1))

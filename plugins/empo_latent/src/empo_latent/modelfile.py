@@ -1,0 +1,194 @@
+"""Learned models on disk: a directory of weights and a manifest, without any pickle.
+
+``manifest.json`` says what a model is made of and what it was made for, and has sha256 sums of
+itself and of ``weights.safetensors``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.torch
+import torch
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from torch import Tensor
+
+from empo_core.durable import (
+    DISK,
+    MANIFEST,
+    FileEntry,
+    FileOps,
+    StrictModel,
+    found_directory,
+    read_checked,
+    read_sealed,
+    refuse_surplus,
+    sealed_json,
+    write_synced,
+    written_directory,
+)
+from empo_core.errors import ConfigError, PluginLoadError, StorageError
+from empo_core.training.finite import check_finite
+from empo_latent.contract import Interface
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+
+FORMAT, VERSION = "empo-latent-model", 1
+WEIGHTS = "weights.safetensors"
+MAX_BYTES = 2**34
+
+
+class _Interface(StrictModel):
+    words: int = Field(ge=1)
+    pictures: bool
+    shape: list[int]
+    actions: int = Field(ge=1)
+    active: list[list[bool]]
+    tasks: list[str] = Field(min_length=1)
+    action_repeats: list[int]
+    episode_lengths: list[int]
+
+
+class _Body(StrictModel):
+    params: dict[str, Any]
+    interface: _Interface
+    weights: FileEntry
+
+
+class SavedModel(NamedTuple):
+    """What ``load_model`` found.
+
+    Attributes:
+        model: The networks, on the CPU.
+        params: Of the run that learned them; what they are made of is among them.
+        interface: What they see and do.
+    """
+
+    model: LatentModel
+    params: LatentParams
+    interface: Interface
+
+
+def save_model(
+    path: str | Path,
+    model: LatentModel,
+    params: LatentParams,
+    interface: Interface,
+    *,
+    ops: FileOps = DISK,
+) -> None:
+    """Write a model into a directory.
+
+    Args:
+        path: The directory; an older model there is replaced at once or not at all.
+        model: What was learned.
+        params: What it is made of.
+        interface: What it sees and does.
+        ops: What writes.
+
+    Raises:
+        NonFiniteError: A weight is not finite.
+        StorageError: The disk refuses, or something else has that place.
+    """
+    path = Path(path)
+    tensors = {
+        name: tensor.detach().cpu().contiguous().clone()
+        for name, tensor in model.state_dict().items()
+    }
+    check_finite(tensors, "a weight to be saved")
+    with written_directory(path, ops) as new:
+        entry = write_synced(new / WEIGHTS, safetensors.torch.save(tensors), ops)
+        body = _Body(
+            # Python callers may give tasks functions as arguments; a file can only name those.
+            params=params.model_dump(mode="json", fallback=repr),
+            interface=_described(interface),
+            weights=entry,
+        )
+        sealed = sealed_json(path, FORMAT, VERSION, body.model_dump(mode="json"))
+        write_synced(new / MANIFEST, sealed, ops)
+
+
+def load_model(path: str | Path) -> SavedModel:
+    """The model that ``save_model`` wrote.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        StorageError: It is missing, damaged, foreign, or written by another version.
+    """
+    directory = found_directory(Path(path))
+    body = read_sealed(directory / MANIFEST, FORMAT, VERSION, _Body)
+    refuse_surplus(directory, {MANIFEST, WEIGHTS})
+    raw = read_checked(directory / WEIGHTS, body.weights, max_bytes=MAX_BYTES)
+    try:
+        interface = _interface_of(body.interface)
+        params = LatentParams.model_validate(body.params)
+        weights = safetensors.torch.load(raw)
+        _check_sizes(_built(params, interface, "meta"), weights)
+        model = _built(params, interface, "cpu")
+        model.load_state_dict(weights)
+    except (
+        ValidationError, ConfigError, PluginLoadError, RuntimeError, ValueError, SafetensorError,
+    ) as error:  # fmt: skip
+        raise StorageError(
+            f"{directory}: its weights and parameters do not make a model here ({error}); it was "
+            "written by another version of empo-latent, or changed"
+        ) from error
+    return SavedModel(model, params, interface)
+
+
+def _built(params: LatentParams, interface: Interface, device: str) -> LatentModel:
+    optimistic = params.optimistic_loss is not None
+    with torch.device(device):
+        return LatentModel(params, interface, generator=torch.Generator(), optimistic=optimistic)
+
+
+def _check_sizes(blank: LatentModel, weights: dict[str, Tensor]) -> None:
+    """Compare names, shapes and kinds of numbers before memory is taken.
+
+    Raises:
+        RuntimeError: They do not fit; the message names the first that does not.
+    """
+    wanted = blank.state_dict()
+    for name in sorted(wanted.keys() | weights.keys()):
+        if name not in weights:
+            raise RuntimeError(f"{name} is missing")
+        if name not in wanted:
+            raise RuntimeError(f"{name} belongs nowhere")
+        here, there = wanted[name], weights[name]
+        if (here.shape, here.dtype) != (there.shape, there.dtype):
+            raise RuntimeError(
+                f"{name} is {there.dtype} {list(there.shape)}, not {here.dtype} {list(here.shape)}"
+            )
+
+
+def _described(interface: Interface) -> _Interface:
+    return _Interface(
+        words=interface.words,
+        pictures=interface.pictures,
+        shape=list(interface.shape),
+        actions=interface.actions,
+        active=[list(each) for each in interface.active],
+        tasks=list(interface.tasks),
+        action_repeats=list(interface.action_repeats),
+        episode_lengths=list(interface.episode_lengths),
+    )
+
+
+def _interface_of(known: _Interface) -> Interface:
+    sizes = {len(known.active), len(known.action_repeats), len(known.episode_lengths)}
+    if sizes != {len(known.tasks)} or {len(each) for each in known.active} != {known.actions}:
+        raise ValueError("its interface contradicts itself")
+    return Interface(
+        words=known.words,
+        pictures=known.pictures,
+        shape=tuple(known.shape),
+        actions=known.actions,
+        active=tuple(tuple(each) for each in known.active),
+        tasks=tuple(known.tasks),
+        action_repeats=tuple(known.action_repeats),
+        episode_lengths=tuple(known.episode_lengths),
+    )

@@ -1,0 +1,275 @@
+"""What a run of ``latent`` learned: numbers for people, files, pictures of the way there."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from empo_core.pictures import replace_file
+from empo_core.storage import write_file
+from empo_latent.contract import Interface
+from empo_latent.evaluating import Evaluation, Outcome, is_solved
+from empo_latent.filming import save_films
+from empo_latent.modelfile import save_model
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+from empo_latent.published import SOURCE, STEPS, published
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from empo_latent.session import Mark
+
+MODEL = "model"
+CURVE = "curve.csv"
+TRAINING = "training.csv"
+PICTURE = "curve.png"
+VIDEOS = "videos"
+
+
+class CurveRow(NamedTuple):
+    """How well an actor did in a task after some steps: a line of ``curve.csv``.
+
+    Attributes:
+        step: Steps of all environments.
+        environment_step: The same, each repetition of an action counted.
+        task: Name of the task.
+        actor: Who acted.
+        return_mean: Mean sum of rewards.
+        standard_error: Of that mean.
+        length: Mean number of steps.
+        seconds: How long training took until then, evaluations left out.
+        seed: Of the run.
+    """
+
+    step: int
+    environment_step: int
+    task: str
+    actor: str
+    return_mean: float
+    standard_error: float
+    length: float
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentResult:
+    """What was learned, and how it went.
+
+    Attributes:
+        model: The networks.
+        params: Everything about the run.
+        interface: What they see and do.
+        seed: Of the run.
+        action_repeat: Environment steps per step, on average over environments.
+        history: How the run stood, again and again.
+        evaluations: Steps and outcomes of each evaluation, by who acted.
+        time_shares: Per cent of the time by name of what it was spent on.
+    """
+
+    model: LatentModel
+    params: LatentParams
+    interface: Interface
+    seed: int
+    action_repeat: float
+    history: Sequence[Mark]
+    evaluations: Sequence[tuple[int, Mapping[str, Evaluation]]]
+    time_shares: Mapping[str, float]
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON data."""
+        last = self.history[-1] if self.history else None
+        steps = last.steps if last else 0
+        return {
+            "steps": steps,
+            "environment_steps": self._environment_steps(steps),
+            "updates": last.updates if last else 0,
+            "seconds": last.seconds if last else 0.0,
+            "steps_per_second": steps / last.seconds if last and last.seconds else None,
+            "return_mean": last.mean_return
+            if last and last.mean_return == last.mean_return
+            else None,
+            "parameters": self._num_parameters,
+            "evaluation": {
+                who: {task: found.outcome(task).to_dict() for task in found.tasks}
+                for who, found in self._newest.items()
+            },
+            "solved": self._is_solved,
+        }
+
+    def report(self) -> RenderableType:
+        """Tables for people."""
+        parts: list[RenderableType] = []
+        if self._newest:
+            parts.append(self._evaluation())
+        parts += [self._times(), self._effort()]
+        return Group(*parts)
+
+    def save(self, directory: Path) -> None:
+        """Write the model, the learning curve as numbers and as a picture, and the videos."""
+        directory.mkdir(parents=True, exist_ok=True)
+        save_model(directory / MODEL, self.model, self.params, self.interface)
+        rows = list(self.curve())
+        write_file(directory / CURVE, _csv(CurveRow._fields, rows))
+        if self.history:
+            names = [field.name for field in fields(self.history[0])]
+            write_file(directory / TRAINING, _csv(names, map(astuple, self.history)))
+        if rows:
+            buffer = io.BytesIO()
+            self._figure(rows).savefig(buffer, format="png", dpi=120)
+            replace_file(directory / PICTURE, buffer.getvalue())
+        films = [film for found in self._newest.values() for film in found.films]
+        save_films(films, directory / VIDEOS)
+
+    def curve(self) -> Iterator[CurveRow]:
+        """The lines of ``curve.csv``."""
+        marks = [(mark.steps, mark.seconds) for mark in self.history] or [(0, 0.0)]
+        known, seconds = zip(*[(0, 0.0), *marks], strict=True)
+        for steps, evaluations in self.evaluations:
+            for who, found in evaluations.items():
+                for task in found.tasks:
+                    outcome = found.outcome(task)
+                    yield CurveRow(
+                        step=steps,
+                        environment_step=self._environment_steps(steps),
+                        task=task,
+                        actor=who,
+                        return_mean=outcome.mean_return,
+                        standard_error=outcome.standard_error,
+                        length=outcome.mean_length,
+                        seconds=round(float(np.interp(steps, known, seconds)), 1),
+                        seed=self.seed,
+                    )
+
+    @property
+    def _newest(self) -> Mapping[str, Evaluation]:
+        """The last evaluation, by who acted."""
+        return self.evaluations[-1][1] if self.evaluations else {}
+
+    @property
+    def _num_parameters(self) -> int:
+        return sum(each.numel() for each in self.model.parameters() if each.requires_grad)
+
+    @property
+    def _is_solved(self) -> bool | None:
+        """Whether the last evaluation was as good as asked for; None where nothing was."""
+        goal = self.params.reporting.solved_at
+        return None if goal is None or not self._newest else is_solved(self._newest, goal)
+
+    def _environment_steps(self, steps: int) -> int:
+        return round(steps * self.action_repeat)
+
+    def _evaluation(self) -> Table:
+        """What the last evaluation showed, beside what others published."""
+        found = dict(zip(self.interface.tasks, map(published, self.params.tasks), strict=True))
+        steps = self._environment_steps(self.evaluations[-1][0])
+        table = Table(
+            title=f"Evaluation after {steps:,} environment steps",
+            caption=f"published: {SOURCE}; after {STEPS:,} environment steps"
+            if any(found.values())
+            else None,
+            title_justify="left", title_style="bold", caption_justify="left", box=box.ROUNDED,
+        )  # fmt: skip
+        table.add_column("task", min_width=8, overflow="fold")
+        headings = ["actor", "return", "least to greatest", "length"]
+        headings += ["success"] * self._says_success + ["published"] * any(found.values())
+        for heading in headings:
+            table.add_column(heading, justify="right", no_wrap=True)
+        for task in self.interface.tasks:
+            for who, evaluation in self._newest.items():
+                cells = _cells(evaluation.outcome(task), with_success=self._says_success)
+                other = found[task]
+                if any(found.values()):
+                    cells.append(f"{other.tdmpc2} ± {other.spread}" if other else "")
+                table.add_row(task, who, *cells)
+        goal = self.params.reporting.solved_at
+        if goal is not None:
+            table.add_section()
+            table.add_row(f"solved (at least {goal:g})", "yes" if self._is_solved else "no")
+        return table
+
+    @property
+    def _says_success(self) -> bool:
+        return any(found.outcome().success is not None for found in self._newest.values())
+
+    def _times(self) -> Table:
+        table = Table(
+            title="Where the time went", title_justify="left", title_style="bold", box=box.ROUNDED
+        )
+        table.add_column("part", min_width=8)
+        table.add_column("%", justify="right")
+        for name, share in self.time_shares.items():
+            table.add_row("  " * name.count("/") + name.rpartition("/")[2], f"{share:.1f}")
+        return table
+
+    def _effort(self) -> str:
+        if not self.history:
+            return "nothing was done"
+        last = self.history[-1]
+        return (
+            f"{last.steps:,} steps ({self._environment_steps(last.steps):,} of the environments) "
+            f"and {last.updates:,} updates of {self._num_parameters:,} parameters in "
+            f"{last.seconds:.1f} s"
+        )
+
+    def _figure(self, rows: Sequence[CurveRow]) -> Figure:
+        """Mean returns over environment steps, a panel per task."""
+        from matplotlib.figure import Figure
+
+        tasks = self.interface.tasks
+        figure = Figure(figsize=(6, 1 + 2.6 * len(tasks)), layout="constrained")
+        panels = figure.subplots(len(tasks), squeeze=False)[:, 0]
+        for axes, task, params in zip(panels, tasks, self.params.tasks, strict=True):
+            for who in self._newest:
+                chosen = [row for row in rows if (row.task, row.actor) == (task, who)]
+                _draw(axes, chosen, who)
+            known = published(params)
+            if known is not None:
+                label = f"TD-MPC2 after {STEPS:,} (published)"
+                axes.axhline(known.tdmpc2, color="grey", linestyle=":", label=label)
+            axes.set(title=task, xlabel="environment steps", ylabel="mean return")
+            axes.grid(alpha=0.3)
+            axes.legend()
+        return figure
+
+
+def _draw(axes: Axes, rows: Sequence[CurveRow], label: str) -> None:
+    axes.errorbar(
+        [row.environment_step for row in rows],
+        [row.return_mean for row in rows],
+        [row.standard_error for row in rows],
+        marker="o",
+        markersize=3,
+        capsize=2,
+        label=label,
+    )
+
+
+def _cells(outcome: Outcome, *, with_success: bool) -> list[str]:
+    cells = [
+        f"{outcome.mean_return:.6g} ± {outcome.standard_error:.2g}",
+        f"{outcome.min_return:.6g} to {outcome.max_return:.6g}",
+        f"{outcome.mean_length:.6g}",
+    ]
+    if with_success:
+        cells.append("" if outcome.success is None else f"{outcome.success:.0%}")
+    return cells
+
+
+def _csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return stream.getvalue()
