@@ -1,0 +1,359 @@
+"""Learning curves of the latent agent: tasks x policy losses x seeds, and pictures of them.
+
+Train, several runs at once, each in a process of its own with one thread::
+
+    python tests/benchmarks/latent_curves.py --tasks cartpole-swingup --jobs 2
+
+Every run that ends leaves ``<task>_<loss>_<seed>.csv`` in the output folder, and ``settings.json``
+there says how it was made. What is there already is not done again, and a run that was broken off
+goes on from its last checkpoint, so the same command may be given again and again. Then draw::
+
+    python tests/benchmarks/latent_curves.py --plot
+
+which makes a picture per task (mean over seeds, and the least to the greatest) and prints a table.
+Beside them stand figures that others published after 100,000 environment steps: with larger models,
+more updates per step, other seeds, and no run of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from empo_latent.published import PUBLISHED, STEPS, Published
+
+ROOT = Path(__file__).parents[2]
+OUT = ROOT / "docs" / "explanation" / "latent_curves"
+RUNS = ROOT / "runs" / "latent_curves"
+SETTINGS = "settings.json"
+
+
+def dmc(domain: str, task: str) -> dict[str, Any]:
+    """A task of the DeepMind Control Suite."""
+    return {"kind": "dmc", "domain": domain, "task": task, "action_repeat": 2}
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "pendulum": {"kind": "gymnasium", "id": "Pendulum-v1"},
+    "cartpole-swingup": dmc("cartpole", "swingup"),
+    "cup-catch": dmc("ball_in_cup", "catch"),
+    "reacher-easy": dmc("reacher", "easy"),
+    "finger-spin": dmc("finger", "spin"),
+}
+LOSSES: dict[str, dict[str, Any]] = {
+    # Regression needs candidates that differ, so its policy must not begin, or end, too narrow.
+    "awr": {"policy": {"min_log_std": -3.0, "max_log_std": 1.0}},
+    "svg": {},
+}
+COLOURS = {"awr": "tab:blue", "svg": "tab:orange"}
+SHADES = ("black", "dimgrey", "darkgrey")
+STYLES = {"planner": "-", "policy": "--"}
+
+
+class Job(NamedTuple):
+    """One run: its name, its config, and where its curve goes."""
+
+    name: str
+    config: dict[str, Any]
+    target: Path
+
+
+class Row(NamedTuple):
+    """What an evaluation of a run found."""
+
+    task: str
+    loss: str
+    seed: int
+    actor: str
+    environment_step: int
+    value: float
+    seconds: float
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    add("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add("--environment-steps", type=int, default=50_000, help="with repetitions of actions")
+    add("--preset", default="tiny")
+    add("--acting", choices=("planner", "policy"), default="policy", help="who acts in training")
+    add("--updates-per-step", type=float, default=0.5)
+    add("--evaluate", nargs="+", choices=("planner", "policy"), default=["planner", "policy"])
+    add("--evaluate-every", type=int, default=5_000, help="environment steps")
+    add("--episodes", type=int, default=5, help="of each evaluation")
+    add("--params", type=json.loads, default={}, help="further params of the algorithm, as JSON")
+    add("--jobs", type=int, default=1, help="runs at once")
+    add("--out", type=Path, default=OUT, help="folder of the curves")
+    add("--runs", type=Path, default=RUNS, help="folder of the runs themselves")
+    add("--plot", action="store_true", help="draw what is there instead of training")
+    add("--only", type=json.loads, help=argparse.SUPPRESS)  # A process of its own for one run.
+    return parser.parse_args(given)
+
+
+def jobs(options: argparse.Namespace) -> list[Job]:
+    """All runs that are asked for."""
+    return [
+        Job(
+            name=f"{task}_{loss}_{seed}",
+            config=config(options, task, loss, seed),
+            target=options.out / f"{task}_{loss}_{seed}.csv",
+        )
+        for seed in options.seeds
+        for task in options.tasks
+        for loss in options.losses
+    ]
+
+
+def config(options: argparse.Namespace, task: str, loss: str, seed: int) -> dict[str, Any]:
+    """The config of a run, but for where it goes."""
+    repeat = TASKS[task].get("action_repeat", 1)
+    params = {
+        "preset": options.preset,
+        "total_steps": options.environment_steps // repeat,
+        "tasks": [TASKS[task]],
+        "policy_loss": loss,
+        "collection": {"acting": options.acting},
+        "learning": {"updates_per_step": options.updates_per_step},
+        "compute": {"threads": 1},
+        "reporting": {
+            "evaluation_interval": options.evaluate_every // repeat,
+            "evaluation_episodes": options.episodes,
+            "evaluate": options.evaluate,
+            "checkpoint_interval": options.evaluate_every // repeat,
+            "keep_checkpoints": 1,
+            "videos": 0,
+        },
+    }
+    for further in (LOSSES[loss], options.params):
+        params = merged(params, further)
+    return {"algorithm": {"name": "latent", "params": params}, "trackers": [], "seed": seed}
+
+
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Both, the second's where they disagree; mappings key by key."""
+    result = dict(first)
+    for key, value in second.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            value = merged(result[key], value)
+        result[key] = value
+    return result
+
+
+def missing(wanted: Iterable[Job], out: Path) -> list[Job]:
+    """The runs whose curves are not there.
+
+    Raises:
+        SystemExit: A curve is there that was made otherwise.
+    """
+    path = out / SETTINGS
+    known = json.loads(path.read_text()) if path.exists() else {}
+    left = []
+    for job in wanted:
+        if not job.target.exists():
+            left.append(job)
+        elif known.get(job.name) != job.config:
+            sys.exit(
+                f"{job.target} was made with other settings ({path} has them): remove it to make "
+                "it anew, ask for the same settings, or choose another folder with --out"
+            )
+    return left
+
+
+def note(job: Job, out: Path) -> None:
+    """Say how a curve was made."""
+    path = out / SETTINGS
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known[job.name] = job.config
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def train_one(job: Job) -> None:
+    """Do a run, or go on with it, and keep its curve."""
+    from empo_core.config import RunConfig
+    from empo_core.experiment import execute, resume
+
+    folder = Path(job.config["runs"])
+    begun = [path.parent for path in sorted(folder.glob("*/config.yaml"))]
+    if not begun:
+        begun = [execute(RunConfig.model_validate(job.config)).directory]
+    elif json.loads((begun[-1] / "status.json").read_text())["status"] != "finished":
+        resume(begun[-1])
+    job.target.parent.mkdir(parents=True, exist_ok=True)
+    draft = job.target.with_suffix(".part")
+    shutil.copy(begun[-1] / "results" / "curve.csv", draft)
+    draft.rename(job.target)
+    shutil.rmtree(folder)
+
+
+def started(job: Job, runs: Path) -> subprocess.Popen[bytes]:
+    """A process that does a run; other settings never go on with what these began."""
+    runs.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(json.dumps(job.config, sort_keys=True).encode()).hexdigest()[:8]
+    folder = runs / f"{job.name}-{digest}"
+    own = [job.name, {**job.config, "runs": str(folder)}, str(job.target)]
+    command = [sys.executable, str(Path(__file__).resolve()), "--only", json.dumps(own)]
+    threads = {"OMP_NUM_THREADS": "1", "MUJOCO_GL": "disabled"}
+    with (runs / f"{job.name}.log").open("ab") as log:
+        return subprocess.Popen(
+            command, env={**os.environ, **threads}, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def train(wanted: Sequence[Job], options: argparse.Namespace) -> int:
+    """Do all runs, so many at once, and say how many failed."""
+    waiting, failed = list(wanted), 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < options.jobs:
+                job = waiting.pop(0)
+                running[job.name] = (job, started(job, options.runs), time.monotonic())
+                print(f"{job.name}: begins", flush=True)
+            time.sleep(0.2)
+            for name, (job, process, began) in list(running.items()):
+                if process.poll() is None:
+                    continue
+                del running[name]
+                took = f"{(time.monotonic() - began) / 60:.1f} min"
+                if process.returncode:
+                    failed += 1
+                    print(f"{name}: failed after {took}: {options.runs / name}.log", flush=True)
+                else:
+                    note(job, options.out)
+                    print(f"{name}: {took}, {last_words(job.target)}", flush=True)
+    finally:
+        for _, process, _ in running.values():
+            process.terminate()  # Each leaves a checkpoint.
+        for _, process, _ in running.values():
+            process.wait()
+    return failed
+
+
+def last_words(path: Path) -> str:
+    """How well a run did in the end."""
+    rows = read([path])
+    end = max(row.environment_step for row in rows)
+    return ", ".join(f"{row.actor} {row.value:.1f}" for row in rows if row.environment_step == end)
+
+
+def read(paths: Iterable[Path]) -> list[Row]:
+    """What the curves say."""
+    rows = []
+    for path in paths:
+        task, loss, seed = path.stem.split("_")
+        with path.open(encoding="utf-8") as file:
+            rows += [
+                Row(
+                    task, loss, int(seed), line["actor"], int(line["environment_step"]),
+                    float(line["return_mean"]), float(line["seconds"]),
+                )
+                for line in csv.DictReader(file)
+            ]  # fmt: skip
+    return rows
+
+
+def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[int, list[float]]]:
+    """Returns of all seeds by task, loss and actor, and then by environment steps."""
+    groups: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for row in sorted(rows, key=lambda row: row.environment_step):
+        steps = groups.setdefault((row.task, row.loss, row.actor), defaultdict(list))
+        steps[row.environment_step].append(row.value)
+    return groups
+
+
+def reference(task: str) -> Published | None:
+    """What others got in a task."""
+    return PUBLISHED.get((TASKS[task].get("domain", ""), TASKS[task].get("task", "")))
+
+
+def plot(rows: Sequence[Row], out: Path) -> list[Path]:
+    """A picture of each task; only steps that all seeds reached have a mean."""
+    from matplotlib.figure import Figure
+
+    paths = []
+    for task in dict.fromkeys(row.task for row in rows):
+        figure = Figure(figsize=(6.4, 4), layout="constrained")
+        axes = figure.add_subplot()
+        for (name, loss, actor), by_step in sorted(grouped(rows).items()):
+            if name != task:
+                continue
+            seeds = max(map(len, by_step.values()))
+            whole = {step: values for step, values in by_step.items() if len(values) == seeds}
+            values = np.array(list(whole.values()))
+            label = f"{loss}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
+            axes.plot(list(whole), values.mean(1), STYLES[actor], color=COLOURS[loss], label=label)
+            axes.fill_between(
+                list(whole), values.min(1), values.max(1), color=COLOURS[loss], alpha=0.12
+            )
+        known = reference(task)
+        if known is not None:
+            marks = {"TD-MPC2": known.tdmpc2, "SAC": known.sac, "DreamerV3": known.dreamer}
+            for (who, value), shade in zip(marks.items(), SHADES, strict=True):
+                label = f"{who} after {STEPS:,} (published)"
+                axes.hlines(value, 0.96 * STEPS, 1.04 * STEPS, color=shade, lw=2.5, label=label)
+        axes.set(title=task, xlabel="environment steps", ylabel="mean return of evaluations")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
+        path = out / f"{task}.png"
+        figure.savefig(path, dpi=110)
+        paths.append(path)
+    return paths
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The ends of all curves, in Markdown."""
+    lines = [
+        "| task | loss | who acts | seeds | environment steps | mean return (least to greatest) "
+        f"| TD-MPC2 / SAC / DreamerV3 after {STEPS:,} (published) |",
+        "|---|---|---|--:|--:|--:|--:|",
+    ]
+    for (task, loss, actor), by_step in sorted(grouped(rows).items()):
+        seeds = max(map(len, by_step.values()))
+        end = max(step for step, values in by_step.items() if len(values) == seeds)
+        values, known = by_step[end], reference(task)
+        others = f"{known.tdmpc2} ± {known.spread} / {known.sac} / {known.dreamer}" if known else ""
+        lines.append(
+            f"| {task} | {loss} | {actor} | {seeds} | {end:,} | {np.mean(values):.0f} "
+            f"({min(values):.0f} to {max(values):.0f}) | {others} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train or draw."""
+    options = arguments()
+    if options.only is not None:
+        name, settings, target = options.only
+        train_one(Job(name, settings, Path(target)))
+    elif options.plot:
+        rows = read(sorted(options.out.glob("*_*_*.csv")))
+        if not rows:
+            sys.exit(f"{options.out} has no curves yet")
+        for path in plot(rows, options.out):
+            print(path)
+        print(table(rows))
+    else:
+        sys.exit(train(missing(jobs(options), options.out), options))
+
+
+if __name__ == "__main__":
+    main()
