@@ -116,7 +116,7 @@ class LatentAlgorithm:
                 expert=updater.needs_expert,
             ),
             episodes=Episodes(params.collection.envs, context.tracker),
-            examiner=Examiner(params, context, model, planner, updater),
+            examiner=Examiner(params, context.seed, model, planner, updater, rates.tolist()),
             timers=Timers(device),
         )
         return Session(params, context, parts)

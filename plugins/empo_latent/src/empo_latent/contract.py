@@ -9,8 +9,9 @@ all of them, ``m = (moment * B + slice) * N + candidate``; ``dynamics`` (H), ``r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
@@ -62,6 +63,11 @@ class Slices:
     terminated: Float[Tensor, "time slice 1"]
     task: Int[Tensor, " slice"] | None = None
     expert: Float[Tensor, "time slice 2 action"] | None = None
+
+    def to(self, device: torch.device | str) -> Slices:
+        """The same where a device can read it; from pinned memory without waiting."""
+        parts = (getattr(self, each.name) for each in fields(self))
+        return Slices(*(x if x is None else x.to(device, non_blocking=True) for x in parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,22 +1,125 @@
-"""Evaluations in the course of a run: whole episodes, beside the training."""
+"""Evaluations in the course of a run: whole episodes, beside the training and without effect on it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from torch import Tensor
+import torch
 
-from empo_core.errors import EmpoError
+from empo_core.errors import CollectError, ConfigError
+from empo_core.training.randomness import capture, restore
 from empo_latent.environments.fleet import Fleet
-from empo_latent.evaluating import Evaluation, evaluate
-from empo_latent.filming import film
+from empo_latent.evaluating import Evaluation, Experience, evaluate, slices_of
+from empo_latent.filming import tell_once
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 
 log = logging.getLogger(__name__)
+
 SEED = 1_000_003
 """Added to the run's seed, so that evaluations play other episodes than training."""
+MOST_ENVS = 10
+"""Environments of an evaluation that play at once."""
+
+
+class Examiner:
+    """Lets the agent play whole episodes, and looks at its losses on them."""
+
+    def __init__(
+        self,
+        params: LatentParams,
+        seed: int,
+        model: LatentModel,
+        planner: Planner,
+        updater: Updater,
+        discounts: Sequence[float],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            params: Everything about the run.
+            seed: Of the run.
+            model: What the agent knows.
+            planner: Plans with it.
+            updater: Knows the losses.
+            discounts: Per task.
+        """
+        self._params, self._seed = params, seed
+        self._model, self._planner, self._updater = model, planner, updater
+        self._discounts = discounts
+
+    def examine(
+        self, steps: int, *, is_last: bool
+    ) -> tuple[dict[str, Evaluation], dict[str, float]]:
+        """Evaluate everybody who is to be evaluated.
+
+        Args:
+            steps: How far the run is; every evaluation plays other episodes.
+            is_last: Whether it is the one to be filmed.
+
+        Returns:
+            What was found by who acted, and numbers for trackers.
+        """
+        reporting = self._params.reporting
+        videos = reporting.videos if is_last else 0
+        fleet = self._fleet(rendering=videos > 0)
+        try:
+            found: dict[str, Evaluation] = {}
+            metrics: dict[str, float] = {}
+            for who in reporting.evaluate:
+                record: list[Experience] | None = [] if reporting.validate_losses else None
+                found[who] = evaluate(
+                    self._model,
+                    self._planner,
+                    fleet,
+                    episodes=reporting.evaluation_episodes,
+                    who=who,
+                    seed=self._seed + SEED + steps,
+                    device=self._params.compute.device,
+                    discounts=self._discounts,
+                    film=videos,
+                    record=record,
+                    expert=record is not None and self._updater.needs_expert,
+                )
+                metrics |= found[who].metrics()
+                if record is not None:
+                    losses = self._losses(record, steps)
+                    metrics |= {f"validation/{who}/{key}": x for key, x in losses.items()}
+        finally:
+            fleet.close()
+        return found, metrics
+
+    def _fleet(self, *, rendering: bool) -> Fleet:
+        """Environments of its own: one per episode, up to as many as usual for a machine."""
+        params = self._params
+        tasks = len(params.tasks)
+        each = max(1, min(params.reporting.evaluation_episodes, MOST_ENVS // tasks))
+        options = {"envs": each * tasks, "threads": params.collection.threads}
+        if rendering:
+            try:
+                return Fleet(params.tasks, **options, rendering=True)
+            except (CollectError, ConfigError) as error:
+                tell_once(str(error))
+        return Fleet(params.tasks, **options)
+
+    def _losses(self, record: Sequence[Experience], steps: int) -> dict[str, float]:
+        """The losses on episodes that nobody learns from."""
+        learning = self._params.learning
+        batch = slices_of(
+            record,
+            horizon=learning.horizon,
+            count=learning.batch_size,
+            tasks=len(self._params.tasks),
+            generator=torch.Generator().manual_seed(self._seed + steps),
+        )
+        if batch is None:
+            return {}
+        before = capture()
+        try:
+            losses = self._updater.losses(batch.to(self._params.compute.device))
+        finally:
+            restore(before)
+        return {name: float(number) for name, number in losses.items()}

@@ -27,6 +27,7 @@ from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.replay import Replay
+from empo_latent.result import LatentResult
 
 log = logging.getLogger(__name__)
 
@@ -247,6 +248,21 @@ class Session:
         """The best mean return of the newest evaluation, over who acted."""
         return max(each.mean_return for each in self.evaluations[-1][1].values())
 
+    def result(self, seed: int) -> LatentResult:
+        """What was learned so far."""
+        fleet = self._parts.fleet
+        repeats = [fleet.interface.action_repeats[task] for task in fleet.task_of.tolist()]
+        return LatentResult(
+            model=self._parts.model,
+            params=self._params,
+            interface=fleet.interface,
+            seed=seed,
+            action_repeat=sum(repeats) / len(repeats),
+            history=self.history,
+            evaluations=self.evaluations,
+            time_shares=self._parts.timers.shares(),
+        )
+
     def _advance(self) -> None:
         """One update if the steps so far have paid for it, else one step, and what is due then."""
         began = time.perf_counter()
@@ -321,7 +337,8 @@ class Session:
     def _update(self) -> None:
         self._owed -= 1
         with self._parts.timers("replay"):
-            slices = self._parts.replay.sample(self._params.learning.batch_size, self._generator)
+            batch = self._parts.replay.sample(self._params.learning.batch_size, self._generator)
+            slices = batch.to(self._params.compute.device)
         with self._parts.timers("update"):
             self._found = {**self._found, **self._parts.updater.update(slices, self.progress)}
         self.updates += 1

@@ -17,11 +17,23 @@ from torch import Tensor
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_core.types import ImaginedBatch
-from empo_latent.contract import Imagined, Slices
+from empo_latent.contract import Imagined, Losses, Slices
 from empo_latent.learning.batches import alive, critic, policy_batch, step_weights
 from empo_latent.learning.imagination import imagine
-from empo_latent.learning.targets import auxiliary_targets, td_targets, value_target
-from empo_latent.learning.values import auxiliary_loss, replayed_value_loss, value_loss
+from empo_latent.learning.targets import (
+    auxiliary_target,
+    auxiliary_targets,
+    target_metrics,
+    td_targets,
+    value_target,
+)
+from empo_latent.learning.values import (
+    auxiliary_loss,
+    prediction_latents,
+    q_target,
+    q_value_loss,
+    value_loss,
+)
 from empo_latent.learning.world import world_losses
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -82,6 +94,7 @@ class ModelObjective:
         rho, normalise = learning.rho, learning.normalise_rho
         device = discounts.device
         self._rho = step_weights(rho, learning.horizon, normalise).to(device)
+        self._auxiliary_discounts = torch.tensor(params.auxiliary.discounts, device=device)
         self._start_rho = step_weights(rho, learning.horizon + 1, normalise).to(device)
 
     def model_loss(
@@ -108,10 +121,135 @@ class ModelObjective:
         weight = self._start_rho.unsqueeze(-1) * alive(slices)
         source = encodings if params.imagination.start == "encoding" else rolled[:, 0]
         imagined = imagine(model, source.detach(), candidates=self._candidates, task=task)
-        lesson, td, v_next = self._lesson(imagined, slices, weight)
+        discount = self._of(imagined.task)
+        td, v_next = td_targets(model, imagined, discount)
+        metrics |= target_metrics(td, v_next)
+        judged = td
+        if params.imagination.critic == "online":
+            judged, _ = td_targets(model, imagined, discount, network="online")
+        lesson = self._lesson(imagined, judged, slices, weight)
         if with_value:
-            for part in self._value_losses(slices, encodings, rolled, imagined, td, weight, lesson):
+            latents = prediction_latents(encodings, rolled, params.value.gradient)
+            parts = [self._value_loss(slices, encodings, latents, td, weight, lesson)]
+            if params.auxiliary.discounts:
+                parts.append(self._auxiliary_loss(slices, encodings, imagined, weight))
+            for part in parts:
                 total = total + part.total
                 metrics |= part.metrics
         metrics["loss/total"] = total.detach()
         return total, metrics, lesson if with_policy else None
+
+    def _value_loss(
+        self,
+        slices: Slices,
+        encodings: Float[Tensor, "moment slice latent"],
+        latents: Float[Tensor, "moment slice latent"],
+        td: Float[Tensor, "step reward dynamics value m 1"],
+        weight: Float[Tensor, "moment slice"],
+        lesson: Lesson,
+    ) -> Losses:
+        model, value, task = self._model, self._params.value, slices.task
+        if value.critic == "q":
+            taken = self._rho.unsqueeze(-1) * alive(slices)[:-1]
+            target = q_target(model, slices, encodings, self._of(task), value)
+            return q_value_loss(model, slices, latents, target, taken, value)
+        weights = None
+        if value.weighting == "policy":
+            loss = self._losses["policy"]
+            assert isinstance(loss, WeighsCandidates)
+            with torch.no_grad():
+                weights = loss.weights(self._batch(lesson, with_expert=False))
+        moments, number = weight.shape
+        target = value_target(td, value, moments, number, self._candidates, weights)
+        kept = weights if value.average == "cross_entropy" else None
+        return value_loss(model, latents, target, weight, value, task=task, weights=kept)
+
+    def _auxiliary_loss(
+        self,
+        slices: Slices,
+        encodings: Float[Tensor, "moment slice latent"],
+        imagined: Imagined,
+        weight: Float[Tensor, "moment slice"],
+    ) -> Losses:
+        auxiliary = self._params.auxiliary
+        targets = auxiliary_targets(self._model, imagined, self._auxiliary_discounts)
+        target = auxiliary_target(targets, auxiliary, *weight.shape)
+        return auxiliary_loss(self._model, encodings, target, weight, auxiliary, task=slices.task)
+
+    def policy_loss(
+        self, name: str, lesson: Lesson
+    ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """The loss of a policy, metrics, and what the loss would remember.
+
+        Args:
+            name: Which policy, ``policy`` or ``optimistic``.
+            lesson: What the model found.
+        """
+        loss, model = self._losses[name], self._model
+
+        def policy(features: Tensor) -> BoundedNormal:
+            return model.policy(features, task=lesson.task, optimistic=name == "optimistic")
+
+        through = None
+        if loss.needs.critic:
+            wanted = self._params.imagination.critic
+            network = "target" if wanted == "target" else "online"
+            through = critic(model, self._of(lesson.task), lesson.task, network)
+        output = loss(policy, self._batch(lesson, with_expert=loss.needs.expert), through)
+        metrics = {
+            key: torch.as_tensor(number, device=output.loss.device)
+            for key, number in output.metrics.items()
+        }
+        return output.loss, metrics, output.memory
+
+    def _lesson(
+        self, imagined: Imagined, td: Tensor, slices: Slices, weight: Float[Tensor, "moment slice"]
+    ) -> Lesson:
+        """What policies learn from these candidates, judged by these targets."""
+        batch, proposal, task = policy_batch(imagined, td, weight), imagined.proposal, slices.task
+        return Lesson(
+            start=batch.start,
+            action=batch.action,
+            target=batch.target,
+            log_prob=batch.log_prob,
+            weight=batch.weight,
+            loc=proposal.loc,
+            log_std=proposal.log_std,
+            active=proposal.active,
+            task=None if task is None else task.repeat(len(weight)),
+            expert=_padded(slices.expert) if self._with_expert else None,
+        )
+
+    def _batch(self, lesson: Lesson, *, with_expert: bool) -> ImaginedBatch:
+        """A lesson as losses take it."""
+        bound = self._params.policy.bound
+
+        def normal(loc: Tensor, log_std: Tensor) -> BoundedNormal:
+            return BoundedNormal(loc, log_std, bound=bound, active=lesson.active)
+
+        weight, expert = lesson.weight, None
+        if with_expert:
+            assert lesson.expert is not None
+            expert = normal(lesson.expert[:, 0], lesson.expert[:, 1])
+            # Nobody planned at the last moment of a slice.
+            slices = len(weight) // (self._params.learning.horizon + 1)
+            weight = torch.cat((weight[:-slices], torch.zeros_like(weight[-slices:])))
+        return ImaginedBatch(
+            lesson.start,
+            lesson.action,
+            lesson.target,
+            lesson.log_prob,
+            weight,
+            proposal=normal(lesson.loc, lesson.log_std),
+            expert=expert,
+        )
+
+    def _of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "..."]:
+        """The discount: a number, or one per row where there are several tasks."""
+        return self._discounts[0] if task is None else self._discounts[task].unsqueeze(-1)
+
+
+def _padded(expert: Float[Tensor, "time slice 2 action"] | None) -> Float[Tensor, "start 2 action"]:
+    """The expert at every moment; at the last, where there is none, a standard normal."""
+    assert expert is not None
+    return torch.cat((expert, torch.zeros_like(expert[:1]))).flatten(0, 1)

@@ -55,7 +55,10 @@ class Updater:
         self._policies = {name: groups[name] for name in losses}
         self._optimiser = _adam(
             [
-                {"params": self._groups["encoder"], "lr": optimiser.lr * optimiser.encoder_lr_scale},
+                {
+                    "params": self._groups["encoder"],
+                    "lr": optimiser.lr * optimiser.encoder_lr_scale,
+                },
                 {"params": self._groups["model"], "lr": optimiser.lr},
             ],
             params,
@@ -85,7 +88,6 @@ class Updater:
         with_value = self._updates % learning.value_every == 0
         with_policy = self._updates % learning.policy_every == 0
         total, metrics, lesson = self._model_loss(slices, with_value, with_policy)
-        self._optimiser.zero_grad(set_to_none=True)
         total.backward()
         self._check("model" if with_value else "world")
         metrics["gradient/model"] = self._step(self._optimiser, sum(self._groups.values(), []))
@@ -100,7 +102,6 @@ class Updater:
     def _improve(self, name: str, lesson: Lesson, progress: float) -> dict[str, Tensor]:
         """One step of one policy."""
         loss, metrics, memory = self._policy_loss(name, lesson)
-        self._policy_optimisers[name].zero_grad(set_to_none=True)
         loss.backward()
         self._check(name)
         norm = self._step(self._policy_optimisers[name], self._policies[name])
@@ -148,6 +149,7 @@ class Updater:
         """Cut the gradient, follow it, and say how long it was."""
         norm = nn.utils.clip_grad_norm_(weights, self._params.optimiser.max_grad_norm)
         optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
         return norm
 
     def _check(self, loss: str) -> None:
