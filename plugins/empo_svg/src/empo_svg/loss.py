@@ -1,0 +1,140 @@
+"""Stochastic value gradients: actions move where a critic's slope says that they get better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from empo_core.protocols import Critic, Policy
+from empo_core.training.policy_losses import (
+    EntropyCoefficient,
+    RunningScale,
+    constants,
+    disagreement,
+    joined_heads,
+    policy_metrics,
+    require_needs,
+    weighted_mean,
+)
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_svg.params import SvgParams
+
+
+class _Judged(NamedTuple):
+    """What a critic says about sampled actions; constants.
+
+    Attributes:
+        slope: Derivative of ``followed`` in the action.
+        followed: What is maximised: value and disagreement over the scale.
+        value: The critic's heads joined.
+        disagreement: Their standard deviation.
+    """
+
+    slope: Float[Tensor, "sample start action"]
+    followed: Float[Tensor, "sample start"]
+    value: Float[Tensor, "sample start"]
+    disagreement: Float[Tensor, "sample start"]
+
+
+class Svg:
+    """The value of actions the policy would take, maximised through the actions (Heess 2015).
+
+    With fresh actions ``u_n = mu(z) + sigma(z) eps_n``, which are measured before they are
+    bounded, ``q`` the critic's heads joined and ``d`` their standard deviation::
+
+        L = -mean_i w_i [ mean_n (q(z_i, u_in) + lambda d(z_i, u_in)) / S + alpha H(z_i) ]
+
+    No gradient goes through the scale ``S``, which follows ``q`` alone, and none into the critic:
+    only its slope in ``u`` is taken. Candidates of the batch are not used.
+    """
+
+    needs = LossNeeds(critic=True)
+
+    def __init__(self, params: SvgParams) -> None:
+        self._params = params
+        self._scale = RunningScale(params.scale_rate)
+        self._entropy = EntropyCoefficient(params.entropy)
+
+    def __call__(
+        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    ) -> LossOutput:
+        """The loss, a mean over starts of what each is worth times its weight.
+
+        Noise comes from torch's global generator.
+
+        Raises:
+            ValueError: There is no critic, or no candidate.
+        """
+        require_needs("svg", self.needs, batch, critic)
+        assert critic is not None
+        batch = constants(batch)
+        distribution = policy(batch.start)
+        u = distribution.rsample(torch.Size([self._params.samples]))
+        judged = self._judged(critic, batch.start, u.detach())
+        # What is maximised, with its slope in place of the critic's whole graph.
+        followed = judged.followed + ((u - u.detach()) * judged.slope).sum(-1)
+        bonus = self._entropy.bonus(distribution, batch.weight)
+        loss = -(batch.weight * (followed.mean(0) + bonus.paid)).mean()
+        weight = batch.weight.expand_as(judged.value)
+        metrics = {
+            "value": weighted_mean(judged.value, weight),
+            "disagreement": weighted_mean(judged.disagreement, weight),
+            "slope": weighted_mean(judged.slope.norm(dim=-1), weight),
+            "scale": self._scale.value.clone(),
+        }
+        return LossOutput(
+            loss,
+            metrics | policy_metrics(distribution, batch.weight) | bonus.metrics,
+            {"scale": self._moved(judged.value, weight), "entropy_coef": bonus.moved},
+        )
+
+    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+        """Follow the scale and the coefficient of entropy."""
+        self._scale.adapt(memory["scale"])
+        self._entropy.adapt(memory["entropy_coef"], progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so."""
+        return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._scale.load_state_dict(state_dict["scale"])
+        self._entropy.load_state_dict(state_dict["entropy_coef"])
+
+    def _judged(
+        self,
+        critic: Critic,
+        start: Float[Tensor, "start feature"],
+        u: Float[Tensor, "sample start action"],
+    ) -> _Judged:
+        """What the critic says about actions.
+
+        Differentiating a function of ``u`` alone spends nothing on gradients of the critic's
+        weights and leaves them as they are; and it compiles, as freezing them for a while
+        would not.
+        """
+        start = start.expand(len(u), -1, -1)
+        scale = self._scale.value.to(u)
+
+        def total(u: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+            heads = critic(start, u)
+            value, apart = joined_heads(heads, self._params.reduction), disagreement(heads)
+            followed = (value + self._params.disagreement * apart) / scale
+            return followed.sum(), (followed, value, apart)
+
+        # Otherwise the graph of all this would be recorded once more, for the weights.
+        with torch.no_grad():
+            slope, (_, parts) = torch.func.grad_and_value(total, has_aux=True)(u)
+        return _Judged(slope, *parts)
+
+    def _moved(
+        self, value: Float[Tensor, "sample start"], weight: Float[Tensor, "sample start"]
+    ) -> Float[Tensor, ""]:
+        if self._params.normaliser == "none":
+            return self._scale.value.to(value, copy=True)
+        return self._scale.moved(value, weight)
