@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Independent, Normal
 
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import Critic
@@ -145,7 +145,7 @@ class RunningScale:
 
     def adapt(self, moved: Float[Tensor, ""]) -> None:
         """Take what ``moved`` returned, and move to its device."""
-        self.value = _written(self.value, moved)
+        self.value = written(self.value, moved)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly so."""
@@ -153,7 +153,7 @@ class RunningScale:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        self.value = _written(self.value, state_dict["value"])
+        self.value = written(self.value, state_dict["value"])
 
 
 def scheduled(params: EntropyParams, progress: float) -> float:
@@ -246,7 +246,7 @@ class EntropyCoefficient:
 
     def adapt(self, moved: Float[Tensor, ""], progress: float) -> None:
         """Take what ``moved`` returned, or what the schedule says; and move to its device."""
-        self.value = _written(self.value, moved)
+        self.value = written(self.value, moved)
         if self._params.target_entropy is None:
             self.value.fill_(scheduled(self._params, progress))
 
@@ -256,7 +256,7 @@ class EntropyCoefficient:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        self.value = _written(self.value, state_dict["value"])
+        self.value = written(self.value, state_dict["value"])
 
 
 def policy_entropy(distribution: Distribution, jacobian: float) -> Float[Tensor, "*batch"]:
@@ -279,6 +279,25 @@ def num_numbers(distribution: Distribution) -> Float[Tensor, "*batch"] | int:
     if isinstance(distribution, BoundedNormal):
         return distribution.num_active
     return math.prod(distribution.event_shape)
+
+
+def normal_parameters(
+    distribution: Distribution,
+) -> tuple[Float[Tensor, "*batch action"], Float[Tensor, "*batch action"]]:
+    """Mean and log standard deviation of the normal numbers that actions are made of.
+
+    Raises:
+        ValueError: They are not independent and normal.
+    """
+    if isinstance(distribution, BoundedNormal):
+        return distribution.loc, distribution.log_std.expand_as(distribution.loc)
+    base = distribution.base_dist if isinstance(distribution, Independent) else distribution
+    if isinstance(base, Normal):
+        return base.loc, base.scale.log()
+    raise ValueError(
+        "divergences in closed form need a BoundedNormal or an Independent(Normal), and this "
+        f"policy is a {type(distribution).__name__} of {type(base).__name__}"
+    )
 
 
 def entropy_bonus(
@@ -329,8 +348,11 @@ def policy_metrics(
     return metrics
 
 
-def _written(old: Tensor, new: Tensor) -> Tensor:
-    """``new`` in the memory of ``old``, so that compiled graphs find it where it was."""
+def written(old: Tensor, new: Tensor) -> Tensor:
+    """``new`` in the memory of ``old``, so that compiled graphs find it where it was.
+
+    Where they are on different devices it is a tensor on the device of ``new``.
+    """
     if old.device != new.device:
         old = old.to(new.device)
     return old.copy_(new.detach())

@@ -1,0 +1,180 @@
+"""Value-weighted regression: imitate candidates, the better ones more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from empo_awr.params import AwrParams, TargetEss
+from empo_awr.trust import TrustRegion
+from empo_awr.weighting import Weighed, Weighting, effective_sample_size, weight_entropy
+from empo_core.protocols import Critic, Policy
+from empo_core.training.policy_losses import (
+    EntropyCoefficient,
+    constants,
+    policy_metrics,
+    require_needs,
+    weighted_mean,
+)
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+
+ENOUGH = 8
+"""Fewer candidates say hardly anything about which actions are good."""
+
+
+class Awr:
+    """Advantage-weighted regression, the M-step of MPO.
+
+    With ``weight_i`` of start ``i``, candidates ``u_in`` and their weights ``w_in`` (``Weighting``,
+    constants), entropy ``H`` with its coefficient ``alpha``::
+
+        loss = mean_i weight_i [ -sum_n w_in log pi(u_in | z_i) - alpha * A^p * H(pi(. | z_i)) ]
+
+    The log-probability is the score: its gradient goes through the policy's parameters at a
+    constant ``u``. That of a sample as it is drawn has the same value and another gradient, which
+    does not know which candidates are good.
+    """
+
+    def __init__(self, params: AwrParams) -> None:
+        self._params = params
+        self._weighting = Weighting(params)
+        self._entropy = EntropyCoefficient(params.entropy)
+        self._region = TrustRegion(params.trust_region) if params.trust_region else None
+        self._needs = LossNeeds(
+            proposal=self._region is not None, min_candidates=2, candidates=params.candidates
+        )
+
+    @property
+    def needs(self) -> LossNeeds:
+        """Candidates to compare; the proposal where there is a trust region."""
+        return self._needs
+
+    def __call__(
+        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    ) -> LossOutput:
+        """The loss of ``policy`` on ``batch``; ``critic`` is not used.
+
+        Raises:
+            ValueError: There are too few candidates, or the proposal that a trust region needs is
+                missing or not normal.
+        """
+        self._require_candidates(batch)
+        batch = constants(batch)
+        weight, ignored = batch.weight, batch.weight <= 0
+        weighed = self._weighting(batch)
+        distribution = policy(batch.start)
+        # Candidates go in front, where they broadcast against the distributions.
+        score = distribution.log_prob(batch.action.transpose(0, 1)).transpose(0, 1)
+        nll = -(self._cut(weighed.weights) * score).sum(1).masked_fill(ignored, 0.0)
+        bonus = self._entropy.bonus(distribution, weight)
+        per_start = nll - bonus.paid
+        memory = {"entropy_coef": bonus.moved}
+        metrics = dict(bonus.metrics)
+        if self._region is not None:
+            assert batch.proposal is not None
+            distance = self._region.distance(distribution, batch.proposal, weight)
+            per_start = per_start + distance.cost
+            memory["multipliers"] = distance.moved
+            metrics |= distance.metrics
+        if weighed.moved is not None:
+            memory["scale"] = weighed.moved
+        with torch.no_grad():
+            metrics["nll"] = weighted_mean(nll, weight)
+            metrics["entropy_ratio"] = metrics["entropy_term"].abs() / metrics["nll"].abs().clamp(
+                min=1e-8
+            )
+            log_prob = score.masked_fill(ignored[:, None], 0.0)
+            metrics["log_prob"] = weighted_mean(log_prob, weight[:, None])
+            metrics |= policy_metrics(distribution, weight)
+            metrics |= _weight_metrics(weighed, weight)
+        loss = (weight * per_start.masked_fill(ignored, 0.0)).mean()
+        return LossOutput(loss, metrics, memory)
+
+    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
+        """How much each candidate counts, before any is cut to ``max_weight``.
+
+        Raises:
+            ValueError: There are too few candidates.
+        """
+        self._require_candidates(batch)
+        return self._weighting(constants(batch)).weights
+
+    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+        """Move running scale, entropy coefficient and multipliers."""
+        self._entropy.adapt(memory["entropy_coef"], progress)
+        if self._region is not None:
+            self._region.adapt(memory["multipliers"])
+        if self._weighting.scale is not None:
+            self._weighting.scale.adapt(memory["scale"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``adapt`` changes."""
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state_dict[name])
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {
+            "entropy": self._entropy,
+            "region": self._region,
+            "scale": self._weighting.scale,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _cut(self, weights: Float[Tensor, "start candidate"]) -> Float[Tensor, "start candidate"]:
+        greatest = self._params.max_weight
+        return weights if greatest is None else weights.clamp(max=greatest / weights.shape[1])
+
+    def _require_candidates(self, batch: ImaginedBatch) -> None:
+        require_needs("awr", self.needs, batch)
+        candidates, rule = batch.action.shape[1], self._params.temperature
+        if isinstance(rule, TargetEss) and rule.share * candidates <= 1:
+            raise ValueError(
+                f"awr: an effective sample size of {rule.share:g} times {candidates} candidates is "
+                "impossible, since 1 is the least; propose more, or raise temperature.share"
+            )
+        if candidates < ENOUGH:
+            _warn_of_few(candidates)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _warn_of_few(candidates: int) -> None:
+    """Say it once per process; compiled losses say it while they are compiled."""
+    _say(candidates)
+
+
+@cache
+def _say(candidates: int) -> None:
+    logging.getLogger(__name__).warning(
+        "awr compares only %d candidate actions per start; below %d their weights are mostly "
+        "noise, 16 or more are recommended",
+        candidates,
+        ENOUGH,
+    )
+
+
+def _weight_metrics(weighed: Weighed, weight: Float[Tensor, " start"]) -> dict[str, Tensor]:
+    """Numbers about weights and qualities, means over the starts that count."""
+    counts, weights = weight > 0, weighed.weights
+    each = weight[:, None]
+    mean = weighted_mean(weighed.scaled, each)
+    return {
+        "weight_entropy": weighted_mean(weight_entropy(weights), weight),
+        "ess": weighted_mean(effective_sample_size(weights), weight),
+        "weight_max": weights.masked_fill(~counts[:, None], 0.0).amax(),
+        "weight_min": weights.masked_fill(~counts[:, None], 1.0).amin(),
+        "state_std": weighted_mean(weighed.quality.std(1, correction=0), weight),
+        "scaled_mean": mean,
+        "scaled_std": weighted_mean((weighed.scaled - mean).square(), each).sqrt(),
+        "scale": weighted_mean(weighed.scale[:, 0], weight),
+        "temperature": weighed.temperature,
+    }

@@ -1,0 +1,107 @@
+"""A trust region around the policy that proposed the candidates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from empo_awr.params import TrustRegionParams
+from empo_core.training.policy_losses import normal_parameters, num_numbers, weighted_mean, written
+
+LOG_MULTIPLIERS = (math.log(1e-6), math.log(1e6))
+"""Bounds of the multipliers' logarithms."""
+
+
+class Distance(NamedTuple):
+    """What it costs to be where a policy is.
+
+    Attributes:
+        cost: Of each start; its gradient is the policy's.
+        metrics: ``kl_mean``, ``kl_std``, ``multiplier_mean`` and ``multiplier_std``, for people.
+        moved: What ``TrustRegion.adapt`` wants.
+    """
+
+    cost: Float[Tensor, " start"]
+    metrics: dict[str, Tensor]
+    moved: Float[Tensor, " 2"]
+
+
+class TrustRegion:
+    """Decoupled bounds on how far mean and standard deviation move (MPO, Abdolmaleki 2018).
+
+    With the proposal ``N(m, s)`` and the policy ``N(m', s')`` of a start, per number::
+
+        KL_mean = (m' - m)^2 / (2 s^2)
+        KL_std  = log(s' / s) + s^2 / (2 s'^2) - 1/2
+
+    the cost is ``l_mean * KL_mean + l_std * KL_std``. The multipliers are dual variables, each of
+    which follows how far its mean divergence is beyond its bound ``e``, at a bounded speed::
+
+        log l <- log l + rate * (KL - e) / (KL + e)
+    """
+
+    def __init__(self, params: TrustRegionParams) -> None:
+        self._params = params
+        self.multipliers: Float[Tensor, " 2"] = torch.full((2,), params.multiplier)
+
+    def distance(
+        self, distribution: Distribution, proposal: Distribution, weight: Float[Tensor, " start"]
+    ) -> Distance:
+        """How far a policy is from the proposal.
+
+        Raises:
+            ValueError: One of them is not normal.
+        """
+        loc, log_std = normal_parameters(distribution)
+        old_loc, old_log_std = (each.detach() for each in normal_parameters(proposal))
+        old_variance = (2 * old_log_std).exp()
+        by_mean = (loc - old_loc).square() / (2 * old_variance)
+        apart = log_std - old_log_std
+        by_std = apart + 0.5 * torch.expm1(-2 * apart)
+        divergences = torch.stack((by_mean, by_std))
+        active = getattr(distribution, "active", None)
+        if active is not None:
+            divergences = divergences.masked_fill(~active, 0.0)
+        divergences = divergences.sum(-1) / num_numbers(distribution)
+        divergences = divergences.masked_fill(weight <= 0, 0.0)
+        multipliers = self.multipliers.to(divergences)
+        cost = (multipliers[:, None] * divergences).sum(0)
+        found = torch.stack([weighted_mean(each.detach(), weight) for each in divergences])
+        metrics = {
+            "kl_mean": found[0],
+            "kl_std": found[1],
+            "multiplier_mean": multipliers[0].clone(),
+            "multiplier_std": multipliers[1].clone(),
+        }
+        return Distance(cost, metrics, self._moved(multipliers, found, weight))
+
+    def adapt(self, moved: Float[Tensor, " 2"]) -> None:
+        """Take what ``distance`` found, and move to its device."""
+        self.multipliers = written(self.multipliers, moved)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so."""
+        return {"multipliers": self.multipliers.clone()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.multipliers = written(self.multipliers, state_dict["multipliers"])
+
+    def _moved(self, multipliers: Tensor, found: Tensor, weight: Tensor) -> Tensor:
+        bound = torch.stack(
+            (
+                found.new_full((), self._params.mean),
+                found.new_full((), self._params.std),
+            )
+        )
+        # KL_std is at least 0, but for rounding.
+        divergence = found.clamp(min=0)
+        excess = (divergence - bound) / (divergence + bound)
+        moved = (multipliers.log() + self._params.rate * excess).clamp(*LOG_MULTIPLIERS).exp()
+        return torch.where((weight > 0).any(), moved, multipliers)
