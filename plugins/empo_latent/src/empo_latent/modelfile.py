@@ -29,7 +29,8 @@ from empo_core.durable import (
     write_synced,
     written_directory,
 )
-from empo_core.errors import ConfigError, PluginLoadError, StorageError
+from empo_core.errors import EmpoError, StorageError
+from empo_core.registry import Registry
 from empo_core.training.finite import check_finite
 from empo_latent.contract import Interface
 from empo_latent.networks.model import LatentModel
@@ -110,14 +111,16 @@ def save_model(
         write_synced(new / MANIFEST, sealed, ops)
 
 
-def load_model(path: str | Path) -> SavedModel:
+def load_model(path: str | Path, *, registry: Registry | None = None) -> SavedModel:
     """The model that ``save_model`` wrote.
 
     Args:
         path: The directory.
+        registry: The components that its parameters may name; default: the installed ones.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or written by another version.
+        StorageError: It is missing, damaged, foreign, or written by another version; or a policy
+            loss that it was learned with is not installed.
     """
     directory = found_directory(Path(path))
     body = read_sealed(directory / MANIFEST, FORMAT, VERSION, _Body)
@@ -125,14 +128,12 @@ def load_model(path: str | Path) -> SavedModel:
     raw = read_checked(directory / WEIGHTS, body.weights, max_bytes=MAX_BYTES)
     try:
         interface = _interface_of(body.interface)
-        params = LatentParams.model_validate(body.params)
-        weights = safetensors.torch.load(raw)
-        _check_sizes(_built(params, interface, "meta"), weights)
-        model = _built(params, interface, "cpu")
-        model.load_state_dict(weights)
-    except (
-        ValidationError, ConfigError, PluginLoadError, RuntimeError, ValueError, SafetensorError,
-    ) as error:  # fmt: skip
+        params = LatentParams.model_validate(body.params, context={"registry": registry})
+        optimistic = params.optimistic_loss is not None
+        model = LatentModel(params, interface, generator=torch.Generator(), optimistic=optimistic)
+        _load(model, safetensors.torch.load(raw))
+    # Sizes that nobody meant fail in as many ways as they can be wrong.
+    except (ValidationError, EmpoError, RuntimeError, ValueError, SafetensorError) as error:
         raise StorageError(
             f"{directory}: its weights and parameters do not make a model here ({error}); it was "
             "written by another version of empo-latent, or changed"
@@ -140,29 +141,16 @@ def load_model(path: str | Path) -> SavedModel:
     return SavedModel(model, params, interface)
 
 
-def _built(params: LatentParams, interface: Interface, device: str) -> LatentModel:
-    optimistic = params.optimistic_loss is not None
-    with torch.device(device):
-        return LatentModel(params, interface, generator=torch.Generator(), optimistic=optimistic)
-
-
-def _check_sizes(blank: LatentModel, weights: dict[str, Tensor]) -> None:
-    """Compare names, shapes and kinds of numbers before memory is taken.
+def _load(model: LatentModel, weights: dict[str, Tensor]) -> None:
+    """Give a model its weights.
 
     Raises:
-        RuntimeError: They do not fit; the message names the first that does not.
+        RuntimeError: They do not fit; the message names one that does not.
     """
-    wanted = blank.state_dict()
-    for name in sorted(wanted.keys() | weights.keys()):
-        if name not in weights:
-            raise RuntimeError(f"{name} is missing")
-        if name not in wanted:
-            raise RuntimeError(f"{name} belongs nowhere")
-        here, there = wanted[name], weights[name]
-        if (here.shape, here.dtype) != (there.shape, there.dtype):
-            raise RuntimeError(
-                f"{name} is {there.dtype} {list(there.shape)}, not {here.dtype} {list(here.shape)}"
-            )
+    for name, wanted in model.state_dict().items():
+        if name in weights and weights[name].dtype != wanted.dtype:
+            raise RuntimeError(f"{name} is {weights[name].dtype}, not {wanted.dtype}")
+    model.load_state_dict(weights)
 
 
 def _described(interface: Interface) -> _Interface:

@@ -1,0 +1,256 @@
+"""Models on disk: what comes back is what was written, or a clear refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from empo_core.durable import FileOps, digest
+from empo_core.errors import NonFiniteError, StorageError
+from empo_core.registry import Registry
+from empo_latent.contract import Interface
+from empo_latent.modelfile import WEIGHTS, SavedModel, load_model, save_model
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+
+ONE = Interface(
+    words=3,
+    pictures=False,
+    shape=(3,),
+    actions=1,
+    active=((True,),),
+    tasks=("Pendulum-v1",),
+    action_repeats=(1,),
+    episode_lengths=(200,),
+)
+TWO = Interface(
+    words=3,
+    pictures=False,
+    shape=(3,),
+    actions=2,
+    active=((True, False), (True, True)),
+    tasks=("a", "b"),
+    action_repeats=(1, 2),
+    episode_lengths=(200, 500),
+)
+PICTURES = Interface(
+    words=9 * 64 * 64,
+    pictures=True,
+    shape=(9, 64, 64),
+    actions=1,
+    active=((True,),),
+    tasks=("seen",),
+    action_repeats=(2,),
+    episode_lengths=(500,),
+)
+RICH: dict[str, Any] = {
+    "optimistic_loss": "any",
+    "auxiliary": {"discounts": [0.9, 0.95]},
+    "reward": {"episodic": True, "heads": 2},
+    "encoder": {"target": "average"},
+    "value": {"critic": "q", "heads": 3},
+}
+Saved = Callable[..., LatentModel]
+Load = Callable[[Path], SavedModel]
+
+
+def model_of(params: LatentParams, interface: Interface, seed: int = 0) -> LatentModel:
+    return LatentModel(
+        params,
+        interface,
+        generator=torch.Generator().manual_seed(seed),
+        optimistic=params.optimistic_loss is not None,
+    )
+
+
+@pytest.fixture
+def saved(small: Any, tmp_path: Path) -> Saved:
+    """A function that writes a model to ``model``, and returns it."""
+
+    def save(interface: Interface = ONE, seed: int = 0, **groups: Any) -> LatentModel:
+        params = small(**groups)
+        model = model_of(params, interface, seed)
+        save_model(tmp_path / "model", model, params, interface)
+        return model
+
+    return save
+
+
+@pytest.fixture
+def load(small: Any) -> Load:
+    return lambda path: load_model(path, registry=small.registry)
+
+
+def edited(path: Path, change: dict[str, Any]) -> None:
+    """Change what the manifest says, with a seal that fits."""
+    manifest = path / "manifest.json"
+    data = json.loads(manifest.read_text())
+    for key, value in change.items():
+        old = data["body"][key]
+        data["body"][key] = {**old, **value}
+    data["sha256"] = digest(data["body"])
+    manifest.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("interface", "groups"),
+    [(ONE, {}), (ONE, RICH), (TWO, {"value": {"heads": 1}}), (PICTURES, {})],
+)
+def test_a_model_comes_back_as_it_was(
+    interface: Interface,
+    groups: dict[str, Any],
+    saved: Saved,
+    load: Load,
+    small: Any,
+    tmp_path: Path,
+) -> None:
+    model = saved(interface, seed=3, **groups)
+    found, params, known = load(tmp_path / "model")
+    assert params == small(**groups)
+    assert known == interface
+    torch.testing.assert_close(found.state_dict(), model.state_dict(), rtol=0, atol=0)
+    observation = torch.zeros(1, interface.words, dtype=torch.uint8 if interface.pictures else None)
+    task = torch.tensor([1]) if len(interface.tasks) > 1 else None
+    actions = [
+        each.policy(each.encode(observation, task=task), task=task) for each in (model, found)
+    ]
+    torch.testing.assert_close(actions[1].loc, actions[0].loc, rtol=0, atol=0)
+    torch.testing.assert_close(actions[1].scale, actions[0].scale, rtol=0, atol=0)
+
+
+def test_a_loaded_model_can_go_on_learning(saved: Saved, load: Load, tmp_path: Path) -> None:
+    saved(**RICH)
+    model = load(tmp_path / "model").model
+    z = model.encode(torch.ones(2, 3))
+    (model.policy(z).loc.sum() + model.next_latent(z, torch.ones(2, 1)).square().sum()).backward()
+    for group in ("encoder", "dynamics", "policy"):
+        assert any(
+            bool(weight.grad.any()) for weight in model.groups()[group] if weight.grad is not None
+        )
+    assert not any(weight.requires_grad for weight in model.value_targets.parameters())
+
+
+def test_another_model_takes_its_place(saved: Saved, load: Load, tmp_path: Path) -> None:
+    saved()
+    newer = saved(seed=1)
+    found = load(tmp_path / "model").model
+    torch.testing.assert_close(found.state_dict(), newer.state_dict(), rtol=0, atol=0)
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert names == ["manifest.json", "model", WEIGHTS]
+
+
+def test_a_full_disk_leaves_the_older_model(
+    saved: Saved, load: Load, small: Any, tmp_path: Path
+) -> None:
+    class Full(FileOps):
+        def write(self, file: Any, data: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+    older = saved()
+    params = small()
+    with pytest.raises(StorageError, match="No space left"):
+        save_model(tmp_path / "model", model_of(params, ONE, 1), params, ONE, ops=Full())
+    found = load(tmp_path / "model").model
+    torch.testing.assert_close(found.state_dict(), older.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", WEIGHTS])
+def test_no_byte_can_change_unnoticed(name: str, saved: Saved, load: Load, tmp_path: Path) -> None:
+    saved()
+    path = tmp_path / "model" / name
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        if whole[at : at + 1].isspace():
+            continue  # Between the words of JSON it means nothing.
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(StorageError, match=name):
+            load(tmp_path / "model")
+    path.write_bytes(whole[:-1])
+    with pytest.raises(StorageError, match=name):
+        load(tmp_path / "model")
+    path.write_bytes(whole)
+    load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"params": {"latents": {"size": 16, "group": 4, "width": 8}}}, "size mismatch"),
+        ({"params": {"latents": {"size": 2**50, "group": 4}}}, "do not make a model here"),
+        ({"params": {"optimistic_loss": "any"}}, "Missing key"),
+        ({"params": {"value": {"heads": 0}}}, r"value\.heads"),
+        ({"params": {"policy_loss": "gone"}}, "No policy_loss named 'gone'"),
+        ({"params": {"layers": 3}}, "layers"),
+        ({"interface": {"words": 4}}, "size mismatch"),
+        ({"interface": {"tasks": ["a", "b"]}}, "contradicts itself"),
+        ({"interface": {"active": [[True, True]]}}, "contradicts itself"),
+        ({"interface": {"goals": 1}}, "goals"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_weights_is_refused(
+    change: dict[str, Any], message: str, saved: Saved, load: Load, tmp_path: Path
+) -> None:
+    saved()
+    edited(tmp_path / "model", change)
+    with pytest.raises(StorageError, match=message):
+        load(tmp_path / "model")
+
+
+def test_weights_of_another_precision_are_refused(saved: Saved, load: Load, tmp_path: Path) -> None:
+    saved()
+    path = tmp_path / "model" / WEIGHTS
+    save_file({name: weight.half() for name, weight in load_file(path).items()}, path)
+    data = path.read_bytes()
+    edited(
+        tmp_path / "model", {"weights": {"bytes": len(data), "sha256": sha256(data).hexdigest()}}
+    )
+    with pytest.raises(StorageError, match=r"float16, not torch\.float32"):
+        load(tmp_path / "model")
+
+
+def test_another_version_is_refused(saved: Saved, load: Load, tmp_path: Path) -> None:
+    saved()
+    manifest = tmp_path / "model" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 2}))
+    with pytest.raises(StorageError, match="has format version 2"):
+        load(tmp_path / "model")
+
+
+def test_what_is_missing_or_foreign_is_said(
+    saved: Saved, load: Load, small: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(StorageError, match="No such file"):
+        load(tmp_path / "nowhere")
+    saved()
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"notes\.txt: is not in manifest\.json"):
+        load(tmp_path / "model")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("all of it")
+    with pytest.raises(StorageError, match="holds other files"):
+        save_model(tmp_path / "mine", model_of(small(), ONE), small(), ONE)
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "all of it"
+
+
+def test_a_model_whose_loss_is_not_installed_is_refused(saved: Saved, tmp_path: Path) -> None:
+    saved()
+    with pytest.raises(StorageError, match="No policy_loss named 'any'"):
+        load_model(tmp_path / "model", registry=Registry([]))
+
+
+def test_weights_that_are_not_finite_are_not_saved(small: Any, tmp_path: Path) -> None:
+    params = small()
+    model = model_of(params, ONE)
+    with torch.no_grad():
+        model.groups()["policy"][0].view(-1)[0] = math.nan
+    with pytest.raises(NonFiniteError, match="policy"):
+        save_model(tmp_path / "model", model, params, ONE)
+    assert not (tmp_path / "model").exists()
