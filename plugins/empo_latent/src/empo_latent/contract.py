@@ -92,7 +92,7 @@ class Imagined:
     presquash: Float[Tensor, "step m action"]
     action: Float[Tensor, "step m action"]
     log_prob: Float[Tensor, "step m"]
-    reward: list[Float[Tensor, "reward dynamics m 1"]]
+    reward: list[Float[Tensor, "reward #dynamics m 1"]]
     terminated: Float[Tensor, "step dynamics m 1"]
     proposal: BoundedNormal
     task: Int[Tensor, " m"] | None = None

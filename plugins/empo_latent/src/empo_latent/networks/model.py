@@ -321,11 +321,24 @@ class LatentModel(nn.Module):
         if head is None:
             raise ValueError("there is no optimistic policy: set optimistic_loss")
         params = self._params.policy
-        loc, raw = head(self._joined(z, task))[0].chunk(2, -1)
+        # Tasks' embeddings belong to the model, which policies leave alone.
+        loc, raw = head(self._joined(z, task, constant_task=True))[0].chunk(2, -1)
         span = params.max_log_std - params.min_log_std
         log_std = params.min_log_std + 0.5 * span * (raw.tanh() + 1)
         loc = loc.tanh() if params.bound == "clip" else loc
         return BoundedNormal(loc, log_std, bound=params.bound, active=self._used(task))
+
+    def bounded(
+        self, u: Float[Tensor, "*batch action"], *, task: Task | None = None
+    ) -> Float[Tensor, "*batch action"]:
+        """The action that ``u`` becomes, which is what policies measure actions by."""
+        used = self._used(task)
+        return BoundedNormal(u, u, bound=self._params.policy.bound, active=used).bounded(u)
+
+    @property
+    def critic(self) -> Literal["v", "q"]:
+        """Whether values are of states or of actions in them."""
+        return self._params.value.critic
 
     @torch.no_grad()
     def update_targets(self) -> None:
@@ -378,7 +391,13 @@ class LatentModel(nn.Module):
             raise ValueError(f"there are several tasks ({names}): say which one it is")
         return task
 
-    def _joined(self, z: Tensor, task: Tensor | None, action: Tensor | None = None) -> Tensor:
+    def _joined(
+        self,
+        z: Tensor,
+        task: Tensor | None,
+        action: Tensor | None = None,
+        constant_task: bool = False,
+    ) -> Tensor:
         """What networks read: latents, actions where they matter, and the task."""
         parts = [z]
         if action is not None:
@@ -386,7 +405,7 @@ class LatentModel(nn.Module):
             parts.append(action if used is None else action.masked_fill(~used, 0.0))
         embedding = self._embedded(task)
         if embedding is not None:
-            parts.append(embedding)
+            parts.append(embedding.detach() if constant_task else embedding)
         if len(parts) == 1:
             return z
         return torch.cat([part.expand(*z.shape[:-1], part.shape[-1]) for part in parts], -1)

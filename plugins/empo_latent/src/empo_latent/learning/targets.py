@@ -1,0 +1,161 @@
+"""What values should be: one imagined step, then what the target networks say."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from empo_latent.contract import Imagined
+from empo_latent.learning.parts import disagreement
+from empo_latent.networks.model import LatentModel, Network
+from empo_latent.params import AuxiliaryParams, Heads, ValueParams
+
+
+@torch.no_grad()
+def td_targets(
+    model: LatentModel,
+    imagined: Imagined,
+    discount: Float[Tensor, "*per_task"],
+    *,
+    network: Network = "target",
+) -> tuple[
+    Float[Tensor, "step reward dynamics value m 1"], Float[Tensor, "step dynamics value m 1"]
+]:
+    """The return of each imagined step as each combination of heads estimates it.
+
+    ``y[r, h, e] = reward_r(z_h, a) + discount * (1 - d_h) * V_e(z'_h)``, where ``z'_h`` is what
+    dynamics head ``h`` expects and ``d_h`` whether it would end the episode. A critic of actions
+    is asked about an action that the policy draws at ``z'_h``.
+
+    Args:
+        model: The world model.
+        imagined: The steps.
+        discount: One, or ``[m, 1]`` where tasks have their own.
+        network: Which value networks estimate ``V``.
+
+    Returns:
+        ``y``, and ``V`` alone; contiguous constants.
+    """
+    after = imagined.latent[1:]
+    action = None
+    if model.critic == "q":
+        policy = model.policy(after, task=imagined.task)
+        action = policy.bounded(policy.sample())
+    value = model.value(after, action, task=imagined.task, network=network)
+    return _discounted(imagined, value, discount), value.permute(1, 2, 0, 3, 4).contiguous()
+
+
+@torch.no_grad()
+def auxiliary_targets(
+    model: LatentModel, imagined: Imagined, discounts: Float[Tensor, " gamma"]
+) -> Float[Tensor, "step reward dynamics gamma m 1"]:
+    """The same for values under further discounts, by the target networks.
+
+    Each has its own discount and no other: it does not multiply the task's.
+
+    Args:
+        model: The world model.
+        imagined: The steps.
+        discounts: In the order of the auxiliary heads.
+    """
+    value = model.auxiliary(imagined.latent[1:], task=imagined.task, network="target")
+    return _discounted(imagined, value, discounts[:, None, None])
+
+
+def _discounted(
+    imagined: Imagined,
+    value: Float[Tensor, "head step dynamics m 1"],
+    discount: Float[Tensor, "*per_task"],
+) -> Float[Tensor, "step reward dynamics head m 1"]:
+    going_on = 1 - imagined.terminated
+    # [step dynamics head m 1]
+    later = discount * (going_on * value).permute(1, 2, 0, 3, 4)
+    steps = [reward.unsqueeze(2) + later[t] for t, reward in enumerate(imagined.reward)]
+    return torch.stack(steps).contiguous()
+
+
+def value_target(
+    td: Float[Tensor, "step reward dynamics value m 1"],
+    params: ValueParams,
+    moments: int,
+    slices: int,
+    candidates: int,
+    weights: Float[Tensor, "start candidate"] | None = None,
+) -> Float[Tensor, "value {moments} {slices} target 1"]:
+    """What each value head learns at each start.
+
+    Args:
+        td: Targets, of which those of the first imagined step are used.
+        params: How reward and dynamics heads become one (``dynamics``), which value heads a
+            value head learns from (``bootstrap``), and what is averaged over candidates
+            (``average``).
+        moments: Starts per slice.
+        slices: Slices.
+        candidates: Actions tried at each start.
+        weights: How much each candidate counts, 1 together at each start; None: all alike.
+
+    Returns:
+        One target per head and start, or where losses are averaged one for each candidate.
+    """
+    heads = bootstrapped(joined(td[0], params.dynamics, (0, 1)), params)
+    target = heads.reshape(-1, moments, slices, candidates, 1)
+    if params.average == "cross_entropy":
+        return target
+    if weights is None:
+        return target.mean(3, keepdim=True)
+    return (target * weights.reshape(moments, slices, candidates, 1)).sum(3, keepdim=True)
+
+
+def auxiliary_target(
+    targets: Float[Tensor, "step reward dynamics gamma m 1"],
+    params: AuxiliaryParams,
+    moments: int,
+    slices: int,
+) -> Float[Tensor, "gamma {moments} {slices} 1 1"]:
+    """What each auxiliary value learns at each start: the mean over candidates."""
+    heads = joined(targets[0], params.dynamics, (0, 1))
+    return heads.reshape(heads.shape[0], moments, slices, -1, 1).mean(3, keepdim=True)
+
+
+def joined(x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]) -> Tensor:
+    """Mean, least or greatest over some axes."""
+    if mode == "mean":
+        return x.mean(dims)
+    return x.amin(dims) if mode == "min" else x.amax(dims)
+
+
+def bootstrapped(
+    heads: Float[Tensor, "value ..."], params: ValueParams
+) -> Float[Tensor, "value ..."]:
+    """What each value head learns from, given what each of them estimates."""
+    if params.bootstrap == "local":
+        return heads
+    if params.bootstrap == "mean":
+        found = heads.mean(0)
+    elif params.bootstrap == "pair" and len(heads) > 2:
+        found = heads.index_select(0, drawn_pair(len(heads), heads.device)).amin(0)
+    else:
+        found = heads.amin(0)
+    return found.expand_as(heads)
+
+
+def drawn_pair(heads: int, device: torch.device) -> Tensor:
+    """Two different heads at random, the same for a whole batch."""
+    # Not randperm(heads)[:2]: compilers of some versions of torch fail on that.
+    return torch.rand(heads, device=device).topk(2).indices
+
+
+def target_metrics(
+    td: Float[Tensor, "step reward dynamics value m 1"],
+    v_next: Float[Tensor, "step dynamics value m 1"],
+) -> dict[str, Tensor]:
+    """Numbers for people about targets and how much heads disagree on them."""
+    return {
+        "td/mean": td.mean(),
+        "td/std": td.std(correction=0),
+        "td/min": td.min(),
+        "td/max": td.max(),
+        "td/disagreement": disagreement(td[0].flatten(0, 2)),
+        "value/disagreement": disagreement(v_next[0].flatten(0, 1)),
+    }
