@@ -105,7 +105,7 @@ def q_value_loss(
     slices: Slices,
     latents: Float[Tensor, "moment slice latent"],
     target: Float[Tensor, "value time slice 1"],
-    weight: Float[Tensor, "moment slice"],
+    weight: Float[Tensor, "time slice"],
     params: ValueParams,
 ) -> Losses:
     """How far the values of actions that were taken are from their targets.
