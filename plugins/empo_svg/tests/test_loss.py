@@ -25,8 +25,7 @@ FREE = {"coef": 0.0}
     "params",
     [
         {},
-        {"samples": 3, "reduction": "min", "disagreement": -0.5},
-        {"normaliser": "none", "reduction": "max", "entropy": {"jacobian": 0.0, "coef": 0.01}},
+        {"samples": 3, "reduction": "min", "disagreement": -0.5, "entropy": {"jacobian": 0.0}},
     ],
 )
 class TestSvg(PolicyLossTests):

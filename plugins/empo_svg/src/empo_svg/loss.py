@@ -112,25 +112,26 @@ class Svg:
         start: Float[Tensor, "start feature"],
         u: Float[Tensor, "sample start action"],
     ) -> _Judged:
-        """What the critic says about actions.
+        """What the critic says about actions, and which way they get better.
 
         Differentiating a function of ``u`` alone spends nothing on gradients of the critic's
         weights and leaves them as they are; and it compiles, as freezing them for a while
         would not.
         """
-        start = start.expand(len(u), -1, -1)
-        scale = self._scale.value.to(u)
-
-        def total(u: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-            heads = critic(start, u)
-            value, apart = joined_heads(heads, self._params.reduction), disagreement(heads)
-            followed = (value + self._params.disagreement * apart) / scale
-            return followed.sum(), (followed, value, apart)
-
+        slope_of = torch.func.grad_and_value(self._followed, has_aux=True)
         # Otherwise the graph of all this would be recorded once more, for the weights.
         with torch.no_grad():
-            slope, (_, parts) = torch.func.grad_and_value(total, has_aux=True)(u)
+            slope, (_, parts) = slope_of(u, start.expand(len(u), -1, -1), critic)
         return _Judged(slope, *parts)
+
+    def _followed(
+        self, u: Tensor, start: Tensor, critic: Critic
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """The sum of what is maximised, and its parts, as ``_Judged`` has them."""
+        heads = critic(start, u)
+        value, apart = joined_heads(heads, self._params.reduction), disagreement(heads)
+        followed = (value + self._params.disagreement * apart) / self._scale.value.to(u)
+        return followed.sum(), (followed, value, apart)
 
     def _moved(
         self, value: Float[Tensor, "sample start"], weight: Float[Tensor, "sample start"]
