@@ -11,6 +11,9 @@ from empo_core import Config
 Factory = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """``package.module:callable``, imported where environments are made."""
 
+PICTURE_SIZE = 64
+"""Height and width of the pictures that most have learned from."""
+
 
 class TaskParams(Config):
     """What every task may say."""
@@ -21,6 +24,9 @@ class TaskParams(Config):
     frame_stack: int = Field(1, ge=1, description="How many newest observations are seen at once.")
     episode_length: int | None = Field(
         None, ge=1, description="Cut episodes off after so many decisions; null: as they come."
+    )
+    picture_size: int = Field(
+        PICTURE_SIZE, ge=37, description="Height and width that pictures are resized to."
     )
 
 
@@ -54,7 +60,13 @@ class DmcTask(TaskParams):
     action_repeat: int = Field(
         2, ge=1, description="How often each action is repeated; rewards are added up."
     )
-    pixels: bool = Field(False, description="See pictures of 64 by 64 instead of numbers.")
+    pixels: bool = Field(False, description="See pictures instead of numbers.")
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> DmcTask:
+        if not self.pixels and self.picture_size != PICTURE_SIZE:
+            raise ValueError("picture_size belongs to pixels: set that to true, or drop it")
+        return self
 
 
 Task: TypeAlias = Annotated[GymnasiumTask | DmcTask, Field(discriminator="kind")]

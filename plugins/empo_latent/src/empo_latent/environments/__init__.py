@@ -1,1 +1,1 @@
-"""Tasks behind one contract: Gymnasium and DeepMind Control."""
+"""Tasks behind one contract, and many of them at once."""

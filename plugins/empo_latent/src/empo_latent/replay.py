@@ -1,0 +1,309 @@
+"""What happened, and slices of it, each as likely as any other.
+
+Row ``i`` of an episode holds what was seen at moment ``i`` and the step that led there: the
+action, its reward, and whether it ended the episode. The first row of an episode has no such
+step (NaN, which shows up wherever it is used by mistake). So ``T + 1`` rows in sequence, none but
+the first of which begins an episode, are a slice of ``T`` steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64, Shaped
+from torch import Tensor
+
+from empo_core.errors import ConfigError, StorageError
+from empo_latent.contract import Interface, Slices
+
+FEWEST_ROWS = 1024
+"""Rows per environment that memory is taken for at once; more as they are needed."""
+
+
+class Replay:
+    """A ring of rows per environment, and the places in it where slices end.
+
+    Environments have rings of their own, so an episode's rows lie in sequence, and episodes that
+    are still going on can be learned from. Where slices end is kept in a queue per environment:
+    a row is added when its episode is long enough, and dropped when the first row of its slice
+    is overwritten. A slice is drawn by its number among all, without a search in the rows.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        *,
+        envs: int,
+        capacity: int,
+        horizon: int,
+        expert: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Remember nothing yet.
+
+        Args:
+            interface: Of the tasks; environment ``e`` plays task ``e % len(tasks)``.
+            envs: How many environments there are.
+            capacity: Rows of all environments together; the oldest are overwritten.
+            horizon: Steps of a slice.
+            expert: Whether rows also hold how the planner would have acted.
+            device: Where slices are needed; they are kept in the memory of the CPU.
+
+        Raises:
+            ConfigError: The capacity is too small for a slice of each environment.
+        """
+        self._most = capacity // envs
+        if self._most <= horizon:
+            raise ConfigError(
+                f"algorithm.params.collection.capacity: {capacity} rows of {envs} environments are "
+                f"{self._most} each, and a slice of {horizon} steps has {horizon + 1}; set it to "
+                f"at least {envs * (horizon + 1)}"
+            )
+        self._horizon, self._expert = horizon, expert
+        self._actions, self._device = interface.actions, torch.device(device)
+        several = len(interface.tasks) > 1
+        self._task = torch.arange(envs) % len(interface.tasks) if several else None
+        kind = np.uint8 if interface.pictures else np.float32
+        rows = min(self._most, max(FEWEST_ROWS, horizon + 1))
+        numbers = interface.actions * (3 if expert else 1) + 2
+        # Arrays of numpy, which writes single rows faster than torch; torch draws from the same.
+        self._seen = np.empty((envs, rows, interface.words), kind)
+        # Action, reward, termination and expert side by side, to be found in one look.
+        self._steps = np.empty((envs, rows, numbers), np.float32)
+        self._first = np.zeros((envs, rows), bool)
+        self._ends = np.empty((envs, rows), np.int64)
+        # Per environment: rows ever written, steps of the episode, and of all slices that ever
+        # could be drawn how many there were, and how many are overwritten.
+        self._written = np.zeros(envs, np.int64)
+        self._age = np.full(envs, -1)
+        self._queued, self._dropped = np.zeros((2, envs), np.int64)
+
+    def __len__(self) -> int:
+        """How many steps are remembered."""
+        used = np.minimum(self._written, self._most)
+        firsts = sum(int(row[:n].sum()) for row, n in zip(self._first, used, strict=True))
+        # What led to the oldest row is of no use where the row before it is overwritten.
+        cut = sum(
+            n > 0 and not bool(row[(w - n) % self._most])
+            for row, n, w in zip(self._first, used, self._written, strict=True)
+        )
+        return int(used.sum()) - firsts - int(cut)
+
+    @property
+    def slices(self) -> int:
+        """How many different slices can be drawn."""
+        return int((self._queued - self._dropped).sum())
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is anything to learn from."""
+        return self.slices > 0
+
+    def begin(
+        self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
+    ) -> None:
+        """Begin episodes.
+
+        Args:
+            observation: What is seen first; rows of other environments mean nothing.
+            rows: In which environments.
+        """
+        envs = np.flatnonzero(rows)
+        self._age[envs] = 0
+        places = self._places(envs)
+        self._seen[envs, places] = observation[envs]
+        self._steps[envs, places] = np.nan
+        self._first[envs, places] = True
+        self._advance(envs)
+
+    def add(
+        self,
+        action: Float[Tensor, "env action"],
+        reward: Shaped[np.ndarray, " env"],
+        terminated: Bool[np.ndarray, " env"],
+        observation: Shaped[np.ndarray, "env word"],
+        *,
+        expert: Float[Tensor, "env 2 action"] | None = None,
+    ) -> None:
+        """Add a step of all environments, each to its episode.
+
+        Args:
+            action: What was done.
+            reward: What it paid.
+            terminated: Whether it ended the episode.
+            observation: What was seen then, the last of the episode where it ended.
+            expert: Mean and log standard deviation of the planner's action; None counts as a
+                standard normal one where rows have it.
+
+        Raises:
+            ValueError: An environment has no episode that could go on.
+        """
+        if (self._age < 0).any():
+            raise ValueError(
+                f"environment {int((self._age < 0).argmax())} has no episode to add a step to; "
+                "call begin first"
+            )
+        if expert is not None and not self._expert:
+            raise ValueError("nobody asked to remember the planner's actions: set expert")
+        envs = np.arange(len(self._age))
+        self._age += 1
+        places = self._places(envs)
+        self._seen[envs, places] = observation
+        steps, actions = self._steps, self._actions
+        steps[envs, places, :actions] = action.cpu().numpy()
+        steps[envs, places, actions], steps[envs, places, actions + 1] = reward, terminated
+        if self._expert:
+            known = 0.0 if expert is None else expert.cpu().flatten(1).numpy()
+            steps[envs, places, actions + 2 :] = known
+        self._first[envs, places] = False
+        self._advance(envs)
+        self._age[terminated] = -1
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Slices:
+        """Slices, drawn with replacement, each with the same chance.
+
+        Args:
+            batch_size: How many.
+            generator: Draws them; on the CPU.
+
+        Returns:
+            The slices, where they are needed; the copy there may still be going on.
+
+        Raises:
+            ValueError: There is nothing to draw from; see ``ready``.
+        """
+        counts = torch.from_numpy(self._queued - self._dropped)
+        total = counts.cumsum(0)
+        if not total[-1]:
+            raise ValueError(
+                f"no episode has {self._horizon} steps yet, so there is no slice to learn from; "
+                "see ready"
+            )
+        number = torch.randint(int(total[-1]), (batch_size,), generator=generator)
+        env = torch.searchsorted(total, number, right=True)
+        number += torch.from_numpy(self._dropped)[env] - (total - counts)[env]
+        back = torch.arange(-self._horizon, 1)[:, None]
+        ends = torch.from_numpy(self._ends)[env, number % self._most]
+        rows = (ends + back) % self._most
+        rows += env * self._seen.shape[1]
+        steps = self._taken(self._steps, rows[1:])
+        actions = self._actions
+        expert = steps[..., actions + 2 :].unflatten(-1, (2, actions)) if self._expert else None
+        return Slices(
+            observation=self._taken(self._seen, rows),
+            action=steps[..., :actions],
+            reward=steps[..., actions : actions + 1],
+            terminated=steps[..., actions + 1 : actions + 2],
+            task=None if self._task is None else self._moved(self._task[env]),
+            expert=expert,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as a tree for checkpoints; tensors are not copied."""
+        used = np.minimum(self._written, self._most).tolist()
+        tables = {"seen": self._seen, "steps": self._steps, "first": self._first}
+        return {
+            "capacity": self._most,
+            "horizon": self._horizon,
+            "written": torch.from_numpy(self._written.copy()),
+            "age": torch.from_numpy(self._age.copy()),
+            "rows": [
+                {name: torch.from_numpy(table[env, :n]) for name, table in tables.items()}
+                for env, n in enumerate(used)
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Remember what was remembered; the same draws then give the same slices.
+
+        Raises:
+            StorageError: The state is one of other tasks or sizes.
+        """
+        rows = state["rows"]
+        mine = (len(self._age), self._most, self._horizon, *self._widths())
+        found = (len(rows), state["capacity"], state["horizon"], *_widths(rows))
+        if mine != found:
+            raise StorageError(
+                f"the checkpoint remembers something else: (environments, rows of each, steps of a "
+                f"slice, numbers per observation, numbers per step) are {found}, and should be "
+                f"{mine}; go on with the params that the run began with"
+            )
+        self._written = state["written"].numpy().copy()
+        self._age = state["age"].numpy().copy()
+        self._grow(min(self._most, int(self._written.max(initial=1))))
+        for env, row in enumerate(rows):
+            n = len(row["first"])
+            self._seen[env, :n], self._steps[env, :n] = row["seen"].numpy(), row["steps"].numpy()
+            self._first[env, :n] = row["first"].numpy()
+            self._find_ends(env, n)
+
+    def _widths(self) -> tuple[int, int]:
+        return self._seen.shape[2], self._steps.shape[2]
+
+    def _find_ends(self, env: int, used: int) -> None:
+        """Queue the slices of the rows that an environment has."""
+        written = int(self._written[env])
+        rows = np.arange(written - used, written)
+        # The newest row before each, itself included, that nothing in the ring leads to.
+        begins = np.where(self._first[env, rows % self._most], rows, written - used)
+        begins = np.maximum.accumulate(begins)
+        ends = rows[rows - begins >= self._horizon]
+        self._dropped[env], self._queued[env] = 0, len(ends)
+        self._ends[env, : len(ends)] = ends
+
+    def _places(self, envs: Int64[np.ndarray, " row"]) -> Int64[np.ndarray, " row"]:
+        """Where the next rows of environments go, with memory for them."""
+        needed = int(self._written[envs].max(initial=0)) + 1
+        if needed > self._seen.shape[1] and self._seen.shape[1] < self._most:
+            self._grow(min(self._most, max(needed, 2 * self._seen.shape[1])))
+        places: np.ndarray = self._written[envs] % self._most
+        return places
+
+    def _grow(self, rows: int) -> None:
+        """Take memory for so many rows per environment; nothing is overwritten before."""
+        before = self._seen.shape[1]
+        for name in ("_seen", "_steps", "_first", "_ends"):
+            old = getattr(self, name)
+            if rows > before:
+                new = np.empty((len(old), rows, *old.shape[2:]), old.dtype)
+                new[:, :before] = old
+                setattr(self, name, new)
+
+    def _advance(self, envs: Int64[np.ndarray, " row"]) -> None:
+        """Count rows that were written, queue the slices that end there, drop overwritten ones."""
+        row = self._written[envs]
+        self._written[envs] += 1
+        waiting = envs[self._queued[envs] > self._dropped[envs]]
+        oldest = self._ends[waiting, self._dropped[waiting] % self._most]
+        gone = oldest - self._horizon <= self._written[waiting] - 1 - self._most
+        self._dropped[waiting[gone]] += 1
+        long = self._age[envs] >= self._horizon
+        new = envs[long]
+        self._ends[new, self._queued[new] % self._most] = row[long]
+        self._queued[new] += 1
+
+    def _taken(
+        self, table: Shaped[np.ndarray, "env row number"], rows: Int64[Tensor, "moment slice"]
+    ) -> Shaped[Tensor, "moment slice number"]:
+        """Rows of all rings, where they are needed."""
+        flat = torch.from_numpy(table).flatten(0, 1)
+        # Memory that the device can read by itself while we go on; torch keeps it until then.
+        pinned = self._device.type == "cuda"
+        into = torch.empty(rows.numel(), flat.shape[1], dtype=flat.dtype, pin_memory=pinned)
+        torch.index_select(flat, 0, rows.flatten(), out=into)
+        return self._moved(into.view(*rows.shape, -1))
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._device, non_blocking=True)
+
+
+def _widths(rows: list[Mapping[str, Tensor]]) -> tuple[int, int]:
+    if not rows:
+        return 0, 0
+    return rows[0]["seen"].shape[1], rows[0]["steps"].shape[1]
+
+
+__all__ = ["Replay"]

@@ -1,0 +1,74 @@
+"""The replay as plainly as it can be written: lists of episodes, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was seen, and the step that led there; None where an episode begins."""
+
+    seen: Tensor
+    step: Tensor | None
+
+
+@dataclass(slots=True)
+class PlainReplay:
+    """Remembers the newest rows of each environment.
+
+    Attributes:
+        most: Rows of each environment.
+        horizon: Steps of a slice.
+        episodes: Of each environment, the oldest first.
+    """
+
+    most: int
+    horizon: int
+    episodes: dict[int, list[list[Row]]] = field(default_factory=dict)
+
+    def begin(self, env: int, seen: Tensor) -> None:
+        """An episode begins."""
+        self.episodes.setdefault(env, []).append([Row(seen, None)])
+        self._forget(env)
+
+    def add(self, env: int, seen: Tensor, step: Tensor) -> None:
+        """It goes on."""
+        self.episodes[env][-1].append(Row(seen, step))
+        self._forget(env)
+
+    def slices(self) -> list[list[Row]]:
+        """All slices that there are."""
+        return [
+            episode[start : start + self.horizon + 1]
+            for episodes in self.episodes.values()
+            for episode in episodes
+            for start in range(len(episode) - self.horizon)
+        ]
+
+    def sample(self, batch_size: int, rng: random.Random) -> list[list[Row]]:
+        """Slices, each with the same chance."""
+        chosen = []
+        places = [
+            (episode, len(episode) - self.horizon)
+            for episodes in self.episodes.values()
+            for episode in episodes
+            if len(episode) > self.horizon
+        ]
+        for episode, _ in rng.choices(places, [n for _, n in places], k=batch_size):
+            start = rng.randrange(len(episode) - self.horizon)
+            chosen.append(episode[start : start + self.horizon + 1])
+        return chosen
+
+    def _forget(self, env: int) -> None:
+        episodes = self.episodes[env]
+        while sum(map(len, episodes)) > self.most:
+            del episodes[0][0]
+            if not episodes[0]:
+                del episodes[0]
+
+
+__all__ = ["PlainReplay", "Row"]
