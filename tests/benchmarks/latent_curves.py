@@ -53,11 +53,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "reacher-easy": dmc("reacher", "easy"),
     "finger-spin": dmc("finger", "spin"),
 }
-LOSSES: dict[str, dict[str, Any]] = {
-    # Regression needs candidates that differ, so its policy must not begin, or end, too narrow.
-    "awr": {"policy": {"min_log_std": -3.0, "max_log_std": 1.0}},
-    "svg": {},
-}
+LOSSES = ("awr", "svg")
 COLOURS = {"awr": "tab:blue", "svg": "tab:orange"}
 SHADES = ("black", "dimgrey", "darkgrey")
 STYLES = {"planner": "-", "policy": "--"}
@@ -142,8 +138,7 @@ def config(options: argparse.Namespace, task: str, loss: str, seed: int) -> dict
             "videos": 0,
         },
     }
-    for further in (LOSSES[loss], options.params):
-        params = merged(params, further)
+    params = merged(params, options.params)
     return {"algorithm": {"name": "latent", "params": params}, "trackers": [], "seed": seed}
 
 

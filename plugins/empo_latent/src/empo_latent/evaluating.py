@@ -38,7 +38,8 @@ class Episode:
         value: What the model thought the first state to be worth.
         length: Steps.
         terminated: Whether it ended by itself; else it was cut off.
-        success: Whether it succeeded, where the environment says so at any step; else NaN.
+        success: Whether it succeeded at any step of which the environment says; None where it
+            says of none.
     """
 
     task: int
@@ -47,7 +48,7 @@ class Episode:
     value: float
     length: int
     terminated: bool
-    success: float
+    success: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ class Evaluation:
         """What the episodes of a task show; of all tasks where none is named."""
         chosen = [each for each in self.episodes if task in (None, self.tasks[each.task])]
         totals = np.array([each.total for each in chosen])
-        told = [each.success for each in chosen if not math.isnan(each.success)]
+        told = [each.success for each in chosen if each.success is not None]
         off = np.array([each.value - each.discounted for each in chosen])
         return Outcome(
             episodes=len(chosen),
@@ -309,7 +310,7 @@ class _Game:
         current, first = fleet.start(seed), np.ones(len(self._quotas), bool)
         camera = Camera(fleet, film, who)
         log = None if record is None else _Log(fleet, record)
-        found: list[Episode] = []
+        found: dict[tuple[int, int, int], Episode] = {}
         while self._open.any():
             self._begin(current, first & self._open)
             camera.look(first & self._open)
@@ -319,12 +320,12 @@ class _Game:
             step = fleet.step(acted.action.numpy())
             if log is not None:
                 log.note(current, acted, step, self._open)
-            found += self._observe(step, camera)
+            found |= self._observe(step, camera)
             current, first = step.current, step.terminated | step.truncated
         return Evaluation(
             who=who,
             tasks=fleet.interface.tasks,
-            episodes=tuple(sorted(found, key=lambda each: each.task)),
+            episodes=tuple(found[place] for place in sorted(found)),
             films=tuple(camera.films),
         )
 
@@ -339,8 +340,8 @@ class _Game:
         self._success[rows] = np.nan
         self._value[rows] = self._worth(seen, rows)
 
-    def _observe(self, step: Step, camera: Camera) -> list[Episode]:
-        """Count a step; the episodes that it ended."""
+    def _observe(self, step: Step, camera: Camera) -> dict[tuple[int, int, int], Episode]:
+        """Count a step; the episodes that it ended, by task, environment and number."""
         ended = self._open & (step.terminated | step.truncated)
         self._total += step.reward
         self._discounted += self._discount**self._length * step.reward
@@ -349,18 +350,17 @@ class _Game:
         cut = ended & ~step.terminated
         worth = self._worth(step.observation, cut)
         self._discounted[cut] += self._discount[cut] ** self._length[cut] * worth
-        found = []
+        found = {}
         for env in np.flatnonzero(ended).tolist():
-            found.append(
-                Episode(
-                    task=int(self._fleet.task_of[env]),
-                    total=float(self._total[env]),
-                    discounted=float(self._discounted[env]),
-                    value=float(self._value[env]),
-                    length=int(self._length[env]),
-                    terminated=bool(step.terminated[env]),
-                    success=float(self._success[env]),
-                )
+            task, success = int(self._fleet.task_of[env]), float(self._success[env])
+            found[task, env, int(self._number[env])] = Episode(
+                task=task,
+                total=float(self._total[env]),
+                discounted=float(self._discounted[env]),
+                value=float(self._value[env]),
+                length=int(self._length[env]),
+                terminated=bool(step.terminated[env]),
+                success=None if math.isnan(success) else success,
             )
             camera.cut(env, float(self._total[env]))
         self._number += ended

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool
 
-from empo_core.pictures import MAX_GIF_FPS, write_gif
+from empo_core.pictures import MAX_GIF_FPS, Frame, write_gif
 from empo_latent.environments.fleet import Fleet
 from empo_latent.params import Actor
 
@@ -26,8 +26,6 @@ MAX_BYTES = 2_000_000
 """Of a file."""
 USUAL_FPS = 30.0
 """Steps per second where the environment does not say."""
-
-Frame = UInt8[np.ndarray, "height width 3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +126,13 @@ def shrunk(frame: Frame) -> Frame:
     return squares.mean((1, 3)).round().astype(np.uint8)
 
 
-def save_films(films: Sequence[Film], directory: Path) -> list[Path]:
+def save_films(films: Sequence[Film], directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
     """Write each film into a file; one that would be too large gets fewer pictures.
 
     Args:
         films: Pictures; there may be several of one name.
         directory: Where they go; made if missing.
+        max_bytes: More than that no file has, unless one picture is larger.
 
     Returns:
         Where they are.
@@ -149,7 +148,7 @@ def save_films(films: Sequence[Film], directory: Path) -> list[Path]:
             number += 1
             path = directory / f"{film.name}_{number}.gif"
         frames, fps = list(film.frames), film.fps
-        while write_gif(frames, path, fps).stat().st_size > MAX_BYTES and len(frames) > 1:
+        while write_gif(frames, path, fps).stat().st_size > max_bytes and len(frames) > 1:
             frames, fps = frames[::2], max(fps / 2, 1.0)
         paths.append(path)
     return paths
