@@ -123,7 +123,8 @@ def shrunk(frame: Frame) -> Frame:
         return frame.copy()  # Whatever drew it may draw the next one in the same place.
     height, width = (length // side for length in frame.shape[:2])
     squares = frame[: height * side, : width * side].reshape(height, side, width, side, 3)
-    return squares.mean((1, 3)).round().astype(np.uint8)
+    means: Frame = squares.mean((1, 3)).round().astype(np.uint8)
+    return means
 
 
 def save_films(films: Sequence[Film], directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:

@@ -1,0 +1,197 @@
+"""Results: what people read, what files say, and what stands beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from empo_core.protocols import Result
+from empo_latent.contract import Interface
+from empo_latent.evaluating import Episode, Evaluation
+from empo_latent.filming import Film
+from empo_latent.modelfile import load_model
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import Actor
+from empo_latent.published import PUBLISHED, published
+from empo_latent.result import CurveRow, LatentResult
+from empo_latent.session import Mark
+from empo_latent.tasks import DmcTask, GymnasiumTask
+
+CUP: dict[str, Any] = {"kind": "dmc", "domain": "ball_in_cup", "task": "catch"}
+PENDULUM: dict[str, Any] = {"kind": "gymnasium", "id": "Pendulum-v1"}
+MARKS = (Mark(100, 50, 2.0, math.nan), Mark(300, 250, 10.0, -7.5))
+
+
+def evaluation(who: Actor, *returns: float, tasks: tuple[str, ...] = ("a",), **how: Any) -> Any:
+    """An evaluation in which each task has two episodes with a return each."""
+    episodes = [
+        Episode(i // 2, float(total), float(total), 1.0, 500, False, how.get("success"))
+        for i, total in enumerate(returns)
+    ]
+    frames = [np.zeros((4, 4, 3), np.uint8)] * 2
+    films = tuple(Film(tasks[0], who, total, frames, 10.0) for total in how.get("filmed", ()))
+    return Evaluation(who=who, tasks=tasks, episodes=tuple(episodes), films=films)
+
+
+def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups: Any) -> Any:
+    tasks = tasks or (CUP,)
+    names = tuple("abc"[: len(tasks)])
+    interface = Interface(
+        words=3,
+        pictures=False,
+        shape=(3,),
+        actions=1,
+        active=((True,),) * len(tasks),
+        tasks=names,
+        action_repeats=(2,) * len(tasks),
+        episode_lengths=(500,) * len(tasks),
+    )
+    params = small(tasks=list(tasks), **groups)
+    early = {"planner": evaluation("planner", 1, 3), "policy": evaluation("policy", 0, 0)}
+    late = {
+        "planner": evaluation("planner", 800, 900, success=1.0, filmed=[800.0, 900.0]),
+        "policy": evaluation("policy", 500, 700, success=0.0),
+    }
+    return LatentResult(
+        model=LatentModel(params, interface, generator=torch.Generator()),
+        params=params,
+        interface=interface,
+        seed=7,
+        action_repeat=2.0,
+        history=MARKS,
+        evaluations=[(200, early), (300, late)] if evaluations is None else evaluations,
+        time_shares={"update": 80.0, "act": 12.5, "act/plan": 10.0},
+    )
+
+
+def text(found: Any, width: int = 150) -> str:
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(found.report())
+    return console.export_text()
+
+
+def test_it_is_a_result_and_its_summary_is_strict_json(small: Any) -> None:
+    found = result(small, reporting={"solved_at": 850})
+    assert isinstance(found, Result)
+    summary = json.loads(json.dumps(found.summary(), allow_nan=False))
+    assert summary["steps"] == 300
+    assert summary["environment_steps"] == 600
+    assert (summary["updates"], summary["seconds"], summary["steps_per_second"]) == (
+        250,
+        10.0,
+        30.0,
+    )
+    assert summary["return_mean"] == -7.5
+    trained = [each for each in found.model.parameters() if each.requires_grad]
+    assert summary["parameters"] == sum(each.numel() for each in trained)
+    planner = summary["evaluation"]["planner"]["a"]
+    assert (planner["mean_return"], planner["standard_error"]) == (850.0, 50.0)
+    assert summary["evaluation"]["policy"]["a"]["success"] == 0.0
+    assert summary["solved"] is True
+
+
+def test_a_goal_is_reached_or_not_or_there_is_none(small: Any) -> None:
+    assert result(small, reporting={"solved_at": 850.1}).summary()["solved"] is False
+    assert result(small).summary()["solved"] is None
+    said = text(result(small, reporting={"solved_at": 850.1}))
+    assert "solved (at least 850.1)" in said
+    assert "no" in said.split("solved (at least 850.1)")[1].splitlines()[0]
+    assert "solved" not in text(result(small))
+
+
+def test_a_report_has_published_figures_beside_ours_and_says_whose_they_are(small: Any) -> None:
+    said = " ".join(text(result(small)).split())
+    assert "Evaluation after 600 environment steps" in said
+    assert "850 ± 50 │ 800 to 900 │ 500 │ 100% │ 981 ± 7" in said
+    assert "600 ± 1e+02 │ 500 to 700 │ 500 │ 0% │ 981 ± 7" in said
+    assert "TD-MPC2 (5M parameters, mean ± sd of 3 seeds)" in said
+    assert "after 100,000 environment steps" in said
+    assert "300 steps (600 of the environments) and 250 updates" in said
+    assert "│ plan │ 10.0 │" in said
+
+
+@pytest.mark.parametrize(
+    "task",
+    [PENDULUM, {**CUP, "pixels": True}, {**CUP, "task": "spin"}, {**CUP, "episode_length": 9}],
+)
+def test_what_is_another_task_is_not_compared(small: Any, task: dict[str, Any]) -> None:
+    assert "published" not in text(result(small, task))
+
+
+def test_only_tasks_that_were_published_have_a_figure() -> None:
+    assert published(DmcTask(**CUP)) == PUBLISHED["ball_in_cup", "catch"]
+    assert published(GymnasiumTask(**PENDULUM)) is None
+    assert len(PUBLISHED) == 14
+
+
+def test_files_hold_everything(small: Any, tmp_path: Path) -> None:
+    found = result(small)
+    found.save(tmp_path / "results")
+    files = sorted(
+        path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.rglob("*.*")
+    )
+    assert files == [
+        "curve.csv", "curve.png", "model/manifest.json", "model/weights.safetensors",
+        "training.csv", "videos/a_planner_return_800.0.gif", "videos/a_planner_return_900.0.gif",
+    ]  # fmt: skip
+    loaded = load_model(tmp_path / "results" / "model", registry=small.registry)
+    torch.testing.assert_close(loaded.model.state_dict(), found.model.state_dict())
+    assert (tmp_path / "results" / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_have_a_line_per_evaluation_task_and_actor(small: Any, tmp_path: Path) -> None:
+    names = ("a", "b")
+    each = {"policy": evaluation("policy", 1, 3, -5, -5, tasks=names)}
+    found = result(small, CUP, PENDULUM, evaluations=[(200, each), (300, each)])
+    found.save(tmp_path)
+    with (tmp_path / "curve.csv").open() as file:
+        rows = [CurveRow(**row) for row in csv.DictReader(file)]
+    assert len(rows) == 4
+    # Training took 6 s until step 200: between what was noted at steps 100 and 300.
+    assert rows[0] == ("200", "400", "a", "policy", "2.0", "1.0", "500.0", "6.0", "7")
+    assert rows[3] == ("300", "600", "b", "policy", "-5.0", "0.0", "500.0", "10.0", "7")
+
+
+def test_the_training_is_written_down(small: Any, tmp_path: Path) -> None:
+    result(small).save(tmp_path)
+    assert (tmp_path / "training.csv").read_text().splitlines() == [
+        "steps,updates,seconds,mean_return", "100,50,2.0,nan", "300,250,10.0,-7.5",
+    ]  # fmt: skip
+
+
+def test_the_picture_has_a_panel_per_task_and_a_line_per_actor(small: Any) -> None:
+    names = ("a", "b")
+    each = {who: evaluation(who, 1, 3, -5, -5, tasks=names) for who in ("planner", "policy")}
+    found = result(small, CUP, PENDULUM, evaluations=[(200, each), (300, each)])
+    panels = found._figure(list(found.curve())).axes
+    assert [axes.get_title() for axes in panels] == ["a", "b"]
+    labels = [[line.get_text() for line in axes.get_legend().get_texts()] for axes in panels]
+    assert labels[0] == ["TD-MPC2 after 100,000 (published)", "planner", "policy"]
+    assert labels[1] == ["planner", "policy"]
+
+
+def test_a_run_that_did_nothing_says_so(small: Any, tmp_path: Path) -> None:
+    found = LatentResult(
+        **{**vars(result(small)), "history": (), "evaluations": (), "time_shares": {}}
+    )
+    assert "nothing was done" in text(found)
+    summary = found.summary()
+    assert (summary["steps"], summary["evaluation"], summary["return_mean"]) == (0, {}, None)
+    found.save(tmp_path)
+    assert (tmp_path / "curve.csv").read_text() == ",".join(CurveRow._fields) + "\n"
+    assert not (tmp_path / "videos").exists()
+
+
+def test_an_average_over_no_episode_is_no_number_in_json(small: Any) -> None:
+    found = LatentResult(**{**vars(result(small)), "history": MARKS[:1]})
+    assert found.summary()["return_mean"] is None
+    assert found.summary()["steps_per_second"] == 50.0
