@@ -64,7 +64,7 @@ class Encoder(nn.Module):
         if self.convolutions is not None:
             seen = self.convolutions(observation, training=training)
         else:
-            seen = observation.to(self.perceptron.weights[0].dtype)
+            seen = observation.to(next(self.perceptron.parameters()).dtype)
         if embedding is not None:
             seen = torch.cat([seen, embedding.expand(*seen.shape[:-1], -1)], -1)
         latent: Tensor = self.perceptron(seen, training=training)[0]

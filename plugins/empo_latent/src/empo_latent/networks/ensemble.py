@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from empo_latent.networks.functions import mish
+from empo_latent.networks.functions import by_hand, mish
 
 WEIGHT_STD = 0.02
 """Standard deviation of weights at first."""
+BLOCK = 1024
+"""Rows that CPUs take through all layers at once."""
 
 
 class MlpEnsemble(nn.Module):
@@ -53,20 +55,20 @@ class MlpEnsemble(nn.Module):
         """
         super().__init__()
         self.heads, self.outputs = heads, outputs
-        self._final, self._dropout = final, dropout
+        self.final, self.dropout = final, dropout
         sizes = [inputs, *hidden, outputs]
         # As nn.Linear has them, output first: so all heads together are one nn.Linear too.
         self.weights = nn.ParameterList(
             torch.empty(heads, after, before) for before, after in itertools.pairwise(sizes)
         )
-        self.biases = nn.ParameterList(torch.zeros(heads, 1, size) for size in sizes[1:])
+        self.biases = nn.ParameterList(torch.zeros(heads, size) for size in sizes[1:])
         for weight in self.weights:
             nn.init.trunc_normal_(weight, std=WEIGHT_STD, generator=generator)
         if zero_output:
             nn.init.zeros_(self.weights[-1])
         normed = [*hidden, outputs] if final is not None and final_norm else hidden
-        self.scales = nn.ParameterList(torch.ones(heads, 1, size) for size in normed)
-        self.shifts = nn.ParameterList(torch.zeros(heads, 1, size) for size in normed)
+        self.scales = nn.ParameterList(torch.ones(heads, size) for size in normed)
+        self.shifts = nn.ParameterList(torch.zeros(heads, size) for size in normed)
 
     def forward(
         self,
@@ -75,42 +77,74 @@ class MlpEnsemble(nn.Module):
         split: bool = False,
         training: bool = False,
         heads: Int[Tensor, " chosen"] | None = None,
-    ) -> Float[Tensor, "head *_batch output"]:
+    ) -> Float[Tensor, "head *_batches output"]:
         """What every network makes of its input.
 
         Args:
-            x: One input for all, or with ``split`` one for each, heads first.
+            x: One input for all, or with ``split`` one for each head evaluated, heads first.
             split: Whether each head has an input of its own.
             training: Whether there is dropout.
             heads: Which of them to evaluate; None: all. Others cost nothing.
         """
         batch = x.shape[1:-1] if split else x.shape[:-1]
-        h = x.reshape(x.shape[0], -1, x.shape[-1]) if split else x.reshape(-1, x.shape[-1])
-        last = len(self.weights) - 1
-        for index in range(last + 1):
-            h = self._linear(index, h, heads)
-            if index == 0 and training and self._dropout:
-                h = F.dropout(h, self._dropout)
-            if index < len(self.scales):
-                h = F.layer_norm(h, h.shape[-1:])
-                scale, shift = (
-                    self._of(store, index, heads) for store in (self.scales, self.shifts)
-                )
-                h = torch.addcmul(shift, h, scale)
+        rows = x.reshape(x.shape[0], -1, x.shape[-1]) if split else x.reshape(-1, x.shape[-1])
+        dropout = self.dropout if training else 0.0
+        if by_hand(x):
+            results = self._one_by_one(rows, dropout, heads)
+        else:
+            results = self._through(rows, self._parameters_of(heads), dropout)
+        return results.reshape(results.shape[0], *batch, self.outputs)
+
+    def _one_by_one(self, x: Tensor, dropout: float, heads: Tensor | None) -> Tensor:
+        """Heads one after the other, on blocks of rows: what a layer makes stays in the cache.
+
+        On one core up to twice as fast as all at once: that moves more than caches hold.
+        """
+        # Taken apart once: indexing would make gradients of all heads for each.
+        stores = [[tensor.unbind() for tensor in store] for store in self._parameters_of(None)]
+        results = []
+        for place, head in enumerate(range(self.heads) if heads is None else heads.tolist()):
+            own = [[tensors[head] for tensors in store] for store in stores]
+            blocks = (x if x.ndim == 2 else x[place]).split(BLOCK)
+            outputs = [self._through(block, own, dropout) for block in blocks]
+            results.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs))
+        return results[0][None] if len(results) == 1 else torch.stack(results)
+
+    def _parameters_of(self, heads: Tensor | None) -> list[list[Tensor]]:
+        stores = (self.weights, self.biases, self.scales, self.shifts)
+        if heads is None:
+            return [list(store) for store in stores]
+        return [[tensor.index_select(0, heads) for tensor in store] for store in stores]
+
+    def _through(self, h: Tensor, parameters: list[list[Tensor]], dropout: float) -> Tensor:
+        """One network, or several where parameters have heads, on their first axis."""
+        weights, biases, scales, shifts = parameters
+        last = len(weights) - 1
+        for index, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            h = linear(h, weight, bias)
+            if index == 0 and dropout:
+                h = F.dropout(h, dropout)
+            if index < len(scales):
+                h = normalised(h, scales[index], shifts[index])
             if index < last:
                 h = mish(h)
-            elif self._final is not None:
-                h = self._final(h)
-        return h.reshape(h.shape[0], *batch, self.outputs)
+            elif self.final is not None:
+                h = self.final(h)
+        return h
 
-    def _linear(self, index: int, h: Tensor, heads: Tensor | None) -> Tensor:
-        weight, bias = self._of(self.weights, index, heads), self._of(self.biases, index, heads)
-        if h.ndim == 3:
-            return torch.baddbmm(bias, h, weight.transpose(1, 2))
-        joint = F.linear(h, weight.flatten(0, 1), bias.flatten())
-        return joint.view(len(h), *weight.shape[:2]).transpose(0, 1)
 
-    @staticmethod
-    def _of(store: nn.ParameterList, index: int, heads: Tensor | None) -> Tensor:
-        tensor: Tensor = store[index]
-        return tensor if heads is None else tensor.index_select(0, heads)
+def linear(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer of one network, or of several, which may share their input."""
+    if weight.ndim == 2:
+        return F.linear(h, weight, bias)
+    if h.ndim == 3:
+        return torch.baddbmm(bias[:, None], h, weight.transpose(1, 2))
+    joint = F.linear(h, weight.flatten(0, 1), bias.flatten())
+    return joint.view(len(h), *bias.shape).transpose(0, 1)
+
+
+def normalised(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """LayerNorm of one network, or of several."""
+    if scale.ndim == 1:
+        return F.layer_norm(h, h.shape[-1:], scale, shift)
+    return torch.addcmul(shift[:, None], F.layer_norm(h, h.shape[-1:]), scale[:, None])

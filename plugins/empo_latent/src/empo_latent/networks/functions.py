@@ -24,11 +24,8 @@ def symexp(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x.sign() * x.abs().expm1()
 
 
-def _own_kernels(x: Tensor) -> bool:
-    """Whether kernels written by hand pay: they do in plain runs on CPUs.
-
-    Compilers fuse formulas better than this, and torch's kernels on GPUs are good.
-    """
+def by_hand(x: Tensor) -> bool:
+    """Whether what is written for caches of CPUs pays: where nothing compiles for them."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -45,7 +42,7 @@ class _SimNorm(Function):
         ctx.save_for_backward(output)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Any) -> Tensor:
         (y,) = ctx.saved_tensors
         weighted = grads[0] * y
         return torch.addcmul(weighted, y, weighted.sum(-1, keepdim=True), value=-1)
@@ -54,7 +51,7 @@ class _SimNorm(Function):
 def simnorm(x: Float[Tensor, "*batch latent"], group: int) -> Float[Tensor, "*batch latent"]:
     """A softmax in each group of ``group`` numbers (SimNorm, Hansen et al. 2024, eq. 5)."""
     groups = x.reshape(*x.shape[:-1], -1, group)
-    softmax = _SimNorm.apply if _own_kernels(x) else partial(F.softmax, dim=-1)
+    softmax = _SimNorm.apply if by_hand(x) else partial(F.softmax, dim=-1)
     probabilities: Tensor = softmax(groups)
     return probabilities.flatten(-2)
 
@@ -80,7 +77,7 @@ class _Mish(Function):
         ctx.save_for_backward(output[1])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Any) -> Tensor:
         (slope,) = ctx.saved_tensors
         grad: Tensor = grads[0] * slope
         return grad
@@ -91,14 +88,14 @@ def mish(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
     Beyond 20, where it equals ``x`` in every precision used, ``e^x`` is not computed.
     """
-    if not _own_kernels(x):
+    if x.device.type != "cpu" and not torch.compiler.is_compiling():
         return F.mish(x)
-    if torch.is_grad_enabled() and x.requires_grad:
+    if by_hand(x) and torch.is_grad_enabled() and x.requires_grad:
         y: Tensor = _Mish.apply(x)[0]  # type: ignore[no-untyped-call]
         return y
-    e = x.clamp(max=20).exp_()
-    h = e.addcmul_(e, e, value=0.5)
-    return h.div_(h + 1).mul_(x)
+    e = x.clamp(max=20).exp()
+    h = torch.addcmul(e, e, e, value=0.5)
+    return x * (h / (h + 1))
 
 
 class TwoHot(nn.Module):
