@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
+from empo_core.errors import ConfigError
 from empo_latent.params import PlannerParams
 from empo_latent.planning.contract import Noise, Plan
 from empo_latent.planning.mppi import Planner
@@ -110,7 +111,7 @@ def drawn(planner: Planner, mean: Tensor, seed: int = 0) -> Noise:
 def of_env(noise: Noise, env: int) -> Noise:
     jitter = None if noise.jitter is None else noise.jitter[:, [env]]
     proposals, draws = noise.proposals[:, [env]], noise.draws[:, :, [env]]
-    return Noise(proposals, jitter, draws, noise.choice[[env]], noise.action[[env]])
+    return Noise(proposals, jitter, draws, noise.choice[[env]], noise.action[[env]], noise.heads)
 
 
 HEADS = {"heads": 3, "worth": 0.4}
@@ -131,6 +132,7 @@ CASES: dict[str, tuple[Options, Options, Options]] = {
     ),
     "no proposals": (HEADS, {"policy_plans": 0}, {}),
     "only proposals": (HEADS, {"policy_plans": 16}, {}),
+    "two of three value heads": (HEADS, {"value_heads": 2}, {"values": 3}),
     "one elite": (HEADS, {"elites": 1}, {}),
 }
 
@@ -146,6 +148,7 @@ def test_plans_equal_those_of_plain_loops(name: str) -> None:
 
     plan = fast.plan(z, mean, explore=explore, optimistic=optimistic, noise=noise)
 
+    options = {key: option for key, option in options.items() if key != "values"}
     asked = Asked(0.9, explore=explore, optimistic=optimistic, **options)
     for env in range(2):
         found = ReferencePlanner(world, params, asked).plan(z[env], mean[:, env], noise, env)
@@ -265,14 +268,15 @@ def test_without_exploration_an_elite_is_followed_as_it_is() -> None:
 
 def test_elites_are_followed_as_often_as_they_weigh() -> None:
     params = small(samples=3, elites=3, policy_plans=0, iterations=1, temperature=2.0)
-    fast = planner(field(), params)
+    world = field()
+    fast = planner(world, params)
     z, mean = start(1)
     noise = drawn(fast, mean)
     generator = torch.Generator().manual_seed(1)
-    score = ReferencePlanner(fast._model, params, Asked(0.9)).score
+    score = ReferencePlanner(world, params, Asked(0.9)).score
     shifted = torch.cat([mean[1:, 0], torch.zeros(1, 2)])
     plans = [(shifted + 2 * noise.draws[0, :, 0, i]).clamp(-1, 1) for i in range(3)]
-    weights = torch.softmax(2 * torch.tensor([score(z[0], plan) for plan in plans]), 0)
+    weights = torch.softmax(2 * torch.tensor([score(z[0], plan, noise) for plan in plans]), 0)
 
     counts = torch.zeros(3)
     for _ in range(300):
@@ -296,6 +300,7 @@ CHANGES: dict[str, tuple[Options, Options]] = {
     "horizon": ({"horizon": 2}, {}),
     "critic": ({"critic": "target"}, {}),
     "heads": ({"heads": "min"}, {}),
+    "value_heads": ({"value_heads": 1}, {}),
     "depths": ({"depths": "all"}, {}),
     "disagreement": ({"disagreement": 10.0}, {"explore": True}),
 }
@@ -306,20 +311,22 @@ def test_every_option_changes_plans(name: str) -> None:
     changed, options = CHANGES[name]
     world = field(heads=2, worth=0.4)
 
-    def action(params: PlannerParams, **options: Any) -> Tensor:
-        fast = planner(world, params)
+    def found(params: PlannerParams, **options: Any) -> Tensor:
+        fast = planner(world, params, values=2)
         z, mean = start(3)
-        mean, numbers = mean[: fast.horizon], torch.Generator().manual_seed(0)
+        mean, numbers = mean[: fast.horizon], torch.Generator()
         noise = fast.noise(mean)
-        for part in noise:
-            if part is not None:  # Numbers are the same for what is of the same size.
-                part.copy_(torch.rand(part.shape, generator=numbers.manual_seed(part.shape[-2])))
-        return fast.plan(z, mean, **{"explore": False, **options}, noise=noise).action
+        for part in noise[:-1]:
+            if part is not None:  # The same numbers for what has the same size.
+                numbers.manual_seed(part.shape[-2])
+                part.copy_(torch.rand(part.shape, generator=numbers))
+        plan = fast.plan(z, mean, **{"explore": False, **options}, noise=noise)
+        return torch.cat([plan.action, plan.mean[0]])
 
-    usual = action(small(), **options)
-    assert not torch.allclose(action(small(**changed), **options), usual)
+    usual = found(small(), **options)
+    assert not torch.allclose(found(small(**changed), **options), usual)
     if options:  # Only in training.
-        assert torch.equal(action(small(**{**changed, "policy_noise": 0.0})), action(small()))
+        assert torch.equal(found(small(**changed)), found(small()))
 
 
 @pytest.mark.parametrize("option", [{"critic": "q"}, {"episodic": True}, {"discount": 0.3}])
@@ -333,6 +340,21 @@ def test_what_the_model_is_changes_plans(option: Options) -> None:
     ]
 
     assert not torch.allclose(plans[0].mean, plans[1].mean)
+
+
+def test_value_heads_are_drawn_anew_for_every_plan() -> None:
+    fast = planner(field(heads=3), small(value_heads=2), values=3)
+    _, mean = start(1)
+
+    pairs = {tuple(sorted(drawn(fast, mean, seed).heads.tolist())) for seed in range(20)}
+
+    assert pairs == {(0, 1), (0, 2), (1, 2)}
+    assert drawn(planner(field(heads=3), small(value_heads=3), values=3), mean).heads is None
+
+
+def test_more_value_heads_than_there_are_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"planner\.value_heads: 3 .* there are 2"):
+        planner(field(heads=2), small(value_heads=3), values=2)
 
 
 def test_the_optimistic_policy_proposes_when_asked() -> None:
@@ -402,15 +424,16 @@ def test_where_no_plan_can_be_judged_the_plan_is_not_a_number() -> None:
 
 def test_metrics_tell_about_the_elites() -> None:
     params = small(policy_plans=16)
-    fast = planner(field(), params)
+    world = field()
+    fast = planner(world, params)
     z, mean = start(1)
     noise = drawn(fast, mean)
 
     metrics = fast.plan(z, mean, explore=False, noise=noise).metrics
 
-    reference = ReferencePlanner(fast._model, params, Asked(0.9))
+    reference = ReferencePlanner(world, params, Asked(0.9))
     plans = [reference._proposal(z[0], noise, 0, i) for i in range(16)]
-    scores = torch.tensor(sorted(reference.score(z[0], plan) for plan in plans)[-5:])
+    scores = torch.tensor(sorted(reference.score(z[0], plan, noise) for plan in plans)[-5:])
     torch.testing.assert_close(metrics["planner/elite_max"], scores.max())
     torch.testing.assert_close(metrics["planner/elite_mean"], scores.mean())
     torch.testing.assert_close(metrics["planner/elite_std"], scores.std(correction=0))

@@ -288,6 +288,11 @@ class PlannerParams(Config):
         "online", description="Which value networks judge where a plan ends."
     )
     heads: Heads = Field("mean", description="How estimates of several heads become one.")
+    value_heads: int | None = Field(
+        None,
+        ge=1,
+        description="How many of the value heads judge plans, drawn anew for each; null: all.",
+    )
     depths: Literal["last", "all"] = Field(
         "last", description="Judge plans by their whole length, or by the mean over all lengths."
     )

@@ -56,7 +56,7 @@ class PlanningModel(Protocol):
         *,
         task: Int[Tensor, "*some"] | None = None,
         network: Literal["online", "target"] = "online",
-        heads: Int[Tensor, " some"] | None = None,
+        heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "value *batch 1"]:
         """What latents, or actions in them, are worth, by each head."""
 
@@ -80,6 +80,7 @@ class Noise(NamedTuple):
         choice: Standard exponential; the elite with the least of it per weight is chosen, which
             is each with the probability of its weight.
         action: Added to the first action, scaled.
+        heads: Which value heads judge; None: all.
     """
 
     proposals: Float[Tensor, "time env proposal action"]
@@ -87,6 +88,7 @@ class Noise(NamedTuple):
     draws: Float[Tensor, "round time env draw action"]
     choice: Float[Tensor, "env elite"]
     action: Float[Tensor, "env action"]
+    heads: Int[Tensor, " chosen"] | None = None
 
 
 class Plan(NamedTuple):

@@ -1,46 +1,51 @@
 """Model predictive path integral control, for many environments at once.
 
 Each round draws plans around a mean, judges them in the model and takes the weighted moments of the
-best (the elites) for the next round (Williams et al., 2015; as in TD-MPC2, Hansen et al., 2024):
+best (the elites) for the next round (Williams et al. 2015, as in TD-MPC2, Hansen et al. 2024):
 
     w_e = exp(temperature * (G_e - max G)) / sum_e' exp(temperature * (G_e' - max G))
     mean = sum_e w_e a_e                std = clip(sqrt(sum_e w_e (a_e - mean)^2), min_std, max_std)
 
-    G = sum_{t<T} gamma^t alive_t r(z_t, a_t) + gamma^T alive_T V(z_T)
-
-where ``alive_t`` is 0 once the termination head says of any of ``z_1 ... z_t`` that it ends the
-episode. Unlike TD-MPC2's, plans of the policy are scored once: nothing about their score is random,
-since a critic of actions judges the likeliest action at ``z_T``, not a drawn one.
+Plans of the policy stand beside those of every round, and are judged once. At last one elite is
+drawn with the probability of its weight, in evaluations too (as in TD-MPC2): the best of many plans
+is the one that the model is most wrong about, more often than the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_latent.params import Heads, PlannerParams
+from empo_core.errors import ConfigError
+from empo_latent.params import PlannerParams
 from empo_latent.planning.contract import Noise, Plan, PlanningModel
+from empo_latent.planning.judging import Judge, Situation
 
-Chooser = Callable[[int, Tensor], Tensor]
-"""From a step and the latents of the first head before it to the actions taken."""
+Judged = tuple[Tensor, Tensor]
+"""Plans ``[time, env, plan, action]`` and their scores ``[env, plan]``."""
 
 
-class _Setting(NamedTuple):
-    """What stays the same during a plan."""
+class _Round(NamedTuple):
+    """What came of a round.
 
-    task: Tensor | None  # [env, 1]
-    active: Tensor | None  # [env, 1, action], or 1 for env
-    discount: Tensor  # [env, 1], or 0-d
-    explore: bool
-    optimistic: bool
+    Attributes:
+        best: Scores of the elites, the best first, ``[env, elite]``.
+        weight: How much each of them counts.
+        action: What each of them would do now, ``[env, elite, action]``.
+        mean: Their mean, ``[time, env, 1, action]``.
+        std: Their standard deviation.
+        share: How many of them the policy proposed.
+    """
 
-    def masked(self, action: Tensor) -> Tensor:
-        """Actions ``[..., env, sample, action]``, with 0 for numbers that are not used."""
-        return action if self.active is None else action * self.active
+    best: Tensor
+    weight: Tensor
+    action: Tensor
+    mean: Tensor
+    std: Tensor
+    share: Tensor
 
 
 class Planner:
@@ -59,6 +64,7 @@ class Planner:
         discount: float | Tensor,
         episodic: bool,
         critic: Literal["v", "q"] = "v",
+        values: int = 1,
         precision: Literal["float32", "bfloat16"] = "float32",
         compile: bool = False,
     ) -> None:
@@ -71,20 +77,40 @@ class Planner:
             discount: Per step; one number, or one per task.
             episodic: Whether the model knows where episodes end.
             critic: Whether its values are of states, or of actions in them.
+            values: How many value heads it has; matters only where not all of them shall judge.
             precision: Of matrix products.
             compile: Whether to compile what follows the drawing of random numbers.
+
+        Raises:
+            ConfigError: More value heads shall judge than there are.
         """
-        self._model, self._params, self._critic = model, params, critic
-        self._episodic, self._precision = episodic, precision
+        if params.value_heads is not None and params.value_heads > values:
+            raise ConfigError(
+                f"planner.value_heads: {params.value_heads} value heads shall judge plans, and "
+                f"there are {values} (value.heads); choose at most so many, or null for all"
+            )
+        self._values = values
+        self._params, self.horizon = params, params.horizon or horizon
+        self._judge = Judge(
+            model,
+            params,
+            horizon=self.horizon,
+            episodic=episodic,
+            critic=critic,
+            precision=precision,
+        )
         self._discount = torch.as_tensor(discount, dtype=torch.float32, device=model.active.device)
         self._active = None if bool(model.active.all()) else model.active
-        self._refine = self._refined
-        if compile:
-            # Graphs of CUDA spare thousands of launches, each of which is about as slow as what
-            # is launched.
-            mode = "reduce-overhead" if model.active.is_cuda else None
-            self._refine = torch.compile(self._refined, fullgraph=True, dynamic=False, mode=mode)
-        self.horizon = params.horizon or horizon
+        self._refine, self._round, self._propose = self._refined, self._tried, self._proposed
+        if compile and model.active.is_cuda:
+            # One graph of all rounds, since what it replaces is thousands of launches.
+            self._refine = torch.compile(
+                self._refined, fullgraph=True, dynamic=False, mode="reduce-overhead"
+            )
+        elif compile:
+            # Of all rounds together nothing would be faster, and compiling takes minutes.
+            self._round = torch.compile(self._tried, fullgraph=True, dynamic=False)
+            self._propose = torch.compile(self._proposed, fullgraph=True, dynamic=False)
 
     def rounds(self, actions: int) -> int:
         """How many iterations there are for so many numbers per action."""
@@ -113,8 +139,12 @@ class Planner:
         numbers = torch.randn(sum(sizes), generator=generator, **kind).split(sizes)  # type: ignore[call-overload]
         parts = [part.view(shape) for part, shape in zip(numbers, shapes, strict=True)]
         choice = mean.new_empty(env, params.elites).exponential_(generator=generator)
+        heads = None
+        if params.value_heads is not None and params.value_heads < self._values:
+            order = torch.rand(self._values, generator=generator, device=mean.device)
+            heads = order.topk(params.value_heads).indices
         jitter = parts[3] if params.policy_noise else None
-        return Noise(parts[0], jitter, parts[1], choice, parts[2])
+        return Noise(parts[0], jitter, parts[1], choice, parts[2], heads)
 
     def plan(
         self,
@@ -149,149 +179,72 @@ class Planner:
         explore: bool,
         optimistic: bool,
     ) -> Plan:
-        setting = self._setting(task, explore, optimistic)
-        with torch.autocast(z.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
-            return self._rounds(z, mean, setting, noise)
+        """What all rounds lead to."""
+        params, situation = self._params, self._situation(z, task, noise, explore)
+        # Moments have an axis for the plans that are drawn from them: [time, env, 1, action].
+        mean = torch.cat([mean[1:], torch.zeros_like(mean[:1])]).unsqueeze(2)
+        start = mean = situation.masked(mean)
+        std = situation.masked(torch.full_like(mean, params.max_std))
+        proposed, shares = None, {}
+        if params.policy_plans:
+            jitter = noise.jitter if explore else None
+            proposed = self._propose(situation, noise.proposals, jitter, optimistic)
+        for number, draws in enumerate(noise.draws, start=1):
+            found = self._round(situation, mean, std, draws, proposed)
+            mean, std = found.mean, found.std
+            shares[f"planner/policy_share_{number}"] = found.share
+        chosen = (noise.choice / found.weight).argmin(-1)
+        action = found.action.gather(1, chosen[:, None, None].expand(-1, -1, mean.shape[-1]))
+        if explore:
+            action = action + params.exploration * std[0] * noise.action.unsqueeze(1)
+            action = situation.masked(action.clamp(-1, 1))
+        metrics = {**_metrics(found.best, mean - start), **(shares if proposed else {})}
+        return Plan(action.squeeze(1), mean.squeeze(2), std[0].squeeze(1), metrics)
 
-    def _setting(self, task: Tensor | None, explore: bool, optimistic: bool) -> _Setting:
+    def _situation(self, z: Tensor, task: Tensor | None, noise: Noise, explore: bool) -> Situation:
         discount, active = self._discount, self._active
         if discount.ndim:
             discount = discount[0] if task is None else discount[task].unsqueeze(-1)
         if active is not None:
             active = (active[:1] if task is None else active[task]).unsqueeze(1)
         task = None if task is None else task.unsqueeze(-1)
-        return _Setting(task, active, discount, explore, optimistic)
+        curious = explore and self._params.disagreement != 0
+        return Situation(z, task, active, discount, noise.heads, curious)
 
-    def _rounds(self, z: Tensor, mean: Tensor, setting: _Setting, noise: Noise) -> Plan:
-        """What the rounds lead to."""
-        params = self._params
-        # Moments have an axis for the plans that are drawn from them: [time, env, 1, action].
-        mean = torch.cat([mean[1:], torch.zeros_like(mean[:1])]).unsqueeze(2)
-        start = mean = setting.masked(mean)
-        std = setting.masked(torch.full_like(mean, params.max_std))
-        plans, shares = [], []
-        if params.policy_plans:
-            choose = self._proposer(setting, noise)
-            plans.append(self._judged(z, setting, params.policy_plans, choose))
-        for number, draws in enumerate(noise.draws, start=1):
-            tried = plans
-            if draws.shape[2]:
-                drawn = setting.masked((mean + std * draws).clamp(-1, 1))
-                tried = [*plans, self._judged(z, setting, draws.shape[2], _taking(drawn))]
-            actions = torch.cat([actions for actions, _ in tried], 2)
-            best, index = torch.cat([scores for _, scores in tried], 1).topk(params.elites)
-            shares.append((index < params.policy_plans).float().mean())
-            elites = actions.gather(2, index[..., None].expand(len(mean), -1, -1, mean.shape[-1]))
-            weight = torch.softmax(params.temperature * best, -1)
-            mean = (weight[..., None] * elites).sum(2, keepdim=True)
-            # Nobody is told how sure the last round is of later actions.
-            some = 1 if number == len(noise.draws) else len(mean)
-            offset = elites[:some] - mean[:some]
-            std = (weight[..., None] * offset.square()).sum(2, keepdim=True).sqrt()
-            std = setting.masked(std.clamp(params.min_std, params.max_std))
-        chosen = (noise.choice / weight).argmin(-1)
-        action = elites[0].gather(1, chosen[:, None, None].expand(-1, -1, mean.shape[-1]))
-        if setting.explore:
-            action = action + params.exploration * std[0] * noise.action.unsqueeze(1)
-            action = setting.masked(action.clamp(-1, 1))
-        metrics = _metrics(best, mean - start, shares if params.policy_plans else [])
-        return Plan(action.squeeze(1), mean.squeeze(2), std[0].squeeze(1), metrics)
+    def _proposed(
+        self, situation: Situation, noise: Tensor, jitter: Tensor | None, optimistic: bool
+    ) -> Judged:
+        """Plans of the policy."""
+        if jitter is not None:
+            jitter = self._params.policy_noise * jitter
+        return self._judge.proposals(situation, noise, jitter, optimistic=optimistic)
 
-    def _proposer(self, setting: _Setting, noise: Noise) -> Chooser:
-        """What the policy proposes."""
-
-        def choose(step: int, latent: Tensor) -> Tensor:
-            policy = self._model.policy(latent, task=setting.task, optimistic=setting.optimistic)
-            action = policy.bounded(policy.mean + policy.scale * noise.proposals[step])
-            if setting.explore and noise.jitter is not None:
-                action = action + self._params.policy_noise * noise.jitter[step]
-                action = action.clamp(-1, 1)
-            return setting.masked(action)
-
-        return choose
-
-    def _judged(
-        self, z: Tensor, setting: _Setting, plans: int, choose: Chooser
-    ) -> tuple[Tensor, Tensor]:
-        """Plans ``[time, env, plan, action]`` and their scores ``[env, plan]``.
-
-        Every dynamics head goes its own way; the first one's latents are what is chosen from.
-        """
-        model, task = self._model, setting.task
-        latent = z.unsqueeze(1).expand(-1, plans, -1)
-        weight, total = torch.ones_like(setting.discount), z.new_zeros(())
-        actions, returns, bootstraps = [], [], []
-        for step in range(self.horizon):
-            split = step > 0
-            action = choose(step, latent[0] if split else latent)
-            shared = action.expand(*latent.shape[:-1], -1)
-            reward = model.reward(latent, shared, task=task).squeeze(-1)
-            total = total + weight * (reward if split else reward.unsqueeze(1))
-            latent = model.next_latent(latent, action, task=task, split=split)
-            weight = weight * setting.discount
-            if self._episodic:
-                weight = weight * (1 - model.terminates(latent, task=task).squeeze(-1))
-            actions.append(action)
-            if self._params.depths == "all" or step == self.horizon - 1:
-                returns.append(total)
-                bootstraps.append(weight * self._value(latent, task))
-        return torch.stack(actions), self._score(returns, bootstraps, setting.explore)
-
-    def _value(self, latent: Tensor, task: Tensor | None) -> Tensor:
-        """What latents ``[dynamics, env, plan, latent]`` are worth, by each value head."""
-        action = None
-        if self._critic == "q":
-            policy = self._model.policy(latent, task=task)
-            action = policy.bounded(policy.mode)
-        network = self._params.critic
-        return self._model.value(latent, action, task=task, network=network).squeeze(-1)
-
-    def _score(self, returns: list[Tensor], bootstraps: list[Tensor], explore: bool) -> Tensor:
-        """One number per plan; the worst there is where it cannot be told.
-
-        Args:
-            returns: Up to each depth, ``[reward, dynamics, env, plan]``.
-            bootstraps: What comes after it, ``[value, dynamics, env, plan]``.
-            explore: Whether disagreement counts.
-        """
-        params = self._params
-        # Which reward head is least does not depend on the value head, nor the other way round:
-        # so they are joined apart, and only then those of the dynamics.
-        both = _joined(_mean(returns), params.heads) + _joined(_mean(bootstraps), params.heads)
-        score = _joined(both, params.heads)
-        if explore and params.disagreement:
-            spread = _mean([_deviation(each.flatten(0, 1)) for each in bootstraps])
-            score = score + params.disagreement * spread
-        return score.masked_fill(~score.isfinite(), -torch.inf)
+    def _tried(
+        self,
+        situation: Situation,
+        mean: Tensor,
+        std: Tensor,
+        draws: Tensor,
+        proposed: Judged | None,
+    ) -> _Round:
+        """One round."""
+        params, judged = self._params, [] if proposed is None else [proposed]
+        if draws.shape[2]:
+            drawn = situation.masked((mean + std * draws).clamp(-1, 1))
+            judged.append((drawn, self._judge.scores(situation, drawn)))
+        actions = torch.cat([actions for actions, _ in judged], 2)
+        best, index = torch.cat([scores for _, scores in judged], 1).topk(params.elites)
+        elites = actions.gather(2, index[..., None].expand(len(mean), -1, -1, mean.shape[-1]))
+        weight = torch.softmax(params.temperature * best, -1)
+        mean = (weight[..., None] * elites).sum(2, keepdim=True)
+        variance = (weight[..., None] * (elites - mean).square()).sum(2, keepdim=True)
+        std = situation.masked(variance.sqrt().clamp(params.min_std, params.max_std))
+        share = (index < params.policy_plans).float().mean()
+        return _Round(best, weight, elites[0], mean, std, share)
 
 
-def _taking(actions: Tensor) -> Chooser:
-    """Just take actions ``[time, env, plan, action]``."""
-    return lambda step, _: actions[step]
-
-
-def _joined(heads: Tensor, mode: Heads) -> Tensor:
-    """One estimate instead of one per head, which lie on the first axis."""
-    if mode == "mean":
-        return heads.mean(0)
-    return heads.amin(0) if mode == "min" else heads.amax(0)
-
-
-def _mean(terms: list[Tensor]) -> Tensor:
-    """The mean of tensors, which broadcast."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total if len(terms) == 1 else total / len(terms)
-
-
-def _deviation(heads: Tensor) -> Tensor:
-    """How much heads, which lie on the first axis, differ: nothing where there is one."""
-    return heads.std(0, correction=int(len(heads) > 1))
-
-
-def _metrics(best: Tensor, drift: Tensor, shares: list[Tensor]) -> dict[str, Tensor]:
-    """Numbers for people."""
+def _metrics(best: Tensor, drift: Tensor) -> dict[str, Tensor]:
+    """Numbers for people, from the scores of elites and how far the plan moved."""
     known = best.isfinite()
     count = known.sum(-1, keepdim=True).clamp(min=1)
     kept = best.where(known, 0)
@@ -302,5 +255,4 @@ def _metrics(best: Tensor, drift: Tensor, shares: list[Tensor]) -> dict[str, Ten
         "planner/elite_std": spread.sqrt().mean(),
         "planner/elite_max": best[:, 0].mean(),
         "planner/drift": drift.abs().mean(),
-        **{f"planner/policy_share_{i}": share for i, share in enumerate(shares, start=1)},
     }

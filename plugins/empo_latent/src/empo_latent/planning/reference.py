@@ -65,7 +65,7 @@ class ReferencePlanner:
             plans = list(proposals)
             for i in range(draws.shape[1]):
                 plans.append(self._masked((mean + std * draws[:, i]).clamp(-1, 1)))
-            scores = [self.score(z, plan) for plan in plans]
+            scores = [self.score(z, plan, noise) for plan in plans]
             order = sorted(range(len(plans)), key=lambda i: -scores[i])[: params.elites]
             best = scores[order[0]]
             weights = [math.exp(params.temperature * (scores[i] - best)) for i in order]
@@ -87,9 +87,13 @@ class ReferencePlanner:
             action = self._masked(action.clamp(-1, 1))
         return action, mean, std[0]
 
-    def score(self, z: Float[Tensor, " latent"], plan: Float[Tensor, "time action"]) -> float:
-        """What a plan is worth."""
+    def score(
+        self, z: Float[Tensor, " latent"], plan: Float[Tensor, "time action"], noise: Noise
+    ) -> float:
+        """What a plan is worth; all that matters of the noise is which value heads judge."""
         paid, rest = self._estimates(z, plan)
+        if noise.heads is not None:
+            rest = [[values[i] for i in noise.heads] for values in rest]
         rewards, heads, values = len(paid), len(rest), len(rest[0])
         depths = range(len(plan)) if self._params.depths == "all" else [len(plan) - 1]
         totals = [
