@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from empo_core import Component, Config
 from empo_core.registry import Offer, Provider, Registry
+from empo_latent.contract import Interface, Slices
+from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 
 LOSS = Component(
@@ -44,3 +47,52 @@ class Small:
 @pytest.fixture(scope="session")
 def small() -> Small:
     return Small()
+
+
+class Lab:
+    """Makes models that already say something, in float64, and experience for them to learn from.
+
+    Observations have three numbers, actions two, of which the second of two tasks uses the first.
+    """
+
+    def model(
+        self, params: LatentParams, *, tasks: int = 1, optimistic: bool = False, seed: int = 0
+    ) -> LatentModel:
+        """A model all of whose weights are random: no head is 0, no average like its network."""
+        interface = Interface(
+            words=3,
+            pictures=False,
+            shape=(3,),
+            actions=2,
+            active=((True, True), (True, False))[:tasks],
+            tasks=("one", "two")[:tasks],
+            action_repeats=(1,) * tasks,
+            episode_lengths=(100,) * tasks,
+        )
+        generator = torch.Generator().manual_seed(seed)
+        model = LatentModel(params, interface, generator=generator, optimistic=optimistic).double()
+        with torch.no_grad():
+            for weight in model.parameters():
+                noise = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+                weight.add_(0.3 * noise)
+        return model
+
+    def slices(self, *, time: int = 3, number: int = 2, tasks: int = 1, seed: int = 0) -> Slices:
+        """Random steps, none of which ends an episode."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+        return Slices(
+            observation=normal(time + 1, number, 3),
+            action=normal(time, number, 2).tanh(),
+            reward=3 * normal(time, number, 1),
+            terminated=torch.zeros(time, number, 1, dtype=torch.float64),
+            task=torch.arange(number) % tasks if tasks > 1 else None,
+        )
+
+
+@pytest.fixture(scope="session")
+def lab() -> Lab:
+    return Lab()

@@ -1,0 +1,215 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from empo_latent.contract import Losses, Slices
+from empo_latent.learning.batches import step_weights
+from empo_latent.learning.reference import world_losses_reference
+from empo_latent.learning.world import rolled_out, world_losses
+from empo_latent.params import LatentParams
+
+RHO = torch.tensor([1.0, 0.5, 0.25]).double()
+EVERYTHING: dict[str, Any] = {
+    "latents": {"heads": 2},
+    "reward": {"heads": 2, "episodic": True},
+    "encoder": {"consistency_coef": 0.5},
+}
+
+
+def losses_of(
+    model: Any, slices: Slices, params: LatentParams, rho: Tensor = RHO, average: bool = False
+) -> tuple[Losses, Tensor]:
+    encodings = model.encode(slices.observation, task=slices.task)
+    targets = model.encode(slices.observation, task=slices.task, average=average)
+    return world_losses(model, slices, encodings, targets, params, rho)
+
+
+@given(
+    dynamics=st.integers(1, 3),
+    rewards=st.integers(1, 2),
+    time=st.integers(1, 3),
+    number=st.integers(1, 2),
+    tasks=st.integers(1, 2),
+    source=st.sampled_from(["rollout", "encoding"]),
+    episodic=st.booleans(),
+    ends=st.lists(st.booleans(), min_size=6, max_size=6),
+)
+@settings(max_examples=12, derandomize=True, deadline=None)
+def test_losses_are_those_of_loops_over_slices_steps_and_heads(
+    small: Any,
+    lab: Any,
+    dynamics: int,
+    rewards: int,
+    time: int,
+    number: int,
+    tasks: int,
+    source: str,
+    episodic: bool,
+    ends: list[bool],
+) -> None:
+    params = small(
+        latents={"heads": dynamics},
+        reward={"heads": rewards, "predict_from": source, "episodic": episodic},
+        encoder={"consistency_coef": 0.5},
+    )
+    model = lab.model(params, tasks=tasks)
+    slices = lab.slices(time=time, number=number, tasks=tasks)
+    if episodic:
+        ended = torch.tensor(ends).double()[: time * number].view(time, number, 1)
+        slices = replace(slices, terminated=ended)
+    encodings = model.encode(slices.observation, task=slices.task)
+    targets = torch.rand(time + 1, number, 8).double()
+    rho = step_weights(0.5, time, True).double()
+    losses, _ = world_losses(model, slices, encodings, targets, params, rho)
+    expected = world_losses_reference(model, slices, encodings, targets, params, rho)
+    coefs = {
+        "consistency": 20.0,
+        "encoder_consistency": 0.5,
+        "reward": 0.1,
+        **({"termination": 1.0} if episodic else {}),
+    }
+    assert expected.keys() == coefs.keys()
+    for name, loss in expected.items():
+        assert losses.metrics[f"loss/{name}"].item() == pytest.approx(loss)
+        assert losses.metrics[f"weighted/{name}"].item() == pytest.approx(coefs[name] * loss)
+    total = sum(coefs[name] * loss for name, loss in expected.items())
+    assert losses.total.item() == pytest.approx(total)
+
+
+def test_every_head_is_rolled_out_on_its_own_from_the_first_encoding(small: Any, lab: Any) -> None:
+    params = small(latents={"heads": 3})
+    model, slices = lab.model(params), lab.slices()
+    _, rolled = losses_of(model, slices, params)
+    start = model.encode(slices.observation)[0]
+    assert rolled.shape == (4, 3, 2, 8)
+    assert torch.equal(rolled[0], start.expand(3, 2, 8))
+    torch.testing.assert_close(rolled, rolled_out(model, start, slices))
+    for t in range(3):
+        for head in range(3):
+            expected = model.next_latent(rolled[t, head], slices.action[t])[head]
+            torch.testing.assert_close(rolled[t + 1, head], expected)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_losses_weigh_steps_by_powers_of_rho(small: Any, lab: Any, normalise: bool) -> None:
+    params = small(**EVERYTHING)
+    model, slices = lab.model(params), lab.slices()
+    losses, _ = losses_of(model, slices, params, step_weights(0.5, 3, normalise).double())
+    by_step = {
+        name: [losses.metrics[f"{name}/step_{t}"].item() for t in range(3)]
+        for name in ("consistency", "reward")
+    }
+    for name, (first, second, third) in by_step.items():
+        expected = (first + second / 2 + third / 4) / (1.75 if normalise else 3)
+        assert losses.metrics[f"loss/{name}"].item() == pytest.approx(expected)
+
+
+def test_nothing_counts_after_the_end_of_an_episode(small: Any, lab: Any) -> None:
+    params = small(**EVERYTHING)
+    model, slices = lab.model(params), lab.slices()
+    ended = slices.terminated.clone()
+    ended[1] = 1
+    slices = replace(slices, terminated=ended)
+
+    def total(**changes: Tensor) -> float:
+        losses, _ = losses_of(model, replace(slices, **changes), params)
+        assert losses.metrics["reward/step_2"] == 0
+        return losses.total.item()
+
+    before = total()
+    for name in ("observation", "action", "reward"):
+        changed = getattr(slices, name).clone()
+        changed[-1] = changed[-1] + 0.3
+        assert total(**{name: changed}) == before
+        changed[-2] = changed[-2] + 0.3
+        assert total(**{name: changed}) != before
+    # The later step of an episode that ended twice says nothing; the earlier one did.
+    ended = ended.clone()
+    ended[2] = 1
+    assert total(terminated=ended) == before
+
+
+def test_steps_on_the_way_to_the_end_count_less_the_later_they_are_but_ends_do_not(
+    small: Any, lab: Any
+) -> None:
+    params = small(**EVERYTHING)
+    model, slices = lab.model(params), lab.slices()
+    full, _ = losses_of(model, slices, params, torch.ones(3).double())
+    less, _ = losses_of(model, slices, params, 0.5 * torch.ones(3).double())
+    for name in ("consistency", "encoder_consistency", "reward"):
+        half = 0.5 * full.metrics[f"loss/{name}"]
+        torch.testing.assert_close(less.metrics[f"loss/{name}"], half)
+    assert less.metrics["loss/termination"] == full.metrics["loss/termination"]
+
+
+def test_dynamics_learn_what_the_averaged_encoder_says_where_there_is_one(
+    small: Any, lab: Any
+) -> None:
+    params = small(encoder={"target": "average"})
+    model, slices = lab.model(params), lab.slices()
+    before = [losses_of(model, slices, params, average=each)[0].metrics for each in (False, True)]
+    assert model.encoder_average is not None
+    with torch.no_grad():
+        for weight in model.encoder_average.parameters():
+            weight.mul_(-1)
+    after = [losses_of(model, slices, params, average=each)[0].metrics for each in (False, True)]
+    assert after[0]["loss/consistency"] == before[0]["loss/consistency"]
+    assert after[1]["loss/consistency"] != before[1]["loss/consistency"]
+    assert after[1]["loss/reward"] == before[1]["loss/reward"]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ({"latents": {"consistency_coef": 7.0}}, "consistency"),
+        ({"encoder": {"consistency_coef": 7.0}}, "encoder_consistency"),
+        ({"reward": {"coef": 7.0}}, "reward"),
+        ({"reward": {"episodic": True, "termination_coef": 7.0}}, "termination"),
+    ],
+)
+def test_coefficients_multiply_their_losses(
+    small: Any, lab: Any, group: dict[str, Any], name: str
+) -> None:
+    params = small(**group)
+    losses, _ = losses_of(lab.model(params), lab.slices(), params)
+    expected = 7 * losses.metrics[f"loss/{name}"]
+    torch.testing.assert_close(losses.metrics[f"weighted/{name}"], expected)
+    weighted = [value for key, value in losses.metrics.items() if key.startswith("weighted/")]
+    torch.testing.assert_close(losses.total, torch.stack(weighted).sum())
+    usual = {"consistency", "reward", name}
+    assert {key[5:] for key in losses.metrics if key.startswith("loss/")} == usual
+
+
+def test_rewards_and_ends_are_read_from_predictions_or_encodings(small: Any, lab: Any) -> None:
+    found = {}
+    for source in ("rollout", "encoding"):
+        params = small(reward={"predict_from": source, "episodic": True})
+        model = lab.model(params)
+        found[source] = losses_of(model, lab.slices(), params)[0].metrics
+    rollout, encoding = found["rollout"], found["encoding"]
+    torch.testing.assert_close(rollout["reward/step_0"], encoding["reward/step_0"])
+    assert rollout["reward/step_1"] != encoding["reward/step_1"]
+    assert rollout["loss/termination"] != encoding["loss/termination"]
+    assert rollout["loss/consistency"] == encoding["loss/consistency"]
+
+
+def test_metrics_tell_when_encodings_have_collapsed_and_heads_disagree(
+    small: Any, lab: Any
+) -> None:
+    params = small(latents={"heads": 2})
+    model, slices = lab.model(params), lab.slices(number=3)
+    metrics = losses_of(model, slices, params)[0].metrics
+    assert metrics["latent/variance"] > 1e-4
+    assert metrics["latent/disagreement"] > 1e-4
+    same = slices.observation[:, :1].expand_as(slices.observation)
+    metrics = losses_of(model, replace(slices, observation=same), params)[0].metrics
+    assert metrics["latent/variance"] < 1e-30
+    single = small()
+    metrics = losses_of(lab.model(single), slices, single)[0].metrics
+    assert metrics["latent/disagreement"] == 0
+    assert all(value.ndim == 0 and not value.requires_grad for value in metrics.values())
