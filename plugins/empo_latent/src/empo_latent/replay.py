@@ -98,6 +98,11 @@ class Replay:
         return int((self._queued - self._dropped).sum())
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory that are taken for it."""
+        return sum(each.nbytes for each in (self._seen, self._steps, self._first, self._ends))
+
+    @property
     def ready(self) -> bool:
         """Whether there is anything to learn from."""
         return self.slices > 0
@@ -175,23 +180,21 @@ class Replay:
         Raises:
             ValueError: There is nothing to draw from; see ``ready``.
         """
-        counts = torch.from_numpy(self._queued - self._dropped)
-        total = counts.cumsum(0)
-        if not total[-1]:
+        if not self.ready:
             raise ValueError(
                 f"no episode has {self._horizon} steps yet, so there is no slice to learn from; "
                 "see ready"
             )
-        number = torch.randint(int(total[-1]), (batch_size,), generator=generator)
-        env = torch.searchsorted(total, number, right=True)
-        number += torch.from_numpy(self._dropped)[env] - (total - counts)[env]
-        back = torch.arange(-self._horizon, 1)[:, None]
-        ends = torch.from_numpy(self._ends)[env, number % self._most]
-        rows = (ends + back) % self._most
-        rows += env * self._seen.shape[1]
+        return self.slices_of(torch.randint(self.slices, (batch_size,), generator=generator))
+
+    def slices_of(self, number: Int64[Tensor, " slice"]) -> Slices:
+        """The slices of these numbers, each from 0 to ``slices - 1``; what has which changes."""
+        rows, env = self._places_of(number.numpy())
         steps = self._taken(self._steps, rows[1:])
         actions = self._actions
-        expert = steps[..., actions + 2 :].unflatten(-1, (2, actions)) if self._expert else None
+        expert = None
+        if self._expert:
+            expert = steps[..., actions + 2 :].view(*steps.shape[:2], 2, actions)
         return Slices(
             observation=self._taken(self._seen, rows),
             action=steps[..., :actions],
@@ -285,6 +288,19 @@ class Replay:
         self._ends[new, self._queued[new] % self._most] = row[long]
         self._queued[new] += 1
 
+    def _places_of(
+        self, number: Int64[np.ndarray, " slice"]
+    ) -> tuple[Int64[Tensor, "moment slice"], Int64[Tensor, " slice"]]:
+        """Rows of slices, counted through all rings, and the environment of each."""
+        counts = self._queued - self._dropped
+        total = counts.cumsum()
+        env = total.searchsorted(number, side="right")
+        place = number + (self._dropped - total + counts)[env]
+        ends = self._ends[env, place % self._most]
+        rows = (ends + np.arange(-self._horizon, 1)[:, None]) % self._most
+        rows += env * self._seen.shape[1]
+        return torch.from_numpy(rows), torch.from_numpy(env)
+
     def _taken(
         self, table: Shaped[np.ndarray, "env row number"], rows: Int64[Tensor, "moment slice"]
     ) -> Shaped[Tensor, "moment slice number"]:
@@ -294,7 +310,7 @@ class Replay:
         pinned = self._device.type == "cuda"
         into = torch.empty(rows.numel(), flat.shape[1], dtype=flat.dtype, pin_memory=pinned)
         torch.index_select(flat, 0, rows.flatten(), out=into)
-        return self._moved(into.view(*rows.shape, -1))
+        return self._moved(into.view(*rows.shape, flat.shape[1]))
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._device, non_blocking=True)
