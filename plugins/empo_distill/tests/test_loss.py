@@ -18,13 +18,10 @@ from empo_distill.params import DistillParams
 FREE = {"coef": 0.0}
 
 
-@pytest.mark.parametrize(
-    "params", [{}, {"direction": "expert_from_policy", "min_expert_std": 0.5, "normaliser": "none"}]
-)
 class TestDistill(PolicyLossTests):
     @pytest.fixture
-    def loss(self, params: dict[str, Any]) -> PolicyLoss:
-        return Distill(DistillParams(**params))
+    def loss(self) -> PolicyLoss:
+        return Distill(DistillParams())
 
 
 class Fixed(nn.Module):
@@ -185,8 +182,8 @@ def test_one_direction_keeps_to_one_place_and_the_other_covers_all() -> None:
     stds = []
     for direction in ("policy_from_expert", "expert_from_policy"):
         policy, loss = Fixed([0.2], [0.5]), distill(direction=direction, normaliser="none")
-        optimiser = torch.optim.Adam(policy.parameters(), lr=0.05)
-        for _ in range(300):
+        optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
+        for _ in range(120):
             optimiser.zero_grad()
             torch.autograd.backward(loss(policy, batch(known)).loss)
             optimiser.step()
