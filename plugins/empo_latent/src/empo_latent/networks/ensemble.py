@@ -105,7 +105,8 @@ class MlpEnsemble(nn.Module):
         results = []
         for place, head in enumerate(range(self.heads) if heads is None else heads.tolist()):
             own = [[tensors[head] for tensors in store] for store in stores]
-            blocks = (x if x.ndim == 2 else x[place]).split(BLOCK)
+            rows = x if x.ndim == 2 else x[place]
+            blocks: tuple[Tensor, ...] = rows.split(BLOCK)  # type: ignore[no-untyped-call]
             outputs = [self._through(block, own, dropout) for block in blocks]
             results.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs))
         return results[0][None] if len(results) == 1 else torch.stack(results)

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Literal, TypeVar
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import Parameter
 
 from empo_core.distributions import BoundedNormal
 from empo_latent.contract import Interface
+from empo_latent.networks.conditioning import Conditioning, Task
 from empo_latent.networks.encoders import Encoder
 from empo_latent.networks.ensemble import MlpEnsemble
 from empo_latent.networks.functions import TwoHot, simnorm
@@ -20,10 +21,6 @@ from empo_latent.params import LatentParams
 
 Network = Literal["online", "target"]
 """Values as they are learned, or their running average, from which targets are made."""
-Task = Int[Tensor, "..."]
-"""Ids of tasks; the shape broadcasts against the axes of what they are about."""
-TASK_BOUND = 0.02
-"""Greatest absolute number of embeddings of tasks at first."""
 Part = TypeVar("Part", bound=nn.Module)
 
 
@@ -34,8 +31,6 @@ class LatentModel(nn.Module):
     several tasks, each is embedded: encoders read the embedding beside what is seen, all others
     beside the latent. Numbers of an action that a task does not use reach nothing.
     """
-
-    active: Tensor
 
     def __init__(
         self,
@@ -57,9 +52,7 @@ class LatentModel(nn.Module):
         super().__init__()
         self._params, self._interface = params, interface
         self.two_hot = TwoHot(params.bins)
-        self.register_buffer("active", torch.tensor(interface.active), persistent=False)
-        self._masked = not bool(self.active.all())
-        self._embedding = params.latents.task_size if len(interface.tasks) > 1 else 0
+        self.conditioning = Conditioning(interface, params.latents.task_size, generator=generator)
         self._make(generator)
         self._make_optional(generator, optimistic)
 
@@ -70,7 +63,7 @@ class LatentModel(nn.Module):
             params.encoder,
             params.latents,
             self._interface,
-            embedding=self._embedding,
+            embedding=self.conditioning.size,
             generator=generator,
         )
         self.dynamics = MlpEnsemble(
@@ -100,11 +93,6 @@ class LatentModel(nn.Module):
 
     def _make_optional(self, generator: torch.Generator, optimistic: bool) -> None:
         params = self._params
-        self.task_table: Parameter | None = None
-        if self._embedding:
-            table = torch.empty(len(self._interface.tasks), self._embedding)
-            bound = TASK_BOUND
-            self.task_table = Parameter(table.uniform_(-bound, bound, generator=generator))
         self.termination_head = self._head(generator, 0, 1) if params.reward.episodic else None
         discounts = len(params.auxiliary.discounts)
         self.auxiliary_heads = self.auxiliary_targets = None
@@ -128,7 +116,7 @@ class LatentModel(nn.Module):
 
     def _width(self, actions: int) -> int:
         """Numbers that a network reads that reads latents, and ``actions`` more."""
-        return self._params.latents.size + actions + self._embedding
+        return self._params.latents.size + actions + self.conditioning.size
 
     def _head(
         self,
@@ -153,6 +141,11 @@ class LatentModel(nn.Module):
             generator=generator,
         )
 
+    @property
+    def active(self) -> Bool[Tensor, "task action"]:
+        """Which numbers of an action each task uses."""
+        return self.conditioning.active
+
     def encode(
         self,
         observation: Shaped[Tensor, "*batch word"],
@@ -172,7 +165,7 @@ class LatentModel(nn.Module):
         encoder = self.encoder_average if average else self.encoder
         if encoder is None:
             raise ValueError("there is no average encoder: set encoder.target to 'average'")
-        latent: Tensor = encoder(observation, self._embedded(task), training=training)
+        latent: Tensor = encoder(observation, self.conditioning.embedded(task), training=training)
         return latent
 
     def next_latent(
@@ -193,7 +186,7 @@ class LatentModel(nn.Module):
             split: Whether each head goes on from a latent of its own.
             training: Whether there is dropout.
         """
-        x = self._joined(z, task, action)
+        x = self.conditioning.joined(z, task, action)
         latent: Tensor = self.dynamics(x, split=split, training=training)
         return latent
 
@@ -206,7 +199,9 @@ class LatentModel(nn.Module):
         training: bool = False,
     ) -> Float[Tensor, "reward *batch bin"]:
         """What each head thinks an action pays, as a distribution."""
-        logits: Tensor = self.reward_heads(self._joined(z, task, action), training=training)
+        logits: Tensor = self.reward_heads(
+            self.conditioning.joined(z, task, action), training=training
+        )
         return logits
 
     def reward(
@@ -225,7 +220,7 @@ class LatentModel(nn.Module):
         """Log-odds that the step which led to ``next_z`` ended the episode."""
         if self.termination_head is None:
             raise ValueError("nothing terminates: set reward.episodic to true")
-        logits: Tensor = self.termination_head(self._joined(next_z, task))[0]
+        logits: Tensor = self.termination_head(self.conditioning.joined(next_z, task))[0]
         return logits
 
     def terminates(
@@ -259,7 +254,7 @@ class LatentModel(nn.Module):
         is_q = self._params.value.critic == "q"
         if is_q and action is None:
             raise ValueError("critic 'q' values actions: say which, beside the latents")
-        x = self._joined(z, task, action if is_q else None)
+        x = self.conditioning.joined(z, task, action if is_q else None)
         if network == "target":
             logits: Tensor = self.value_targets(x, heads=heads)
         else:
@@ -294,7 +289,9 @@ class LatentModel(nn.Module):
         heads = self.auxiliary_targets if network == "target" else self.auxiliary_heads
         if heads is None:
             raise ValueError("there are no auxiliary values: name some auxiliary.discounts")
-        logits: Tensor = heads(self._joined(z, task), training=training and network == "online")
+        logits: Tensor = heads(
+            self.conditioning.joined(z, task), training=training and network == "online"
+        )
         if self._params.auxiliary.networks == "separate":
             return logits
         return logits.reshape(*z.shape[:-1], -1, self.two_hot.number).movedim(-2, 0)
@@ -322,17 +319,17 @@ class LatentModel(nn.Module):
             raise ValueError("there is no optimistic policy: set optimistic_loss")
         params = self._params.policy
         # Tasks' embeddings belong to the model, which policies leave alone.
-        loc, raw = head(self._joined(z, task, constant_task=True))[0].chunk(2, -1)
+        loc, raw = head(self.conditioning.joined(z, task, constant_task=True))[0].chunk(2, -1)
         span = params.max_log_std - params.min_log_std
         log_std = params.min_log_std + 0.5 * span * (raw.tanh() + 1)
         loc = loc.tanh() if params.bound == "clip" else loc
-        return BoundedNormal(loc, log_std, bound=params.bound, active=self._used(task))
+        return BoundedNormal(loc, log_std, bound=params.bound, active=self.conditioning.used(task))
 
     def bounded(
         self, u: Float[Tensor, "*batch action"], *, task: Task | None = None
     ) -> Float[Tensor, "*batch action"]:
         """The action that ``u`` becomes, which is what policies measure actions by."""
-        used = self._used(task)
+        used = self.conditioning.used(task)
         return BoundedNormal(u, u, bound=self._params.policy.bound, active=used).bounded(u)
 
     @property
@@ -367,48 +364,9 @@ class LatentModel(nn.Module):
             "optimistic": self.optimistic_head,
         }
         groups = {name: list(part.parameters()) for name, part in parts.items() if part is not None}
-        if self.task_table is not None:
-            groups["task"] = [self.task_table]
+        if self.conditioning.table is not None:
+            groups["task"] = [self.conditioning.table]
         return groups
-
-    def _embedded(self, task: Tensor | None) -> Tensor | None:
-        """What stands for tasks, no longer than 1; None where there is one task."""
-        if self.task_table is None:
-            return None
-        chosen = self.task_table[self._named(task)]
-        norm: Tensor = torch.linalg.vector_norm(chosen, dim=-1, keepdim=True)
-        return chosen / norm.clamp(min=1)
-
-    def _used(self, task: Tensor | None) -> Tensor | None:
-        """Which numbers of an action tasks use; None where all use all."""
-        if not self._masked:
-            return None
-        return self.active[0] if len(self.active) == 1 else self.active[self._named(task)]
-
-    def _named(self, task: Tensor | None) -> Tensor:
-        if task is None:
-            names = ", ".join(self._interface.tasks)
-            raise ValueError(f"there are several tasks ({names}): say which one it is")
-        return task
-
-    def _joined(
-        self,
-        z: Tensor,
-        task: Tensor | None,
-        action: Tensor | None = None,
-        constant_task: bool = False,
-    ) -> Tensor:
-        """What networks read: latents, actions where they matter, and the task."""
-        parts = [z]
-        if action is not None:
-            used = self._used(task)
-            parts.append(action if used is None else action.masked_fill(~used, 0.0))
-        embedding = self._embedded(task)
-        if embedding is not None:
-            parts.append(embedding.detach() if constant_task else embedding)
-        if len(parts) == 1:
-            return z
-        return torch.cat([part.expand(*z.shape[:-1], part.shape[-1]) for part in parts], -1)
 
 
 def constant_copy(module: Part) -> Part:
