@@ -72,6 +72,8 @@ def kit_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         options += ["-c", os.devnull, "--basetemp", str(tmp_path / "inner")]
         # The hypothesis plugin would have every run pay for importing hypothesis.
         options += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:timeout"]
+        # Nor should each collect garbage ten times, or look through all folders above its own.
+        options += ["-p", "no:unraisableexception", f"--confcutdir={tmp_path}"]
         if only:
             options += ["-k", " or ".join(only)]
         outcomes = _Outcomes()

@@ -115,7 +115,7 @@ class BoundedNormal(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> BoundedNormal:
         """The same for a larger batch."""
         shape = torch.Size(batch_shape) + self.event_shape
-        return BoundedNormal(
+        return type(self)(
             self.loc.expand(shape),
             self.log_std.expand(shape),
             bound=self.bound,
@@ -124,7 +124,7 @@ class BoundedNormal(Distribution):
 
     def detach(self) -> BoundedNormal:
         """The same as a constant."""
-        return BoundedNormal(
+        return type(self)(
             self.loc.detach(), self.log_std.detach(), bound=self.bound, active=self.active
         )
 

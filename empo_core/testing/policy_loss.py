@@ -2,78 +2,42 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Independent, Normal
 
-from empo_core.protocols import PolicyLoss
+from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss, WeighsCandidates
+from empo_core.testing.imagined import (
+    STARTS,
+    TENSORS,
+    Kind,
+    KitCritic,
+    KitPolicy,
+    assert_same_effect,
+    changed_distributions,
+    compilable,
+    evaluate,
+    gradients,
+    imagined,
+    needed,
+    slopes,
+    some_candidates,
+    some_starts,
+)
+from empo_core.training.tree import flatten, unflatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
-
-STARTS, FEATURES, ACTIONS, HEADS = 12, 3, 2, 2
-
-
-class SteadyNormal(Normal):
-    """A normal distribution whose noise depends on its mean alone.
-
-    So a loss that samples gives the same number for the same start, wherever it stands in
-    the batch, and its invariances can be tested exactly.
-    """
-
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
-        """The mean plus reproducible noise, differentiable as usual."""
-        shape = self._extended_shape(torch.Size(sample_shape))
-        copies = torch.arange(math.prod(sample_shape)).reshape(
-            (*sample_shape, *[1] * self.loc.dim())
-        )
-        noise = torch.sin(1e4 * self.loc.detach() + 2.4 * copies)
-        return (self.loc + self.scale * noise).expand(shape)
-
-    def sample(self, sample_shape: Any = ()) -> Tensor:
-        """The same without a gradient."""
-        with torch.no_grad():
-            return self.rsample(sample_shape)
-
-
-class KitPolicy(nn.Module):
-    """A linear Gaussian policy."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean = nn.Linear(FEATURES, ACTIONS).double()
-        self.log_std = nn.Parameter(torch.full((ACTIONS,), -0.5, dtype=torch.float64))
-        fill(self)
-
-    def forward(self, features: Tensor) -> Distribution:
-        """A distribution over actions."""
-        mean = self.mean(features)
-        return Independent(SteadyNormal(mean, self.log_std.exp().expand_as(mean)), 1)
-
-
-class KitCritic(nn.Module):
-    """Values that are highest where the action equals a linear function of the features."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.best = nn.Linear(FEATURES, ACTIONS).double()
-        self.offset = nn.Parameter(torch.linspace(-0.1, 0.1, HEADS, dtype=torch.float64))
-        fill(self, shift=0.7)
-
-    def forward(self, features: Tensor, actions: Tensor) -> Tensor:
-        """One value per head."""
-        value = -(actions - self.best(features)).square().sum(-1, keepdim=True)
-        result: Tensor = value + self.offset
-        return result
 
 
 class PolicyLossTests:
     """Subclass this in your plugin's tests and override ``loss``.
 
-    Override ``min_candidates`` if the loss compares candidates and so needs several.
+    Override ``compiles`` if the loss cannot be compiled as one graph, because it asks tensors for
+    their values; learners that compile their updates cannot use it then.
     """
 
     @pytest.fixture
@@ -82,14 +46,20 @@ class PolicyLossTests:
         raise NotImplementedError("override the fixture 'loss'")
 
     @pytest.fixture
-    def min_candidates(self) -> int:
-        """The least number of candidates per start the loss works with."""
-        return 1
+    def compiles(self) -> bool:
+        """Whether the loss can be compiled as one graph."""
+        return True
 
     @pytest.fixture
-    def policy(self) -> KitPolicy:
+    def min_candidates(self, loss: PolicyLoss) -> int:
+        """The least number of candidates per start the loss works with."""
+        return loss.needs.min_candidates
+
+    @pytest.fixture(params=["normal", "bounded"])
+    def policy(self, request: pytest.FixtureRequest) -> KitPolicy:
         """A fresh policy."""
-        return KitPolicy()
+        kind: Kind = request.param
+        return KitPolicy(kind)
 
     @pytest.fixture
     def critic(self) -> KitCritic:
@@ -115,13 +85,21 @@ class PolicyLossTests:
         assert output.loss.dtype == batch.target.dtype
         assert bool(output.loss.isfinite())
 
-    def test_metrics_are_plain_finite_numbers(
+    def test_metrics_and_memory_are_finite_constants(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
-        for name, value in evaluate(loss, policy, batch, critic).metrics.items():
+        output = evaluate(loss, policy, batch, critic)
+        for name, value in output.metrics.items():
             assert isinstance(name, str)
-            assert isinstance(value, int | float), f"{name} is a {type(value).__name__}"
-            assert math.isfinite(value), f"{name} is {value}"
+            if not isinstance(value, Tensor):
+                assert isinstance(value, int | float), f"{name} is a {type(value).__name__}"
+                assert math.isfinite(value), f"{name} is {value}"
+        tensors = {k: v for k, v in output.metrics.items() if isinstance(v, Tensor)}
+        for name, value in tensors.items():
+            assert value.shape == (), f"{name} has shape {tuple(value.shape)}; metrics have none"
+        for name, value in {**tensors, **output.memory}.items():
+            assert not value.requires_grad, f"{name} holds on to the graph; detach it"
+            assert bool(value.isfinite().all()), f"{name} is {value}"
 
     def test_the_gradient_reaches_the_policy(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
@@ -133,13 +111,18 @@ class PolicyLossTests:
     def test_the_gradient_does_not_reach_the_batch(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
-        leaves = {
-            name: getattr(batch, name).clone().requires_grad_()
-            for name in ("start", "action", "target", "log_prob", "weight")
-        }
-        torch.autograd.backward(evaluate(loss, policy, ImaginedBatch(**leaves), critic).loss)
-        for name, leaf in leaves.items():
-            assert leaf.grad is None, f"the gradient leaks into batch.{name}"
+        leaves = {name: getattr(batch, name).clone().requires_grad_() for name in TENSORS}
+
+        def leaf(tensor: Tensor) -> Tensor:
+            copied = tensor.detach().clone().requires_grad_()
+            leaves[f"parameter {len(leaves)} of its distributions"] = copied
+            return copied
+
+        tracked = changed_distributions(batch, policy.kind, leaf)
+        tracked = replace(tracked, **{name: leaves[name] for name in TENSORS})
+        torch.autograd.backward(evaluate(loss, policy, tracked, critic).loss)
+        for name, tensor in leaves.items():
+            assert tensor.grad is None, f"the gradient leaks into batch.{name}"
 
     def test_the_gradient_does_not_reach_the_critic(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
@@ -161,35 +144,45 @@ class PolicyLossTests:
     def test_the_batch_stays_as_it_is(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
-        names = ("start", "action", "target", "log_prob", "weight")
-        before = {name: getattr(batch, name).clone() for name in names}
-        first = evaluate(loss, policy, batch, critic).loss.detach()
-        assert all(torch.equal(getattr(batch, name), before[name]) for name in names)
-        torch.testing.assert_close(evaluate(loss, policy, batch, critic).loss.detach(), first)
+        before = {name: getattr(batch, name).clone() for name in TENSORS}
+        evaluate(loss, policy, batch, critic)
+        assert all(torch.equal(getattr(batch, name), before[name]) for name in TENSORS)
+
+    def test_a_call_changes_nothing_about_the_loss(
+        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
+    ) -> None:
+        before = _saved(loss)
+        first, second = (evaluate(loss, policy, batch, critic) for _ in range(2))
+        assert_same_output(first, second)
+        torch.testing.assert_close(_saved(loss), before, rtol=0, atol=0)
+
+    def test_what_it_remembers_survives_a_checkpoint(
+        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
+    ) -> None:
+        if not isinstance(loss, AdaptivePolicyLoss):
+            pytest.skip("the loss remembers nothing")
+        other = copy.deepcopy(loss)
+        for progress in (0.0, 0.4, 1.0):
+            loss.adapt(evaluate(loss, policy, batch, critic).memory, progress)
+        saved = _saved(loss)
+        other.load_state_dict(saved)
+        expected = evaluate(loss, policy, batch, critic)
+        assert_same_output(evaluate(other, policy, batch, critic), expected)
+        other.adapt(expected.memory, 0.7)
+        assert_same_output(evaluate(loss, policy, batch, critic), expected)
+        torch.testing.assert_close(_saved(loss), saved, rtol=0, atol=0)
 
     def test_the_order_of_candidates_does_not_matter(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
         order = torch.arange(batch.action.shape[1]).roll(2).flip(0)
-        shuffled = replace(
-            batch,
-            action=batch.action[:, order],
-            target=batch.target[:, order],
-            log_prob=batch.log_prob[:, order],
-        )
-        assert_same_effect(loss, policy, critic, batch, shuffled)
+        assert_same_effect(loss, policy, critic, batch, some_candidates(batch, order))
 
     def test_the_order_of_starts_does_not_matter(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
         order = torch.arange(len(batch.start)).roll(3).flip(0)
-        shuffled = ImaginedBatch(
-            batch.start[order],
-            batch.action[order],
-            batch.target[order],
-            batch.log_prob[order],
-            batch.weight[order],
-        )
+        shuffled = some_starts(batch, policy.kind, order)
         assert_same_effect(loss, policy, critic, batch, shuffled)
 
     def test_starts_of_zero_weight_have_no_influence(
@@ -198,14 +191,17 @@ class PolicyLossTests:
         masked = batch.weight == 0
         assert bool(masked.any())
         assert not bool(masked.all())
-        changed = ImaginedBatch(
-            batch.start.masked_fill(masked[:, None], 3.0),
-            batch.action.masked_fill(masked[:, None, None], -1.0),
-            batch.target.masked_fill(masked[:, None, None], 50.0),
-            batch.log_prob.masked_fill(masked[:, None], -4.0),
-            batch.weight,
+        other = changed_distributions(
+            batch, policy.kind, lambda each: each.masked_fill(masked[:, None], -0.7)
         )
-        assert_same_effect(loss, policy, critic, batch, changed)
+        other = replace(
+            other,
+            start=batch.start.masked_fill(masked[:, None], 3.0),
+            action=batch.action.masked_fill(masked[:, None, None], -1.0),
+            target=batch.target.masked_fill(masked[:, None, None], 50.0),
+            log_prob=batch.log_prob.masked_fill(masked[:, None], -4.0),
+        )
+        assert_same_effect(loss, policy, critic, batch, other)
 
     def test_weights_matter(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
@@ -222,8 +218,12 @@ class PolicyLossTests:
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
         masked = replace(batch, weight=torch.zeros_like(batch.weight))
-        assert bool(evaluate(loss, policy, masked, critic).loss.isfinite())
+        output = evaluate(loss, policy, masked, critic)
+        assert bool(output.loss.isfinite())
         assert all(bool((g == 0).all()) for g in gradients(loss, policy, masked, critic))
+        if isinstance(loss, AdaptivePolicyLoss):
+            loss.adapt(output.memory, 0.5)
+            assert bool(evaluate(loss, policy, batch, critic).loss.isfinite())
 
     def test_the_smallest_batch_works(
         self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
@@ -237,18 +237,14 @@ class PolicyLossTests:
         self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
     ) -> None:
         enough = imagined(policy, critic, starts=4, candidates=min_candidates)
-        few = replace(
-            enough,
-            action=enough.action[:, 1:],
-            target=enough.target[:, 1:],
-            log_prob=enough.log_prob[:, 1:],
-        )
+        few = some_candidates(enough, torch.arange(1, min_candidates))
         with pytest.raises(ValueError, match="candidate"):
             evaluate(loss, policy, few, critic)
 
     def test_a_needed_critic_must_be_given(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
     ) -> None:
+        batch = needed(loss, batch)
         if loss.needs.critic:
             with pytest.raises(ValueError, match="critic"):
                 loss(policy, batch, None)
@@ -257,8 +253,55 @@ class PolicyLossTests:
         def nobody(features: Tensor, actions: Tensor) -> Tensor:
             raise AssertionError("a critic that is not needed must not be called")
 
-        without, given = loss(policy, batch), loss(policy, batch, nobody)
-        assert torch.equal(without.loss, given.loss)
+        torch.manual_seed(0)
+        without = loss(policy, batch)
+        torch.manual_seed(0)
+        assert torch.equal(without.loss, loss(policy, batch, nobody).loss)
+
+    @pytest.mark.parametrize("name", ["proposal", "expert"])
+    def test_a_needed_distribution_must_be_given(
+        self,
+        loss: PolicyLoss,
+        policy: KitPolicy,
+        batch: ImaginedBatch,
+        critic: KitCritic,
+        name: str,
+    ) -> None:
+        given = needed(loss, batch)
+        if getattr(loss.needs, name):
+            with pytest.raises(ValueError, match=name):
+                loss(policy, replace(given, **{name: None}), critic)  # type: ignore[arg-type]
+            return
+        torch.manual_seed(0)
+        beside = loss(policy, replace(given, **{name: getattr(batch, name)}), critic)
+        assert torch.equal(beside.loss, evaluate(loss, policy, batch, critic).loss)
+
+    def test_preferences_add_up_to_one(
+        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
+    ) -> None:
+        if not isinstance(loss, WeighsCandidates):
+            pytest.skip("the loss prefers no candidates")
+        weights = loss.weights(needed(loss, batch))
+        assert weights.shape == batch.log_prob.shape
+        assert not weights.requires_grad
+        assert bool((weights >= 0).all())
+        torch.testing.assert_close(weights.sum(1), torch.ones(STARTS).double())
+
+    def test_it_compiles_as_one_graph(
+        self, loss: PolicyLoss, critic: KitCritic, min_candidates: int, compiles: bool
+    ) -> None:
+        if not compiles:
+            pytest.skip("the loss says that it cannot")
+        policy, given = KitPolicy("bounded"), critic if loss.needs.critic else None
+        batch = imagined(policy, critic, starts=STARTS, candidates=max(6, min_candidates))
+        expected = evaluate(loss, policy, batch, critic)
+        with compilable():
+            compiled = torch.compile(loss, fullgraph=True, backend="eager")
+            torch.manual_seed(0)
+            found = compiled(policy, needed(loss, batch), given)
+            torch.testing.assert_close(found.loss, expected.loss)
+            for one, other in zip(slopes(found, policy), slopes(expected, policy), strict=True):
+                torch.testing.assert_close(one, other)
 
     def test_following_the_gradient_finds_better_actions(
         self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
@@ -274,73 +317,25 @@ class PolicyLossTests:
             with torch.no_grad():
                 values.append(critic(judged, policy.mean(judged)).mean().item())
             optimiser.zero_grad()
-            torch.autograd.backward(evaluate(loss, policy, batch, critic).loss)
+            output = evaluate(loss, policy, batch, critic)
+            torch.autograd.backward(output.loss)
             optimiser.step()
+            if isinstance(loss, AdaptivePolicyLoss):
+                loss.adapt(output.memory, step / 80)
         assert values[-1] > 0.5 * values[0], f"the value went from {values[0]} to {values[-1]}"
 
 
-def fill(module: nn.Module, shift: float = 0.0) -> None:
-    """Set weights to fixed, irregular numbers, drawing nothing from any generator."""
-    with torch.no_grad():
-        for layer in module.children():
-            for parameter in layer.parameters():
-                count = torch.arange(parameter.numel(), dtype=torch.float64)
-                parameter.copy_((0.8 * torch.sin(3.1 * count + 1 + shift)).view_as(parameter))
+def assert_same_output(one: LossOutput, other: LossOutput) -> None:
+    """Check that two outputs say the same, to the last bit."""
+    torch.testing.assert_close(one.loss, other.loss, rtol=0, atol=0)
+    assert one.metrics == other.metrics
+    torch.testing.assert_close(dict(one.memory), dict(other.memory), rtol=0, atol=0)
 
 
-def imagined(
-    policy: KitPolicy, critic: KitCritic, *, starts: int, candidates: int, seed: int = 0
-) -> ImaginedBatch:
-    """A batch as a learner would make it, with every third start of several masked out."""
-    generator = torch.Generator().manual_seed(seed)
-    start = torch.randn(starts, FEATURES, generator=generator, dtype=torch.float64)
-    with torch.no_grad():
-        proposal = policy(start)
-        noise = torch.randn(starts, candidates, ACTIONS, generator=generator).double()
-        action = proposal.mean[:, None] + proposal.stddev[:, None] * noise
-        log_prob = proposal.log_prob(action.transpose(0, 1)).transpose(0, 1)
-        repeated = start[:, None].expand(-1, candidates, -1)
-        target = critic(repeated, action)
-    weight = 0.5 + torch.rand(starts, generator=generator, dtype=torch.float64)
-    weight[2::3] = 0
-    return ImaginedBatch(start, action, target, log_prob, weight)
-
-
-def evaluate(
-    loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-) -> LossOutput:
-    """The loss, with a critic where it needs one; global chance is the same every time."""
-    torch.manual_seed(0)
-    return loss(policy, batch, critic if loss.needs.critic else None)
-
-
-def gradients(
-    loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-) -> list[Tensor]:
-    """The gradient of the loss by each parameter of the policy, 0 where unused."""
-    scalar = evaluate(loss, policy, batch, critic).loss
-    assert scalar.requires_grad, "the loss is detached from the policy"
-    parameters = list(policy.parameters())
-    found = torch.autograd.grad(scalar, parameters, allow_unused=True)
-    return [
-        torch.zeros_like(parameter) if gradient is None else gradient
-        for parameter, gradient in zip(parameters, found, strict=True)
-    ]
-
-
-def assert_same_effect(
-    loss: PolicyLoss,
-    policy: KitPolicy,
-    critic: KitCritic,
-    batch: ImaginedBatch,
-    other: ImaginedBatch,
-) -> None:
-    """Check that two batches give one loss and one gradient."""
-    one, two = evaluate(loss, policy, batch, critic), evaluate(loss, policy, other, critic)
-    torch.testing.assert_close(one.loss, two.loss)
-    for left, right in zip(
-        gradients(loss, policy, batch, critic),
-        gradients(loss, policy, other, critic),
-        strict=True,
-    ):
-        torch.testing.assert_close(left, right)
+def _saved(loss: PolicyLoss) -> dict[str, object]:
+    """What the loss remembers, as a checkpoint gives it back; nothing where that is nothing."""
+    if not isinstance(loss, AdaptivePolicyLoss):
+        return {}
+    data, tensors = flatten(loss.state_dict())
+    kept = {name: tensor.clone() for name, tensor in tensors.items()}
+    return unflatten(json.loads(json.dumps(data)), kept)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_awr.params import AwrParams, FixedTemperature, TargetEss
+from empo_awr.params import AwrParams, FixedTemperature, KlBound, TargetEss
 from empo_core.training.policy_losses import (
     RunningScale,
     disagreement,
     joined_heads,
-    weighted_mean,
 )
 from empo_core.types import ImaginedBatch
 
-HALVINGS = 24
-"""Steps in which a temperature is found, among 18 powers of e: to 1e-6 of itself."""
-RANGE = 1e-4
-"""The least temperature is this times the greatest difference within a start, the greatest that
-divided by this."""
+POINTS, ROUNDS = 16, 3
+"""Temperatures that are tried at once, and how often, each time between two neighbours."""
+LOG_RANGE = 4 * math.log(10.0)
+"""Temperatures are sought so far around the greatest difference within a start, in logarithms."""
 
 
 class Weighed(NamedTuple):
@@ -56,7 +55,7 @@ class Weighting:
       ``tau * bound + tau * mean_i log mean_n exp(Q_in / (norm_i * tau))``.
 
     Means are weighted by ``batch.weight``. Where no temperature solves the equation it is the
-    extreme one that comes nearest.
+    least or greatest that is tried: 1e-4 or 1e4 times the greatest difference within a start.
     """
 
     def __init__(self, params: AwrParams) -> None:
@@ -93,35 +92,47 @@ class Weighting:
             return scaled.new_full((), rule.value)
         widest = (-scaled.amin(1) * (weight > 0)).amax()
         # Where all are equal every temperature does, except 0.
-        widest = torch.where(widest > 0, widest, torch.ones_like(widest))
-        low, high = widest * RANGE, widest / RANGE
-        for _ in range(HALVINGS):
-            middle = (low * high).sqrt()
-            weights = (scaled / middle).softmax(1)
-            if isinstance(rule, TargetEss):
-                samples = weighted_mean(effective_sample_size(weights), weight)
-                too_hot = samples > rule.share * scaled.shape[1]
-            else:
-                too_hot = weighted_mean(divergence_from_even(weights), weight) < rule.bound
-            low, high = torch.where(too_hot, low, middle), torch.where(too_hot, middle, high)
-        return (low * high).sqrt()
+        middle = torch.where(widest > 0, widest, torch.ones_like(widest)).log()
+        low, high = middle - LOG_RANGE, middle + LOG_RANGE
+        steps = torch.linspace(0, 1, POINTS, dtype=scaled.dtype, device=scaled.device)
+        for _ in range(ROUNDS):
+            tried = torch.lerp(low, high, steps)
+            excess = self._excess((scaled / tried.exp()[:, None, None]).softmax(-1), weight)
+            at = ((excess < 0).sum() - 1).clamp(0, POINTS - 2)[None]
+            (low,), (high,) = tried.gather(0, at), tried.gather(0, at + 1)
+            (below,), (above,) = excess.gather(0, at), excess.gather(0, at + 1)
+        # Between neighbours it is nearly straight.
+        rise = (above - below).clamp(min=torch.finfo(scaled.dtype).tiny)
+        return torch.lerp(low, high, (-below / rise).clamp(0, 1)).exp()
+
+    def _excess(
+        self, weights: Float[Tensor, "point start candidate"], weight: Float[Tensor, " start"]
+    ) -> Float[Tensor, " point"]:
+        """How much too even the weights are at each temperature; rises with it."""
+        rule = self._params.temperature
+        if isinstance(rule, TargetEss):
+            found = effective_sample_size(weights) - rule.share * weights.shape[-1]
+        else:
+            assert isinstance(rule, KlBound)
+            found = rule.bound - divergence_from_even(weights)
+        return (found * weight).sum(-1) / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def effective_sample_size(
-    weights: Float[Tensor, "start candidate"],
-) -> Float[Tensor, " start"]:
+    weights: Float[Tensor, "*batch candidate"],
+) -> Float[Tensor, "*batch"]:
     """``1 / sum_n w_n^2``: how many candidates really count, from 1 to all."""
-    return 1 / weights.square().sum(1)
+    return 1 / weights.square().sum(-1)
 
 
-def weight_entropy(weights: Float[Tensor, "start candidate"]) -> Float[Tensor, " start"]:
+def weight_entropy(weights: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
     """Entropy of the weights of each start, at most ``log N``."""
-    return -torch.xlogy(weights, weights).sum(1)
+    return -torch.xlogy(weights, weights).sum(-1)
 
 
-def divergence_from_even(weights: Float[Tensor, "start candidate"]) -> Float[Tensor, " start"]:
+def divergence_from_even(weights: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
     """``KL(w | uniform)`` of each start, in nats."""
-    return torch.xlogy(weights, weights * weights.shape[1]).sum(1)
+    return torch.xlogy(weights, weights * weights.shape[-1]).sum(-1)
 
 
 def _own_scale(quality: Float[Tensor, "start candidate"], kind: str) -> Float[Tensor, "start 1"]:
