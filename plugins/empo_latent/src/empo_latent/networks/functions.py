@@ -50,7 +50,8 @@ class _SimNorm(Function):
 
 def simnorm(x: Float[Tensor, "*batch latent"], group: int) -> Float[Tensor, "*batch latent"]:
     """A softmax in each group of ``group`` numbers (SimNorm, Hansen et al. 2024, eq. 5)."""
-    groups = x.reshape(*x.shape[:-1], -1, group)
+    precise = x.to(torch.promote_types(x.dtype, torch.float32))
+    groups = precise.reshape(*x.shape[:-1], -1, group)
     softmax = _SimNorm.apply if by_hand(x) else partial(F.softmax, dim=-1)
     probabilities: Tensor = softmax(groups)
     return probabilities.flatten(-2)
@@ -77,10 +78,9 @@ class _Mish(Function):
         ctx.save_for_backward(output[1])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Tensor:
+    def backward(ctx: Any, *grads: Any) -> Tensor | None:
         (slope,) = ctx.saved_tensors
-        grad: Tensor = grads[0] * slope
-        return grad
+        return None if grads[0] is None else grads[0] * slope
 
 
 def mish(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -105,14 +105,20 @@ class TwoHot(nn.Module):
     mean symlog, not to the mean.
     """
 
-    centres: Tensor
+    _places: Tensor
 
     def __init__(self, params: BinsParams) -> None:
         super().__init__()
         self.number, self.low, self.high = params.number, params.low, params.high
         self._width = (params.high - params.low) / (params.number - 1)
-        centres = torch.linspace(params.low, params.high, params.number)
-        self.register_buffer("centres", centres, persistent=False)
+        # Counted from the middle, in bins: these numbers are exact in every precision.
+        places = torch.arange(params.number) - 0.5 * (params.number - 1)
+        self.register_buffer("_places", places, persistent=False)
+
+    @property
+    def centres(self) -> Float[Tensor, " bin"]:
+        """The symlog that each bin stands for."""
+        return self._symlog(self._places)
 
     def encode(self, y: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch bin"]:
         """The weights of all bins: all is on the two next to ``symlog(y)``."""
@@ -122,8 +128,10 @@ class TwoHot(nn.Module):
 
     def decode(self, logits: Float[Tensor, "*batch bin"]) -> Float[Tensor, "*batch 1"]:
         """``symexp`` of the expected symlog."""
-        expected = F.softmax(logits.to(self.centres.dtype), -1) @ self.centres
-        return symexp(expected).unsqueeze(-1)
+        # Never in half precision, whatever networks compute in: of an exponent, it is too coarse.
+        with torch.autocast(logits.device.type, enabled=False):
+            expected = F.softmax(logits.to(self._places.dtype), -1) @ self._places
+        return symexp(self._symlog(expected)).unsqueeze(-1)
 
     def cross_entropy(
         self, logits: Float[Tensor, "*#batch bin"], y: Float[Tensor, "*#batch 1"]
@@ -131,10 +139,13 @@ class TwoHot(nn.Module):
         """``-sum_k encode(y)_k log softmax(logits)_k``; the arguments broadcast."""
         index, weight = self._neighbours(y)
         shape = (logits[..., :1] + y).shape[:-1]
-        logits = logits.to(self.centres.dtype)
+        logits = logits.to(self._places.dtype)
         near = logits.expand(*shape, self.number).gather(-1, index.expand(*shape, 2))
         # The weights add up to 1, so the normaliser comes in once.
         return logits.logsumexp(-1) - (near * weight).sum(-1)
+
+    def _symlog(self, place: Tensor) -> Tensor:
+        return 0.5 * (self.low + self.high) + self._width * place
 
     def _neighbours(
         self, y: Float[Tensor, "*batch 1"]

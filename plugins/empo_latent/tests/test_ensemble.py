@@ -1,0 +1,209 @@
+"""Many networks in one are what they would be one by one, and begin the same however many."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from empo_latent.networks import ensemble as module
+from empo_latent.networks.ensemble import BLOCK, MlpEnsemble
+from empo_latent.networks.functions import simnorm
+from empo_latent.networks.reference import reference_ensemble
+
+WAYS = ["one by one", "together"]
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How heads are evaluated: as plain runs on CPUs do it, or as all others do."""
+    if request.param == "together":
+        monkeypatch.setattr(module, "by_hand", lambda x: False)
+    return str(request.param)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def made(heads: int = 3, stir: bool = True, seed: int = 0, **options: Any) -> MlpEnsemble:
+    """An ensemble from 5 numbers to 6, in float64; stirred, no parameter is 0 or 1."""
+    generator = torch.Generator().manual_seed(seed)
+    result = MlpEnsemble(heads, 5, [7, 8], 6, generator=generator, **options).double()
+    if stir:
+        with torch.no_grad():
+            for parameter in result.parameters():
+                noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+                parameter.add_(0.5 * noise)
+    return result
+
+
+FINALS: list[dict[str, Any]] = [
+    {},
+    {"final": partial(simnorm, group=3)},
+    {"final": partial(simnorm, group=2), "final_norm": False},
+]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    ("heads", "split", "options"), list(itertools.product([1, 3], [False, True], FINALS))
+)
+def test_outputs_and_gradients_are_those_of_plain_torch(
+    heads: int, split: bool, options: dict[str, Any]
+) -> None:
+    ours = made(heads, **options)
+    plain = reference_ensemble(ours)
+    shape = (heads, 2, 4, 5) if split else (2, 4, 5)
+    x, other = (normal(*shape, seed=1).requires_grad_() for _ in range(2))
+    weight = normal(heads, 2, 4, 6, seed=2)
+
+    found, expected = ours(x, split=split), plain(other, split=split)
+
+    assert found.shape == (heads, 2, 4, 6)
+    torch.testing.assert_close(found, expected)
+    for result in (found, expected):
+        (result * weight).sum().backward()
+    torch.testing.assert_close(x.grad, other.grad)
+    for head, network in enumerate(plain.networks):
+        for tensor, other in zip(layer_by_layer(ours), network.parameters(), strict=True):
+            torch.testing.assert_close(tensor.grad[head], other.grad)
+
+
+def layer_by_layer(ensemble: MlpEnsemble) -> Iterator[nn.Parameter]:
+    """The parameters in the order of the layers they belong to."""
+    for index in range(len(ensemble.weights)):
+        yield from (ensemble.weights[index], ensemble.biases[index])
+        if index < len(ensemble.scales):
+            yield from (ensemble.scales[index], ensemble.shifts[index])
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("split", [False, True])
+def test_rows_beyond_a_block_are_treated_alike(heads: int, split: bool) -> None:
+    ours, rows = made(heads), BLOCK + 3
+    plain = reference_ensemble(ours)
+    x = normal(heads, rows, 5, seed=1) if split else normal(rows, 5, seed=1)
+
+    found, expected = ours(x, split=split), plain(x, split=split)
+
+    torch.testing.assert_close(found, expected)
+    for result in (found, expected):
+        result.square().sum().backward()
+    torch.testing.assert_close(ours.weights[0].grad[-1], plain.networks[-1][0].weight.grad)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("batch", [(), (0,), (4,), (2, 3, 4)])
+def test_inputs_have_any_number_of_axes(batch: tuple[int, ...]) -> None:
+    found = made()(normal(*batch, 5))
+
+    assert found.shape == (3, *batch, 6)
+
+
+@pytest.mark.usefixtures("way")
+def test_single_heads_see_only_what_is_theirs() -> None:
+    x = normal(3, 4, 5).requires_grad_()
+
+    made()(x, split=True)[1].sum().backward()
+
+    assert x.grad is not None
+    assert x.grad.flatten(1).any(1).tolist() == [False, True, False]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("chosen", [[2], [0, 2], [2, 1], [1, 1]])
+def test_chosen_heads_say_what_they_say_among_all(split: bool, chosen: list[int]) -> None:
+    ensemble, heads = made(), torch.tensor(chosen)
+    x = normal(3, 4, 5) if split else normal(4, 5)
+
+    found = ensemble(x[heads] if split else x, split=split, heads=heads)
+
+    torch.testing.assert_close(found, ensemble(x, split=split)[heads])
+    found.square().sum().backward()
+    for parameter in ensemble.parameters():
+        touched = [head for head in range(3) if parameter.grad[head].any()]
+        assert touched == sorted(set(chosen))
+
+
+@pytest.mark.parametrize("heads", [1, 5])
+def test_initial_weights_do_not_depend_on_how_many_heads_there_are(heads: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ensemble = MlpEnsemble(
+        heads, 300, [200, 200], 50, zero_output=True, generator=generator, final=torch.tanh
+    )
+
+    for weight in ensemble.weights[:-1]:
+        for head in weight:
+            assert head.mean().abs().item() < 3 * 0.02 / head.numel() ** 0.5
+            assert head.std().item() == pytest.approx(0.02, rel=0.03)
+    for weight in (ensemble.weights[-1], *ensemble.biases, *ensemble.shifts):
+        assert not weight.any()
+    for scale in ensemble.scales:
+        assert torch.equal(scale, torch.ones(heads, scale.shape[1]))
+    assert len(ensemble.scales) == 3
+
+
+def test_heads_begin_different_and_with_other_outputs_than_0_unless_told() -> None:
+    ensemble = made(stir=False)
+
+    first, second, third = ensemble(normal(4, 5))
+
+    assert (first - second).abs().min() > 0
+    assert (second - third).abs().min() > 0
+
+
+def test_weights_are_drawn_with_the_given_generator_alone() -> None:
+    torch.manual_seed(1)
+    one = made(stir=False, seed=5)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    same, other = made(stir=False, seed=5), made(stir=False, seed=6)
+
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(map(torch.equal, one.parameters(), same.parameters()))
+    assert not torch.equal(one.weights[0], other.weights[0])
+
+
+@pytest.mark.usefixtures("way")
+def test_dropout_leaves_out_a_share_of_the_first_layer_in_training() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ensemble = MlpEnsemble(2, 3, [], 5000, dropout=0.2, generator=generator)
+    torch.nn.init.constant_(ensemble.biases[0], 1.0)
+    torch.manual_seed(0)
+
+    left, right = ensemble(torch.zeros(2, 3), training=True).unbind(1)
+
+    assert set(left.unique().tolist()) == {0.0, 1.25}
+    assert (left == 0).float().mean().item() == pytest.approx(0.2, abs=0.02)
+    assert not torch.equal(left, right)
+    assert torch.equal(ensemble(torch.zeros(2, 3)), torch.ones(2, 2, 5000))
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("layers", [1, 2])
+def test_dropout_comes_before_the_first_normalisation_and_nowhere_else(layers: int) -> None:
+    """Normalised, what was left out is the same anywhere in a row, but not 0."""
+    generator = torch.Generator().manual_seed(0)
+    ensemble = MlpEnsemble(2, 400, [400] * layers, 400, dropout=0.2, generator=generator)
+    with torch.no_grad():
+        for weight in ensemble.weights:
+            weight.copy_(torch.eye(400))
+    torch.manual_seed(0)
+
+    for outputs in ensemble(torch.linspace(1, 2, 400), training=True):
+        values, counts = outputs.unique(return_counts=True)
+        assert values[counts > 1].numel() == 1
+        assert values[counts > 1].abs() > 0.1
+        assert counts.max().item() == pytest.approx(80, abs=20)
+
+
+def test_a_function_without_a_plain_version_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"no plain version of .*tanh"):
+        reference_ensemble(made(final=torch.tanh))

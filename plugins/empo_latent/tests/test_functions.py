@@ -1,0 +1,192 @@
+"""The functions that networks are made of are what their formulas say, forwards and backwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from empo_latent.networks.functions import TwoHot, mish, simnorm, symexp, symlog
+from empo_latent.params import BinsParams
+
+quick = settings(max_examples=20, derandomize=True, deadline=None)
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=dtype)
+
+
+def two_hot(**params: float) -> TwoHot:
+    return TwoHot(BinsParams.model_validate(params)).double()
+
+
+def test_symlog_is_a_signed_logarithm() -> None:
+    x = torch.tensor([-math.e + 1, 0.0, math.e - 1, 22025.4657948])
+
+    torch.testing.assert_close(symlog(x), torch.tensor([-1.0, 0.0, 1.0, 10.0]))
+
+
+@quick
+@given(st.floats(-1e6, 1e6))
+def test_symexp_undoes_symlog(number: float) -> None:
+    x = torch.tensor([number], dtype=torch.float64)
+
+    torch.testing.assert_close(symexp(symlog(x)), x, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("group", [2, 4, 5, 8])
+def test_simnorm_is_a_softmax_in_each_group(group: int) -> None:
+    x = 10 * normal(3, 2, 40)
+
+    found = simnorm(x, group)
+
+    expected = F.softmax(x.view(3, 2, -1, group), -1)
+    torch.testing.assert_close(found, expected.view(3, 2, 40))
+    torch.testing.assert_close(
+        found.view(3, 2, -1, group).sum(-1), torch.ones(3, 2, 40 // group).double()
+    )
+
+
+def test_simnorm_of_huge_numbers_is_finite() -> None:
+    x = torch.tensor([1e30, 0.0, -1e30, 1e30, 5e3, 4e3, 3e3, -5e3])
+
+    expected = torch.tensor([0.5, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0])
+    torch.testing.assert_close(simnorm(x, 4), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mish_is_torch_s_mish_however_large_numbers_are(dtype: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(-30, 30, 601), torch.tensor([-1e4, -100.0, 100.0, 1e4])]).to(
+        dtype
+    )
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+
+    with torch.no_grad():
+        constant = mish(ours)
+    found, expected = mish(ours), F.mish(theirs)
+
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(constant, expected)
+    for result in (found, expected):
+        result.sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
+def test_gradients_are_those_of_finite_differences(function: Callable[[Tensor], Tensor]) -> None:
+    x = (3 * normal(4, 6)).requires_grad_()
+
+    assert torch.autograd.gradcheck(function, x)
+
+
+@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
+def test_arguments_stay_as_they_are(function: Callable[[Tensor], Tensor]) -> None:
+    x = normal(4, 6)
+    before = x.clone()
+
+    function(x)
+    function(x.requires_grad_()).sum().backward()
+
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
+def test_function_transforms_see_the_same_gradients(function: Callable[[Tensor], Tensor]) -> None:
+    x, weight = normal(4, 6).requires_grad_(), normal(4, 6, seed=1)
+    (function(x) * weight).sum().backward()
+
+    found = torch.func.grad(lambda x: (function(x) * weight).sum())(x.detach())
+
+    torch.testing.assert_close(found, x.grad)
+
+
+@quick
+@given(st.floats(-2e4, 2e4))
+def test_a_number_comes_back_from_its_bins(number: float) -> None:
+    bins, y = two_hot(), torch.tensor([number], dtype=torch.float64)
+
+    weights = bins.encode(y)
+
+    assert abs(bins.decode(weights.log()).item() - number) < 1e-3
+    assert weights.min() >= 0
+    assert weights.sum().item() == pytest.approx(1)
+    used = weights.nonzero().flatten()
+    assert used.max() - used.min() <= 1
+
+
+@pytest.mark.parametrize(("number", "bin"), [(1e9, 100), (-1e9, 0), (0.0, 50)])
+def test_numbers_beyond_the_bins_are_put_in_the_last(number: float, bin: int) -> None:
+    weights = two_hot().encode(torch.tensor([number], dtype=torch.float64))
+
+    assert weights[bin].item() == pytest.approx(1)
+
+
+def test_bins_lie_where_they_are_told() -> None:
+    bins = two_hot(number=5, low=-2.0, high=2.0)
+
+    weights = bins.encode(torch.tensor([math.e**1.25 - 1], dtype=torch.float64))
+
+    expected = torch.tensor([0, 0, 0, 0.75, 0.25], dtype=torch.float64)
+    torch.testing.assert_close(bins.centres, torch.arange(-2.0, 3.0, dtype=torch.float64))
+    torch.testing.assert_close(weights, expected)
+
+
+def test_a_mixture_decodes_to_the_symexp_of_the_mean_symlog_and_not_to_the_mean() -> None:
+    bins, both = two_hot(), torch.tensor([[0.0], [100.0]], dtype=torch.float64)
+
+    mixture = bins.decode(bins.encode(both).mean(0).log())
+    mean = bins.decode(bins.encode(both.mean(0)).log())
+
+    assert mixture.item() == pytest.approx(9.05, abs=0.005)
+    assert mean.item() == pytest.approx(50, abs=1e-3)
+
+
+def test_even_logits_mean_zero() -> None:
+    assert TwoHot(BinsParams()).decode(torch.zeros(3, 2, 101)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (2, 3, 4, 5)])
+def test_cross_entropy_is_that_of_the_encoding_for_any_number_of_axes(
+    batch: tuple[int, ...],
+) -> None:
+    bins, logits, y = two_hot(), normal(*batch, 101), 50 * normal(*batch, 1, seed=1)
+
+    found = bins.cross_entropy(logits, y)
+
+    expected = -(bins.encode(y) * logits.log_softmax(-1)).sum(-1)
+    assert found.shape == batch
+    torch.testing.assert_close(found, expected)
+
+
+def test_cross_entropy_broadcasts_both_ways() -> None:
+    bins, logits, y = two_hot(), normal(4, 1, 3, 1, 101), 50 * normal(5, 3, 2, 1, seed=1)
+
+    found = bins.cross_entropy(logits, y)
+
+    wide, many = logits.expand(4, 5, 3, 2, 101), y.expand(4, 5, 3, 2, 1)
+    torch.testing.assert_close(found, bins.cross_entropy(wide, many))
+
+
+def test_the_gradient_of_cross_entropy_is_that_of_its_formula() -> None:
+    bins, y = two_hot(number=7), normal(3, 1, seed=1)
+    ours, theirs = (normal(3, 7).requires_grad_() for _ in range(2))
+
+    bins.cross_entropy(ours, y).sum().backward()
+    (-(bins.encode(y) * theirs.log_softmax(-1)).sum()).backward()
+
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_nan_stays_nan() -> None:
+    bins, y = two_hot(), torch.tensor([[math.nan], [1.0]], dtype=torch.float64)
+
+    loss = bins.cross_entropy(torch.zeros(2, 101).double(), y)
+
+    assert loss.isnan().tolist() == [True, False]
