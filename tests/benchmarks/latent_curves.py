@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -216,6 +217,7 @@ def train(wanted: Sequence[Job], options: argparse.Namespace) -> int:
     """Do all runs, so many at once, and say how many failed."""
     waiting, failed = list(wanted), 0
     options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated; the same command goes on"))
     running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
     try:
         while waiting or running:
@@ -306,8 +308,9 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
                 label = f"{who} after {STEPS:,} (published)"
                 axes.hlines(value, 0.96 * STEPS, 1.04 * STEPS, color=shade, lw=2.5, label=label)
         axes.set(title=task, xlabel="environment steps", ylabel="mean return of evaluations")
+        axes.set_xlim(left=0)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="lower right" if known is not None else "best")
         path = out / f"{task}.png"
         figure.savefig(path, dpi=110)
         paths.append(path)
@@ -347,7 +350,7 @@ def main() -> None:
             print(path)
         print(table(rows))
     else:
-        sys.exit(train(missing(jobs(options), options.out), options))
+        sys.exit(train(missing(jobs(options), options.out), options) > 0)
 
 
 if __name__ == "__main__":

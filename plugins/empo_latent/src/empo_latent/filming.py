@@ -18,7 +18,7 @@ from empo_latent.params import Actor
 
 log = logging.getLogger(__name__)
 
-MAX_FRAMES = 150
+MAX_FRAMES = 250
 """Of a film. Without a GPU, a picture of a physics engine takes as long as many steps."""
 MAX_PIXELS = 256
 """On either side of a picture; larger ones are shrunk."""

@@ -10,8 +10,8 @@ from empo_latent.tasks import DmcTask, Task
 STEPS = 100_000
 """Environment steps after which these returns were found; an action repeat of 2 is two steps."""
 SOURCE = (
-    "TD-MPC2 (5M parameters, mean ± sd of 3 seeds), from the results folder of "
-    "nicklashansen/tdmpc2, as are SAC and DreamerV3"
+    "TD-MPC2 with 5M parameters, mean ± sd of 3 seeds (results folder of nicklashansen/tdmpc2, "
+    "which also has SAC and DreamerV3)"
 )
 
 

@@ -176,7 +176,7 @@ class LatentResult:
         steps = self._environment_steps(self.evaluations[-1][0])
         table = Table(
             title=f"Evaluation after {steps:,} environment steps",
-            caption=f"published: {SOURCE}; after {STEPS:,} environment steps"
+            caption=f"published: after {STEPS:,} environment steps by {SOURCE}"
             if any(found.values())
             else None,
             title_justify="left", title_style="bold", caption_justify="left", box=box.ROUNDED,
@@ -239,6 +239,7 @@ class LatentResult:
                 label = f"TD-MPC2 after {STEPS:,} (published)"
                 axes.axhline(known.tdmpc2, color="grey", linestyle=":", label=label)
             axes.set(title=task, xlabel="environment steps", ylabel="mean return")
+            axes.set_xlim(left=0)
             axes.grid(alpha=0.3)
             axes.legend()
         return figure
