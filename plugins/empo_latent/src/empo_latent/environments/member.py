@@ -160,7 +160,7 @@ class Member:
         self._step = 0
         del self._done[:]
         try:
-            first = self._environment.reset(self._episode_seed)
+            first = self._environment.reset(self._own_seed)
         except Exception as error:
             raise self._failed(error) from error
         self._check(first, 0.0)
@@ -185,12 +185,6 @@ class Member:
         self._frames.append(outcome.observation)
         return total, outcome.terminated, outcome.truncated or self._step == self.length, success
 
-    @property
-    def _episode_seed(self) -> int:
-        """From 0 to ``2**31 - 1``."""
-        words = f"{self._seed}/{self._number}/{self._episode}"
-        return int.from_bytes(blake2b(words.encode(), digest_size=4).digest(), "little") >> 1
-
     def _check(self, observation: Shaped[np.ndarray, "*shape"], reward: float) -> None:
         if not math.isfinite(reward):
             raise CollectError(f"{self._place}: the reward is {reward}; {self._again}")
@@ -206,17 +200,33 @@ class Member:
         return CollectError(f"{self._place}: {what}; {self._again}")
 
     @property
+    def _own_seed(self) -> int:
+        return episode_seed(self._seed, self._number, self._episode)
+
+    @property
     def _place(self) -> str:
         return f"{self._where}, episode {self._episode}, step {self._step}"
 
     @property
     def _again(self) -> str:
         """How to see it again."""
-        way = f"to see it again, reset the environment with seed {self._episode_seed}"
+        way = f"to see it again, reset the environment with seed {self._own_seed}"
         if not self._step:
             return way
         last = np.array(self._done[-self.actions :]).tolist()
         return f"{way} and repeat the episode's actions up to step {self._step}, where it is {last}"
 
 
-__all__ = ["Decision", "Member"]
+def episode_seed(seed: int, number: int, episode: int) -> int:
+    """The seed of one episode, from 0 to ``2**31 - 1``.
+
+    Args:
+        seed: The run's seed.
+        number: The environment's number.
+        episode: How many episodes of this environment came before.
+    """
+    digest = blake2b(f"{seed}/{number}/{episode}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+__all__ = ["Decision", "Member", "episode_seed"]

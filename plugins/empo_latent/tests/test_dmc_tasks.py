@@ -1,0 +1,211 @@
+"""Tasks of DeepMind Control; needs the extra ``dmc``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from empo_core.errors import ConfigError
+from empo_latent.environments.fleet import Fleet
+from empo_latent.tasks import DmcTask
+
+pytest.importorskip("dm_control", reason="needs the extra dmc")
+
+
+def task(domain: str, name: str, **given: object) -> DmcTask:
+    return DmcTask(kind="dmc", domain=domain, task=name, **given)  # type: ignore[arg-type]
+
+
+def played(fleet: Fleet, steps: int, seed: int = 0) -> list[np.ndarray]:
+    shape = (steps, len(fleet.task_of), fleet.interface.actions)
+    drawn = np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+    return [fleet.step(each).observation for each in drawn]
+
+
+@pytest.mark.parametrize(
+    ("domain", "name", "words", "actions"),
+    [
+        ("cartpole", "swingup", 5, 1),
+        ("ball_in_cup", "catch", 8, 2),
+        ("reacher", "easy", 6, 2),
+        ("finger", "spin", 9, 2),
+        ("pendulum", "swingup", 3, 1),
+        ("walker", "walk", 24, 6),
+    ],
+)
+def test_a_task_loads_steps_and_can_be_put_back(
+    domain: str, name: str, words: int, actions: int
+) -> None:
+    fleet = Fleet([task(domain, name)], envs=1)
+    interface = fleet.interface
+    assert (interface.words, interface.actions) == (words, actions)
+    assert interface.tasks == (f"{domain}-{name}",)
+    assert interface.episode_lengths == (500,)
+    assert interface.action_repeats == (2,)
+    first = fleet.start(2)
+    assert first.dtype == np.float32
+    seen = played(fleet, 12)
+    assert not np.array_equal(seen[-1], first)
+    other = Fleet([task(domain, name)], envs=1)
+    assert other.load_state_dict(fleet.state_dict())
+    assert np.array_equal(other.current, fleet.current)
+    assert np.array_equal(played(fleet, 5, 1), played(other, 5, 1))
+    assert np.array_equal(other.start(2), first)
+    assert not np.array_equal(other.start(3), first)
+    fleet.close()
+    other.close()
+
+
+def test_time_cuts_episodes_off_and_rewards_of_repetitions_add_up() -> None:
+    fleet = Fleet([task("cartpole", "balance", action_repeat=100)], envs=1)
+    assert fleet.interface.episode_lengths == (10,)
+    assert fleet.rates == (pytest.approx(1.0),)
+    fleet.start(0)
+    nothing = np.zeros((1, 1), np.float32)
+    steps = [fleet.step(nothing) for _ in range(10)]
+    assert [bool(step.truncated[0]) for step in steps] == [False] * 9 + [True]
+    assert not any(step.terminated[0] for step in steps)
+    assert 50 < steps[0].reward[0] <= 100
+    assert np.isnan(steps[0].success[0])
+    fleet.close()
+
+
+def test_two_tasks_share_a_fleet() -> None:
+    tasks = [task("cartpole", "swingup"), task("finger", "spin")]
+    fleet = Fleet(tasks, envs=2, threads=2)
+    assert fleet.interface.active == ((True, False), (True, True))
+    assert (fleet.start(0)[0, 5:] == 0).all()
+    assert (played(fleet, 3)[-1][0, 5:] == 0).all()
+    fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("domain", "name", "reason"),
+    [
+        ("cartpol", "swingup", "no domain 'cartpol' .* Did you mean 'cartpole'"),
+        ("nothing", "swingup", "no domain 'nothing' .* there are: acrobot, "),
+        ("cartpole", "swing_up", "no task 'swing_up'. Did you mean 'swingup'"),
+        ("cartpole", "x", "no task 'x'; there are: balance, "),
+        ("lqr", "lqr_2_1", "have no bounds"),
+    ],
+)
+def test_tasks_that_do_not_exist_or_cannot_be_learned_are_refused(
+    domain: str, name: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^algorithm\.params\.tasks\.0: .*{reason}"):
+        Fleet([task(domain, name)], envs=1)
+
+
+def test_a_size_of_pictures_without_pictures_is_refused() -> None:
+    with pytest.raises(ValidationError, match="picture_size belongs to pixels"):
+        task("cartpole", "swingup", picture_size=48)
+
+
+def test_without_the_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "dm_control.suite", raising=False)
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    with pytest.raises(ConfigError, match=r'pip install "empo-latent\[dmc\]"'):
+        Fleet([task("cartpole", "swingup")], envs=1)
+
+
+def test_versions_that_do_not_work_together_are_named_with_those_that_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "dm_control"
+    package.mkdir()
+    package.joinpath("__init__.py").touch()
+    # What the suite says with mujoco 4.
+    package.joinpath("suite.py").write_text(
+        "ALL_TASKS = [('cartpole', 'swingup')]\n"
+        "def load(domain, task):\n"
+        "    raise AttributeError(\"'MjModel' object has no attribute 'flex_vertedge'\")\n"
+    )
+    for name, version in (("mujoco", "4.0.0"), ("dm_control", "1.0.50")):
+        info = tmp_path / f"{name}-{version}.dist-info"
+        info.mkdir()
+        info.joinpath("METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    for name in [each for each in sys.modules if each.split(".")[0] == "dm_control"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        Fleet([task("cartpole", "swingup")], envs=1)
+    assert "flex_vertedge" in str(caught.value)
+    assert "dm_control 1.0.50 with mujoco 4.0.0 is not known to work" in str(caught.value)
+    assert "pip install dm_control==1.0.50 mujoco==3.17.0" in str(caught.value)
+
+
+def test_the_variable_of_other_libraries_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    Fleet([task("cartpole", "swingup")], envs=1).close()
+    assert "MUJOCO_GL" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [("disabled", "so MuJoCo draws nothing; unset it"), ("osmesa", "cannot draw with 'osmesa'")],
+)
+def test_where_nothing_can_be_drawn_only_pictures_fail(
+    monkeypatch: pytest.MonkeyPatch, backend: str, reason: str
+) -> None:
+    if backend == "osmesa":
+        # What the import of MuJoCo's module fails with where the library is missing.
+        monkeypatch.setitem(sys.modules, "mujoco.osmesa", None)
+    monkeypatch.setenv("MUJOCO_GL", backend)
+    fleet = Fleet([task("cartpole", "swingup")], envs=1, rendering=True)
+    fleet.start(0)
+    with pytest.raises(ConfigError, match=reason):
+        fleet.render(0)
+    played(fleet, 2)
+    fleet.close()
+
+
+@pytest.fixture(scope="module")
+def draws() -> bool:
+    """Whether MuJoCo can draw here."""
+    fleet = Fleet([task("cartpole", "swingup")], envs=1, rendering=True)
+    try:
+        fleet.render(0)
+    except ConfigError:
+        return False
+    finally:
+        fleet.close()
+    return True
+
+
+def test_pictures_for_people_are_drawn_after_the_suite_was_told_to_draw_nothing(
+    draws: bool,
+) -> None:
+    if not draws:
+        pytest.skip("MuJoCo cannot draw here")
+    fleet = Fleet([task("cartpole", "swingup"), task("walker", "walk")], envs=2, rendering=True)
+    fleet.start(0)
+    cartpole, walker = fleet.render(0), fleet.render(1)
+    assert cartpole.shape == walker.shape == (240, 320, 3)
+    assert cartpole[:40].mean() > cartpole[-40:].mean() + 10  # The sky is above.
+    before = cartpole.copy()
+    played(fleet, 3)
+    assert not np.array_equal(fleet.render(0), before)
+    fleet.close()
+
+
+def test_pictures_can_be_learned_from_in_threads(draws: bool) -> None:
+    if not draws:
+        pytest.skip("MuJoCo cannot draw here")
+    seen = task("cartpole", "swingup", pixels=True, frame_stack=2, picture_size=48)
+    fleet = Fleet([seen], envs=2, threads=2)
+    assert fleet.interface.pictures
+    assert fleet.interface.shape == (6, 48, 48)
+    first = fleet.start(0)
+    assert first.dtype == np.uint8
+    last = played(fleet, 3)[-1]
+    stacked = last.reshape(2, 2, 3, 48, 48)
+    assert not np.array_equal(stacked[:, 0], stacked[:, 1])
+    assert not np.array_equal(stacked[0], stacked[1])
+    assert fleet.load_state_dict(fleet.state_dict())
+    assert np.array_equal(fleet.current, last)
+    fleet.close()

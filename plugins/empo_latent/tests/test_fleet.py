@@ -1,0 +1,313 @@
+"""Many environments together: episodes, tasks side by side, threads, and going on exactly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from empo_core.errors import CollectError, ConfigError, StorageError
+from empo_core.training.tree import flatten, unflatten
+from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.tasks import GymnasiumTask
+
+PENDULUM = GymnasiumTask(kind="gymnasium", id="Pendulum-v1", episode_length=15)
+CAR = GymnasiumTask(kind="gymnasium", id="MountainCarContinuous-v0", episode_length=9)
+STACKED = GymnasiumTask(
+    kind="gymnasium", id="Pendulum-v1", episode_length=15, frame_stack=2, action_repeat=3
+)
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """Seen as it was made; may fail at a step, or show what no seed determines."""
+
+    def __init__(
+        self,
+        words: int = 2,
+        actions: int = 1,
+        shape: tuple[int, ...] = (),
+        fails_at: int = -1,
+        drifts: bool = False,
+        sticks: bool = False,
+    ) -> None:
+        box = spaces.Box(0, 255, shape, np.uint8) if shape else spaces.Box(-9, 9, (words,))
+        self.observation_space, self.action_space = box, spaces.Box(-1, 1, (actions,))
+        self._fails_at, self._drifts, self._sticks = fails_at, drifts, sticks
+        self._step = self._ever = 0
+        self.closed = 0
+
+    def _seen(self) -> np.ndarray:
+        self._ever += 1
+        shown = self._ever if self._drifts else self._step
+        return np.full(self.observation_space.shape, shown, self.observation_space.dtype)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._step = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        if self._step == self._fails_at:
+            raise RuntimeError("out of order")
+        return self._seen(), float(action.sum()), False, False, {}
+
+    def close(self) -> None:
+        self.closed += 1
+        if self._sticks:
+            raise RuntimeError("it sticks")
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GymnasiumTask]:
+    """A function that makes a task of an odd environment; those that were made are in ``made``."""
+    module = ModuleType("odds")
+    module.made = made = []  # type: ignore[attr-defined]
+
+    def make(**kwargs: Any) -> Odd:
+        made.append(Odd(**kwargs))
+        return made[-1]
+
+    module.make = make  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "odds", module)
+
+    def task(*, task: dict[str, Any] | None = None, **kwargs: Any) -> GymnasiumTask:
+        given = {"episode_length": 30, **(task or {})}
+        return GymnasiumTask(kind="gymnasium", factory="odds:make", kwargs=kwargs, **given)
+
+    return task
+
+
+def actions(fleet: Fleet, number: int, seed: int = 0) -> np.ndarray:
+    shape = (number, len(fleet.task_of), fleet.interface.actions)
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def played(fleet: Fleet, number: int, seed: int = 0) -> list[Step]:
+    return [fleet.step(each) for each in actions(fleet, number, seed)]
+
+
+def assert_same(one: list[Step], other: list[Step]) -> None:
+    for first, second in zip(one, other, strict=True):
+        for name in ("observation", "reward", "terminated", "truncated", "current", "success"):
+            a, b = getattr(first, name), getattr(second, name)
+            assert a.dtype == b.dtype
+            assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def test_an_episode_that_ends_is_followed_by_another_one_in_the_same_step() -> None:
+    fleet = Fleet([PENDULUM], envs=2)
+    seen = [fleet.start(0)]
+    for t, step in enumerate(played(fleet, 31)):
+        ended = t % 15 == 14
+        assert step.truncated.tolist() == [ended, ended]
+        assert (step.observation == step.current).all() != ended
+        if ended:
+            seen.append(step.current)
+    assert np.array_equal(step.current, fleet.current)
+    firsts = np.concatenate(seen)
+    assert len(np.unique(firsts, axis=0)) == 6  # Three episodes of each, no two alike.
+    fleet.close()
+
+
+def test_a_seed_decides_everything_and_another_seed_something_else() -> None:
+    runs = []
+    fleet = Fleet([PENDULUM], envs=2)
+    for seed in (1, 1, 2):
+        first = fleet.start(seed)
+        runs.append((first, played(fleet, 20)))
+    assert np.array_equal(runs[0][0], runs[1][0])
+    assert_same(runs[0][1], runs[1][1])
+    assert not np.array_equal(runs[0][0], runs[2][0])
+    fleet.close()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_change_nothing(threads: int) -> None:
+    runs = []
+    for number in (1, threads):
+        fleet = Fleet([PENDULUM, CAR], envs=5, threads=number)
+        first = fleet.start(1)
+        runs.append((first, played(fleet, 40)))
+        fleet.close()
+    assert np.array_equal(runs[0][0], runs[1][0])
+    assert_same(runs[0][1], runs[1][1])
+
+
+def test_tasks_lie_side_by_side_and_the_narrower_one_is_padded() -> None:
+    fleet = Fleet([PENDULUM, CAR], envs=5)
+    interface = fleet.interface
+    assert fleet.task_of.tolist() == [0, 1, 0, 1, 0]
+    assert interface.tasks == ("Pendulum-v1", "MountainCarContinuous-v0")
+    assert (interface.words, interface.shape, interface.actions) == (3, (3,), 1)
+    assert interface.episode_lengths == (15, 9)
+    assert fleet.rates == (30.0, 30.0)
+    assert (fleet.start(0)[[1, 3], 2] == 0).all()
+    for step in played(fleet, 20):
+        assert (step.observation[[1, 3], 2] == 0).all()
+        assert (step.current[[1, 3], 2] == 0).all()
+        assert (step.observation[[0, 2, 4], 2] != 0).all()
+    fleet.close()
+
+
+def test_a_task_gets_its_own_numbers_of_an_action(odd: Callable[..., GymnasiumTask]) -> None:
+    fleet = Fleet([odd(actions=1), odd(actions=3, words=1)], envs=2)
+    assert fleet.interface.active == ((True, False, False), (True, True, True))
+    fleet.start(0)
+    step = fleet.step(np.array([[0.25, 1, 1], [0.25, 0.5, -1]], np.float32))
+    assert step.reward.tolist() == [0.25, -0.25]
+    fleet.close()
+
+
+def test_tasks_of_one_name_are_told_apart() -> None:
+    other = PENDULUM.model_copy(update={"kwargs": {"g": 5.0}})
+    fleet = Fleet([PENDULUM, CAR, other], envs=3)
+    assert fleet.interface.tasks == ("Pendulum-v1#1", "MountainCarContinuous-v0", "Pendulum-v1#2")
+    fleet.close()
+
+
+def test_fewer_environments_than_tasks_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"collection\.envs: 1 cannot play 2 tasks"):
+        Fleet([PENDULUM, CAR], envs=1)
+
+
+def test_pictures_beside_numbers_are_refused(odd: Callable[..., GymnasiumTask]) -> None:
+    with pytest.raises(ConfigError, match="shows numbers, odds:make shows pictures"):
+        Fleet([PENDULUM, odd(shape=(8, 8, 3))], envs=2)
+    assert sys.modules["odds"].made[0].closed == 1
+
+
+def test_pictures_of_other_shapes_are_refused(odd: Callable[..., GymnasiumTask]) -> None:
+    with pytest.raises(ConfigError, match=r"\(3, 64, 64\), .* \(1, 64, 64\)"):
+        Fleet([odd(shape=(8, 8, 3)), odd(shape=(8, 8))], envs=2)
+    fleet = Fleet([odd(shape=(8, 8, 2)), odd(shape=(8, 8), task={"frame_stack": 2})], envs=2)
+    assert fleet.interface.shape == (2, 64, 64)
+    fleet.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_checkpoint_puts_environments_back_where_they_were(threads: int) -> None:
+    original = Fleet([STACKED, CAR], envs=3, threads=threads)
+    original.start(4)
+    before = played(original, 22)[-1]  # In the second episode, and the third.
+    data, tensors = flatten(original.state_dict())
+    other = Fleet([STACKED, CAR], envs=3)
+    assert other.load_state_dict(unflatten(data, tensors))
+    assert np.array_equal(other.current, before.current)
+    assert_same(played(original, 30, seed=1), played(other, 30, seed=1))
+    original.close()
+    other.close()
+
+
+def test_a_checkpoint_where_an_episode_just_began_puts_it_back_too() -> None:
+    original = Fleet([PENDULUM], envs=1)
+    original.start(4)
+    before = played(original, 15)[-1]
+    other = Fleet([PENDULUM], envs=1)
+    assert other.load_state_dict(original.state_dict())
+    assert np.array_equal(other.current, before.current)
+    original.close()
+    other.close()
+
+
+def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumTask]) -> None:
+    fleet = Fleet([PENDULUM, odd(drifts=True)], envs=2)
+    fleet.start(0)
+    before = played(fleet, 3)[-1]
+    state = fleet.state_dict()
+    assert not fleet.load_state_dict(state)
+    assert np.array_equal(fleet.current[0], before.current[0])
+    states = fleet.state_dict()["environments"]
+    assert [each["episode"] for each in states] == [0, 1]
+    assert [len(each["actions"]) for each in states] == [3, 0]
+    fleet.close()
+
+
+def test_where_one_failed_all_begin_anew(odd: Callable[..., GymnasiumTask]) -> None:
+    fleet = Fleet([PENDULUM, odd(fails_at=8)], envs=2)
+    fleet.start(0)
+    played(fleet, 7)
+    with pytest.raises(
+        CollectError, match=r"environment 1 \(odds:make\), episode 0, step 8: RuntimeError: out of"
+    ):
+        played(fleet, 1)
+    state = fleet.state_dict()
+    assert not state["whole"]  # The first acted, and nobody got to know.
+    other = Fleet([PENDULUM, odd()], envs=2)
+    assert not other.load_state_dict(state)
+    assert [each["episode"] for each in other.state_dict()["environments"]] == [1, 1]
+    assert other.state_dict()["whole"]
+    fleet.close()
+    other.close()
+
+
+def test_an_episode_that_fails_again_is_left_behind(odd: Callable[..., GymnasiumTask]) -> None:
+    fleet = Fleet([odd()], envs=1)
+    fleet.start(0)
+    played(fleet, 8)
+    other = Fleet([odd(fails_at=7)], envs=1)
+    assert not other.load_state_dict(fleet.state_dict())
+    assert other.state_dict()["environments"][0]["episode"] == 1
+    played(other, 6)
+    fleet.close()
+    other.close()
+
+
+def test_an_episode_that_now_ends_earlier_is_left_behind() -> None:
+    fleet = Fleet([PENDULUM], envs=1)
+    fleet.start(0)
+    played(fleet, 12)
+    other = Fleet([PENDULUM.model_copy(update={"episode_length": 10})], envs=1)
+    assert not other.load_state_dict(fleet.state_dict())
+    fleet.close()
+    other.close()
+
+
+def test_a_checkpoint_of_more_environments_is_refused() -> None:
+    fleet, other = Fleet([PENDULUM], envs=2), Fleet([PENDULUM], envs=3)
+    fleet.start(0)
+    with pytest.raises(StorageError, match="has 2 environments, and there are 3"):
+        other.load_state_dict(fleet.state_dict())
+    fleet.close()
+    other.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_in_threads_the_first_failure_is_told_when_all_are_through(
+    odd: Callable[..., GymnasiumTask], threads: int
+) -> None:
+    fleet = Fleet([odd(), odd(fails_at=6), odd(fails_at=6)], envs=3, threads=threads)
+    fleet.start(0)
+    played(fleet, 5)
+    with pytest.raises(CollectError, match="environment 1 "):
+        played(fleet, 1)
+    fleet.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_closing_closes_everything_once(
+    odd: Callable[..., GymnasiumTask], threads: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet([odd(sticks=True), odd()], envs=4, threads=threads)
+    fleet.close()
+    fleet.close()
+    assert [each.closed for each in sys.modules["odds"].made] == [1] * 4
+    assert "environment 2 cannot be closed" in caplog.text
+
+
+def test_the_random_numbers_of_others_are_left_alone() -> None:
+    torch.manual_seed(0)
+    np.random.seed(0)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    fleet = Fleet([PENDULUM], envs=2)
+    fleet.start(0)
+    played(fleet, 20)
+    fleet.close()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == np.random.get_state()[1].tolist()

@@ -1,0 +1,460 @@
+"""Gymnasium environments as tasks: what is seen and done, when episodes end, what is refused."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from empo_core.errors import CollectError, ConfigError
+from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.making import name_of
+from empo_latent.environments.member import episode_seed
+from empo_latent.tasks import GymnasiumTask
+
+BOX = spaces.Box(-1, 1, (1,), np.float32)
+SEEN = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+SKEWED = spaces.Box(np.array([0, -3], np.float32), np.array([2, 5], np.float32))
+
+
+class Scripted(gymnasium.Env[Any, Any]):
+    """Does as it is told: shows the episode's number and step, pays the step, remembers actions."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 20}
+
+    def __init__(
+        self,
+        observations: spaces.Space[Any] = SEEN,
+        actions: spaces.Space[Any] = BOX,
+        *,
+        show: Callable[[int, int], Any] = lambda episode, step: [episode, step],
+        pay: Callable[[int, int], Any] = lambda episode, step: step,
+        ends_at: int | None = None,
+        success: dict[int, dict[str, Any]] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.observation_space, self.action_space = observations, actions
+        self.render_mode = render_mode
+        self._show, self._pay, self._ends_at = show, pay, ends_at
+        self._success = success or {}
+        self._episode, self._now = -1, 0
+        self.done: list[np.ndarray] = []
+        self.seeds: list[int | None] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._episode, self._now = self._episode + 1, 0
+        self.seeds.append(seed)
+        return self._show(self._episode, 0), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self._now += 1
+        self.done.append(action)
+        paid = self._pay(self._episode, self._now)
+        over = self._now == self._ends_at
+        info = self._success.get(self._now, {})
+        return self._show(self._episode, self._now), paid, over, False, info
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self._now, np.uint8)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Fleet, Scripted]]]:
+    """A function that makes a fleet of one scripted environment."""
+    module = ModuleType("scripts")
+    monkeypatch.setitem(sys.modules, "scripts", module)
+    fleets: list[Fleet] = []
+    last: list[Scripted] = []
+
+    def make(
+        *args: Any, task: dict[str, Any] | None = None, rendering: bool = False, **kwargs: Any
+    ) -> tuple[Fleet, Scripted]:
+        def environment(render_mode: str | None = None) -> Scripted:
+            last.append(Scripted(*args, render_mode=render_mode, **kwargs))
+            return last[-1]
+
+        module.environment = environment  # type: ignore[attr-defined]
+        given = {"episode_length": 100, **(task or {})}
+        params = GymnasiumTask(kind="gymnasium", factory="scripts:environment", **given)
+        fleets.append(Fleet([params], envs=1, rendering=rendering))
+        last[-1].done.clear()
+        last[-1].seeds.clear()
+        return fleets[-1], last[-1]
+
+    yield make
+    for fleet in fleets:
+        fleet.close()
+
+
+def act(fleet: Fleet, *numbers: float) -> Any:
+    return fleet.step(np.array([numbers or (0.0,) * fleet.interface.actions], np.float32))
+
+
+def task(**given: Any) -> GymnasiumTask:
+    return GymnasiumTask(kind="gymnasium", **given)
+
+
+def test_pendulum_is_what_it_is_known_to_be() -> None:
+    fleet = Fleet([task(id="Pendulum-v1")], envs=1)
+    assert fleet.interface.words == 3
+    assert fleet.interface.shape == (3,)
+    assert fleet.interface.actions == 1
+    assert fleet.interface.tasks == ("Pendulum-v1",)
+    assert fleet.interface.episode_lengths == (200,)
+    assert fleet.rates == (30.0,)
+    seen = fleet.start(0)
+    assert seen.shape == (1, 3)
+    assert seen.dtype == np.float32
+    for _ in range(199):
+        step = act(fleet, 0.5)
+        assert not step.truncated[0]
+    step = act(fleet, 0.5)
+    assert step.truncated[0]
+    assert not step.terminated[0]
+    fleet.close()
+
+
+def test_steps_are_those_of_the_environment_itself() -> None:
+    fleet = Fleet([task(id="Pendulum-v1")], envs=1)
+    seen = fleet.start(3)
+    own = gymnasium.make("Pendulum-v1")
+    assert np.array_equal(seen[0], own.reset(seed=episode_seed(3, 0, 0))[0])
+    for number in (0.3, -1.0, 0.9):
+        step = act(fleet, number)
+        now, reward, *_ = own.step(np.array([2 * number], np.float32))
+        assert np.array_equal(step.observation[0], now)
+        assert step.reward[0] == np.float32(reward)
+    own.close()
+    fleet.close()
+
+
+def test_a_goal_that_is_reached_terminates_the_episode() -> None:
+    fleet = Fleet([task(id="MountainCarContinuous-v0")], envs=1)
+    assert fleet.interface.words == 2
+    seen = fleet.start(0)
+    for _ in range(200):
+        step = act(fleet, 1.0 if seen[0, 1] >= 0 else -1.0)  # With the swing.
+        seen = step.current
+        if step.terminated[0]:
+            break
+    assert step.terminated[0]
+    assert not step.truncated[0]
+    assert step.observation[0, 0] >= 0.45
+    assert step.current[0, 0] < 0
+    fleet.close()
+
+
+def test_actions_are_stretched_to_the_bounds_and_never_go_beyond(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    fleet, environment = scripted(actions=SKEWED)
+    fleet.start(0)
+    for numbers in ((-1, -1), (0, 0), (1, 1), (0.5, -0.5), (-7, 7)):
+        act(fleet, *numbers)
+    expected = [(0, -3), (1, 1), (2, 5), (1.5, -1), (0, 5)]
+    assert [tuple(each.tolist()) for each in environment.done] == expected
+    assert environment.done[0].dtype == np.float32
+
+
+def test_actions_have_the_shape_and_kind_of_their_space(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    fleet, environment = scripted(actions=spaces.Box(-2, 2, (2, 2), np.float64))
+    fleet.start(0)
+    act(fleet, 1, 0.5, 0, -1)
+    assert environment.done[0].tolist() == [[2, 1], [0, -2]]
+    assert environment.done[0].dtype == np.float64
+
+
+def test_numbers_of_all_parts_follow_each_other(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    space = spaces.Dict(
+        a=spaces.Box(0, 9, (2, 2), np.float64),
+        b=spaces.Tuple((spaces.Box(0, 9, (), np.int64), spaces.Discrete(3))),
+        c=spaces.MultiBinary(2),
+        d=spaces.Box(0, 3, (2,), np.uint8),
+    )
+
+    def show(episode: int, step: int) -> Any:
+        return {
+            "c": np.array([1, 0], np.int8),
+            "a": np.array([[1.5, 2], [3, 4]]),
+            "b": (5, np.int64(2)),
+            "d": np.array([2, 3], np.uint8),
+        }
+
+    fleet, _ = scripted(space, show=show)
+    assert fleet.start(0).tolist() == [[1.5, 2, 3, 4, 5, 0, 0, 1, 1, 0, 2, 3]]
+    assert not fleet.interface.pictures
+
+
+def half_bright(*shape: int) -> np.ndarray:
+    """A picture whose left half is bright, with other colours per channel."""
+    picture = np.zeros(shape, np.uint8)
+    picture[:, : shape[1] // 2] = 200
+    if len(shape) == 3:
+        picture[:, : shape[1] // 2] = np.arange(shape[2]) + 200
+    return picture
+
+
+@pytest.mark.parametrize(
+    ("picture", "channels"),
+    [
+        (half_bright(96, 80, 3), 3),
+        (half_bright(20, 30, 1), 1),
+        (half_bright(96, 96), 1),
+        (half_bright(64, 64, 3), 3),
+        (half_bright(50, 60, 4), 4),
+        (np.ascontiguousarray(half_bright(96, 80, 3).transpose(2, 0, 1)), 3),
+    ],
+)
+@pytest.mark.parametrize("size", [64, 40])
+def test_pictures_become_squares_with_channels_first(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+    picture: np.ndarray,
+    channels: int,
+    size: int,
+) -> None:
+    space = spaces.Box(0, 255, picture.shape, np.uint8)
+    fleet, _ = scripted(space, show=lambda episode, step: picture, task={"picture_size": size})
+    assert fleet.interface.pictures
+    assert fleet.interface.shape == (channels, size, size)
+    assert fleet.interface.words == channels * size * size
+    seen = fleet.start(0)
+    assert seen.dtype == np.uint8
+    square = seen.reshape(channels, size, size)
+    for channel in range(channels):
+        assert (square[channel, :, : size // 2 - 3] == 200 + channel).all()
+        assert (square[channel, :, size // 2 + 3 :] == 0).all()
+
+
+def test_a_board_of_bytes_is_no_picture(scripted: Callable[..., tuple[Fleet, Scripted]]) -> None:
+    space = spaces.Box(0, 1, (3, 3), np.uint8)
+    fleet, _ = scripted(space, show=lambda episode, step: np.eye(3, dtype=np.uint8))
+    assert fleet.start(0).tolist() == [[1, 0, 0, 0, 1, 0, 0, 0, 1]]
+
+
+def test_repeated_actions_add_up_what_they_pay_and_stop_at_the_end(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    fleet, environment = scripted(ends_at=5, task={"action_repeat": 3})
+    assert fleet.interface.action_repeats == (3,)
+    assert fleet.rates == (pytest.approx(20 / 3),)
+    fleet.start(0)
+    first, second = act(fleet), act(fleet)
+    assert first.reward[0] == 1 + 2 + 3
+    assert not first.terminated[0]
+    assert second.reward[0] == 4 + 5
+    assert second.terminated[0]
+    assert len(environment.done) == 5
+    assert second.observation[0].tolist()[1] == 5
+    assert second.current[0].tolist()[1] == 0
+
+
+def test_newest_observations_are_seen_at_once_and_the_first_fills_all_places(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    fleet, _ = scripted(task={"frame_stack": 3, "episode_length": 4})
+    assert fleet.interface.shape == (6,)
+    assert fleet.start(0)[0, 1::2].tolist() == [0, 0, 0]
+    seen = [act(fleet) for _ in range(4)]
+    assert [each.observation[0, 1::2].tolist() for each in seen] == [
+        [0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]
+    ]  # fmt: skip
+    assert seen[-1].current[0, 1::2].tolist() == [0, 0, 0]
+    assert len(set(seen[-1].current[0, ::2].tolist())) == 1  # All of the new episode.
+
+
+def test_pictures_are_stacked_along_their_channels(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    def show(episode: int, step: int) -> np.ndarray:
+        return np.full((64, 64, 3), 10 * step, np.uint8) + np.arange(3, dtype=np.uint8)
+
+    space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    fleet, _ = scripted(space, show=show, task={"frame_stack": 2})
+    assert fleet.interface.shape == (6, 64, 64)
+    fleet.start(0)
+    seen = act(fleet).observation.reshape(6, 64, 64)
+    assert seen[:, 0, 0].tolist() == [0, 1, 2, 10, 11, 12]
+
+
+@pytest.mark.parametrize(("given", "length"), [(None, 67), (30, 30), (500, 67)])
+def test_episodes_are_cut_off_at_whichever_limit_comes_first(
+    given: int | None, length: int
+) -> None:
+    fleet = Fleet([task(id="Pendulum-v1", action_repeat=3, episode_length=given)], envs=1)
+    assert fleet.interface.episode_lengths == (length,)
+    fleet.start(0)
+    ends = [bool(act(fleet).truncated[0]) for _ in range(length)]
+    assert ends == [False] * (length - 1) + [True]
+    fleet.close()
+
+
+def test_an_end_at_the_limit_is_both(scripted: Callable[..., tuple[Fleet, Scripted]]) -> None:
+    fleet, _ = scripted(ends_at=3, task={"episode_length": 3})
+    fleet.start(0)
+    step = [act(fleet) for _ in range(3)][-1]
+    assert step.terminated[0]
+    assert step.truncated[0]
+
+
+@pytest.mark.parametrize("key", ["success", "is_success"])
+def test_success_is_what_the_environment_says_at_any_of_the_repetitions(
+    scripted: Callable[..., tuple[Fleet, Scripted]], key: str
+) -> None:
+    says = {3: {key: True}, 4: {key: np.bool_(False)}, 5: {key: 0.0}, 6: {key: False}}
+    fleet, _ = scripted(success=says, task={"action_repeat": 2})
+    fleet.start(0)
+    found = [act(fleet).success[0] for _ in range(4)]
+    assert math.isnan(found[0])
+    assert found[1:3] == [1.0, 0.0]
+    assert math.isnan(found[3])
+
+
+def test_pictures_for_people_are_drawn_where_they_are_asked_for(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    fleet, _ = scripted(rendering=True)
+    fleet.start(0)
+    act(fleet)
+    assert fleet.render(0).shape == (4, 6, 3)
+    assert (fleet.render(0) == 1).all()
+    fleet, _ = scripted(rendering=False)
+    with pytest.raises(ConfigError, match="render_mode None"):
+        fleet.render(0)
+
+
+def test_pendulum_is_drawn_without_a_display() -> None:
+    fleet = Fleet([task(id="Pendulum-v1")], envs=1, rendering=True)
+    fleet.start(0)
+    picture = fleet.render(0)
+    assert picture.dtype == np.uint8
+    assert picture.shape == (500, 500, 3)
+    assert picture.std() > 10
+    fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("space", "reason"),
+    [
+        (spaces.Discrete(3), "'rollout' learns to choose"),
+        (spaces.MultiDiscrete([2, 2]), "'rollout' learns to choose"),
+        (spaces.MultiBinary(2), "'rollout' learns to choose"),
+        (spaces.Box(0, 3, (2,), np.int64), "'rollout' learns to choose"),
+        (spaces.Dict(a=BOX), "takes one Box of float32"),
+        (spaces.Box(-np.inf, np.inf, (2,)), "has no bounds"),
+        (spaces.Box(-1e10, 1e10, (2,), np.float64), "has no bounds"),
+        (spaces.Box(-1, 1, (0,)), "nothing to do"),
+    ],
+)
+def test_actions_that_are_no_bounded_numbers_are_refused(
+    scripted: Callable[..., tuple[Fleet, Scripted]], space: spaces.Space[Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        scripted(actions=space)
+    assert str(caught.value).startswith(f"algorithm.params.tasks.0: action space {space}: ")
+
+
+PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "reason"),
+    [
+        (spaces.Text(3), "not made of numbers"),
+        (spaces.Dict(a=SEEN, b=spaces.Sequence(SEEN)), r"\['b'\] .* not made of numbers"),
+        (spaces.Dict(a=SEEN, b=PICTURE), r"a picture\['b'\] beside other parts"),
+        (spaces.Tuple((PICTURE, PICTURE)), r"a picture\[0\] beside other parts"),
+        (spaces.Box(-1, 1, (2**17,)), "131,072 numbers"),
+        (spaces.Box(-1, 1, (0,)), "has 0 numbers"),
+    ],
+)
+def test_observations_that_cannot_be_read_are_refused(
+    scripted: Callable[..., tuple[Fleet, Scripted]], space: spaces.Space[Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"tasks\.0: observation space.*{reason}"):
+        scripted(space)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"id": "Pendulm-v1"}, "Did you mean: `Pendulum`"),
+        ({"id": "Pendulum-v9"}, "v1"),
+        ({"id": "nowhere_at_all:Some-v0"}, "nowhere_at_all"),
+        ({"id": "Pendulum-v1", "kwargs": {"gravity": 1}}, r"cannot be made with \{'gravity': 1\}"),
+        ({"factory": "nowhere_at_all:make"}, "factory: .* cannot be imported"),
+        ({"factory": "math:no_such"}, "factory: .* cannot be imported"),
+        ({"factory": "math:pi"}, "is a float, not callable"),
+        ({"factory": "math:sqrt", "kwargs": {"x": 4}}, "'math:sqrt' failed with"),
+        ({"factory": "builtins:dict"}, "made a dict, not a gymnasium.Env"),
+        (
+            {"factory": "gymnasium.envs.classic_control:PendulumEnv"},
+            "episode_length: nobody says after how many steps",
+        ),
+        ({"id": "Pendulum-v1", "picture_size": 48}, "picture_size: belongs to tasks that show"),
+        ({"id": "CartPole-v1"}, r"Discrete\(2\)"),
+    ],
+)
+def test_tasks_that_cannot_be_made_are_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^algorithm\.params\.tasks\.0(?s:.*){reason}"):
+        Fleet([task(**given)], envs=1)
+
+
+@pytest.mark.parametrize(
+    ("show", "pay", "reason"),
+    [
+        (lambda e, s: [np.nan, 0], lambda e, s: 0, "step 0: the observation is nan at word 0"),
+        (lambda e, s: [0, np.inf if s == 2 else 0], lambda e, s: 0, "step 2: .* inf at word 1"),
+        (lambda e, s: [0, 0], lambda e, s: -np.inf if s == 1 else 0, "step 1: the reward is -inf"),
+        (lambda e, s: [0, 0, 0], lambda e, s: 0, "its space says 2 numbers"),
+        (lambda e, s: ["a", "b"], lambda e, s: 0, "its space says 2 numbers"),
+        (lambda e, s: [0, 0], lambda e, s: "much", "could not convert"),
+        (lambda e, s: [0, 1 // (s - 1)], lambda e, s: 0, "ZeroDivisionError"),
+    ],
+)
+def test_tasks_that_fail_at_once_are_refused_before_training(
+    scripted: Callable[..., tuple[Fleet, Scripted]], show: Any, pay: Any, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"tasks\.0: the task failed.*{reason}"):
+        scripted(show=show, pay=pay)
+
+
+@pytest.mark.parametrize(
+    ("show", "pay", "reason"),
+    [
+        (lambda e, s: [np.nan, 0] if s == 20 else [0, 0], lambda e, s: 0, "the observation is nan"),
+        (lambda e, s: [0, 0], lambda e, s: np.nan if s == 20 else 0, "the reward is nan"),
+        (lambda e, s: [0, 0], lambda e, s: 1 / (20 - s), "ZeroDivisionError: "),
+    ],
+)
+def test_what_fails_later_says_where_and_how_to_see_it_again(
+    scripted: Callable[..., tuple[Fleet, Scripted]], show: Any, pay: Any, reason: str
+) -> None:
+    fleet, environment = scripted(show=show, pay=pay, task={"episode_length": 30})
+    fleet.start(5)
+    for _ in range(19):
+        act(fleet, 0.25)
+    with pytest.raises(CollectError) as caught:
+        act(fleet, 0.25)
+    assert str(caught.value).startswith(
+        f"environment 0 (scripts:environment), episode 0, step 20: {reason}"
+    )
+    assert f"reset the environment with seed {environment.seeds[-1]} and" in str(caught.value)
+    assert str(caught.value).endswith("up to step 20, where it is [0.25]")
+
+
+def test_tasks_are_called_by_what_makes_them() -> None:
+    assert name_of(task(id="Pendulum-v1")) == "Pendulum-v1"
+    assert name_of(task(factory="some.where:make")) == "some.where:make"
