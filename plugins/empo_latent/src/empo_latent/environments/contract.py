@@ -13,14 +13,12 @@ class Outcome(NamedTuple):
     """What a step of an environment led to.
 
     Attributes:
-        observation: What is seen then, as its ``Look`` says.
         reward: What the step paid.
         terminated: Whether the episode is over, and nothing is worth anything after it.
         truncated: Whether it was cut off.
         success: 1 where the task is achieved, 0 where not; NaN where nobody says.
     """
 
-    observation: Shaped[ndarray, "*shape"]
     reward: float
     terminated: bool
     truncated: bool
@@ -56,11 +54,14 @@ class Environment(Protocol):
     length: int | None
     rate: float | None
 
-    def reset(self, seed: int) -> Shaped[ndarray, "*shape"]:
-        """The first observation of an episode, which the seed determines."""
+    def reset(self, seed: int) -> None:
+        """Begin an episode, which the seed and its actions determine."""
 
     def step(self, action: Float[ndarray, " action"]) -> Outcome:
         """Act; numbers beyond [-1, 1] are moved to the bound."""
+
+    def observe(self) -> Shaped[ndarray, "*shape"]:
+        """What is seen now, as ``look`` says; apart from ``step``, for pictures take their time."""
 
     def render(self) -> UInt8[ndarray, "height width 3"]:
         """A picture of how things stand, for people.

@@ -46,6 +46,7 @@ class DmcEnvironment:
         self._camera_index = CAMERAS.get(domain, 0)
         self._size = picture_size if pixels else None
         self._camera: Any = None
+        self._seen: Any = None
         words = sum(math.prod(part.shape) for part in self._environment.observation_spec().values())
         shape = (3, picture_size, picture_size) if pixels else (words,)
         self.look = Look(shape, pictures=pixels)
@@ -61,23 +62,27 @@ class DmcEnvironment:
         self.length = math.ceil(steps) if math.isfinite(steps) else None
         self.rate: float | None = 1 / self._environment.control_timestep()
 
-    def reset(self, seed: int) -> Shaped[np.ndarray, "*shape"]:
-        """The first observation of an episode; see ``Environment``."""
+    def reset(self, seed: int) -> None:
+        """Begin an episode; see ``Environment``."""
         self._environment.task.random.seed(seed)
-        return self._read(self._environment.reset().observation)
+        self._seen = self._environment.reset().observation
 
     def step(self, action: Float[np.ndarray, " action"]) -> Outcome:
         """Act; see ``Environment``."""
         step = self._environment.step(self._decode(action))
+        self._seen = step.observation
         # The suite says by the discount whether an end is one of the task, or of the time.
-        terminated = step.last() and step.discount == 0
-        return Outcome(
-            self._read(step.observation),
-            float(step.reward),
-            bool(terminated),
-            bool(step.last() and not terminated),
-            math.nan,
-        )
+        terminated = bool(step.last() and step.discount == 0)
+        truncated = bool(step.last() and not terminated)
+        return Outcome(float(step.reward), terminated, truncated, math.nan)
+
+    def observe(self) -> Shaped[np.ndarray, "*shape"]:
+        """What is seen now; see ``Environment``."""
+        if self._size is not None:
+            picture = self._picture(self._size, self._size)
+            return np.ascontiguousarray(picture.transpose(2, 0, 1))
+        parts = [np.ravel(part) for part in self._seen.values()]
+        return np.concatenate(parts).astype(np.float32)
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
         """A picture for people; see ``Environment``."""
@@ -89,13 +94,6 @@ class DmcEnvironment:
             self._camera.close()
             self._camera = None
         self._environment.close()
-
-    def _read(self, observation: Any) -> Shaped[np.ndarray, "*shape"]:
-        if self._size is not None:
-            picture = self._picture(self._size, self._size)
-            return np.ascontiguousarray(picture.transpose(2, 0, 1))
-        parts = [np.ravel(part) for part in observation.values()]
-        return np.concatenate(parts).astype(np.float32)
 
     def _picture(self, height: int, width: int) -> UInt8[np.ndarray, "height width 3"]:
         physics = self._environment.physics

@@ -39,18 +39,22 @@ class GymnasiumEnvironment:
         self.length = _limit(environment)
         self.rate = environment.metadata.get("render_fps")
         self._environment = environment
+        self._seen: Any = None
 
-    def reset(self, seed: int) -> Shaped[np.ndarray, "*shape"]:
-        """The first observation of an episode; see ``Environment``."""
-        return self._read(self._environment.reset(seed=seed)[0])
+    def reset(self, seed: int) -> None:
+        """Begin an episode; see ``Environment``."""
+        self._seen = self._environment.reset(seed=seed)[0]
 
     def step(self, action: Float[np.ndarray, " action"]) -> Outcome:
         """Act; see ``Environment``."""
-        observation, reward, terminated, truncated, info = self._environment.step(
+        self._seen, reward, terminated, truncated, info = self._environment.step(
             self._decode(action)
         )
-        seen, success = self._read(observation), _success(info)
-        return Outcome(seen, float(reward), bool(terminated), bool(truncated), success)
+        return Outcome(float(reward), bool(terminated), bool(truncated), _success(info))
+
+    def observe(self) -> Shaped[np.ndarray, "*shape"]:
+        """What is seen now; see ``Environment``."""
+        return self._read(self._seen)
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
         """A picture for people; see ``Environment``."""

@@ -160,11 +160,10 @@ class Member:
         self._step = 0
         del self._done[:]
         try:
-            first = self._environment.reset(self._own_seed)
+            self._environment.reset(self._own_seed)
         except Exception as error:
             raise self._failed(error) from error
-        self._check(first, 0.0)
-        self._frames.extend([first] * self._params.frame_stack)
+        self._frames.extend([self._observed()] * self._params.frame_stack)
 
     def _act(self, action: Float[np.ndarray, " action"]) -> tuple[float, bool, bool, float]:
         """Repeat an action; its reward, how the episode ended if it did, and success."""
@@ -177,23 +176,28 @@ class Member:
                 outcome = self._environment.step(own)
             except Exception as error:
                 raise self._failed(error) from error
-            self._check(outcome.observation, outcome.reward)
             total += outcome.reward
             success = float(np.fmax(success, outcome.success))
             if outcome.terminated or outcome.truncated:
                 break
-        self._frames.append(outcome.observation)
+        if not math.isfinite(total):
+            raise CollectError(f"{self._place}: the reward is {total}; {self._again}")
+        self._frames.append(self._observed())
         return total, outcome.terminated, outcome.truncated or self._step == self.length, success
 
-    def _check(self, observation: Shaped[np.ndarray, "*shape"], reward: float) -> None:
-        if not math.isfinite(reward):
-            raise CollectError(f"{self._place}: the reward is {reward}; {self._again}")
-        if not self.look.pictures and not np.isfinite(observation).all():
-            words = np.flatnonzero(~np.isfinite(observation)).tolist()
+    def _observed(self) -> Shaped[np.ndarray, "*shape"]:
+        """What is seen now, checked."""
+        try:
+            seen = self._environment.observe()
+        except Exception as error:
+            raise self._failed(error) from error
+        if not self.look.pictures and not np.isfinite(seen).all():
+            words = np.flatnonzero(~np.isfinite(seen)).tolist()
             raise CollectError(
-                f"{self._place}: the observation is {observation[words[0]]} at word {words[0]} "
-                f"({len(words)} of {observation.size} words are not finite); {self._again}"
+                f"{self._place}: the observation is {seen[words[0]]} at word {words[0]} "
+                f"({len(words)} of {seen.size} words are not finite); {self._again}"
             )
+        return seen
 
     def _failed(self, error: Exception) -> CollectError:
         what = f"{type(error).__name__}: {error}"
