@@ -18,6 +18,8 @@ from empo_latent.params import EncoderParams, LatentSpaceParams
 
 FILTERS = ((7, 2), (5, 2), (3, 2), (3, 1))
 """Size and stride of each convolution."""
+SMALLEST = 39
+"""Least side of a picture that leaves anything for the last of them."""
 
 
 class Encoder(nn.Module):
@@ -80,6 +82,11 @@ class Convolutions(nn.Module):
         """Make convolutions for channel-first pictures of ``shape``."""
         super().__init__()
         channels, height, width = shape
+        if min(height, width) < SMALLEST:
+            raise ConfigError(
+                f"pictures of {height} by {width} are too small for the encoder's {len(FILTERS)} "
+                f"convolutions: use some of at least {SMALLEST} by {SMALLEST}, e.g. 64 by 64"
+            )
         self._shape, self._shift = (channels, height, width), params.shift
         self.layers = nn.ModuleList()
         for size, stride in FILTERS:
@@ -92,11 +99,6 @@ class Convolutions(nn.Module):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
             self.layers.append(layer)
             channels = params.channels
-        if height < 1 or width < 1:
-            raise ConfigError(
-                f"pictures of {shape[1]} by {shape[2]} are too small for the encoder's four "
-                "convolutions: use pictures of at least 37 by 37, e.g. 64 by 64"
-            )
         self.features = channels * height * width
 
     def forward(
@@ -107,7 +109,7 @@ class Convolutions(nn.Module):
         pictures = observation.reshape(math.prod(batch), *self._shape)
         if training and self._shift:
             pictures = shifted(pictures, self._shift)
-        h = pictures / 255 - 0.5
+        h = pictures.to(next(self.parameters()).dtype).div_(255).sub_(0.5)
         for layer in self.layers[:-1]:
             h = F.relu(layer(h))
         features: Tensor = self.layers[-1](h)
