@@ -101,6 +101,12 @@ def test_tasks_that_do_not_exist_or_cannot_be_learned_are_refused(
         Fleet([task(domain, name)], envs=1)
 
 
+@pytest.mark.skipif("MUJOCO_GL" in os.environ, reason="the suite was told that it may draw")
+def test_a_task_that_draws_by_itself_says_what_it_needs() -> None:
+    with pytest.raises(ConfigError, match="needs OpenGL even where nobody looks"):
+        Fleet([task("quadruped", "escape")], envs=1)
+
+
 def test_a_size_of_pictures_without_pictures_is_refused() -> None:
     with pytest.raises(ValidationError, match="picture_size belongs to pixels"):
         task("cartpole", "swingup", picture_size=48)
@@ -122,7 +128,7 @@ def test_versions_that_do_not_work_together_are_named_with_those_that_do(
     # What the suite says with mujoco 4.
     package.joinpath("suite.py").write_text(
         "ALL_TASKS = [('cartpole', 'swingup')]\n"
-        "def load(domain, task):\n"
+        "def load(domain, task, task_kwargs):\n"
         "    raise AttributeError(\"'MjModel' object has no attribute 'flex_vertedge'\")\n"
     )
     for name, version in (("mujoco", "4.0.0"), ("dm_control", "1.0.50")):

@@ -65,7 +65,15 @@ class DmcEnvironment:
     def reset(self, seed: int) -> None:
         """Begin an episode; see ``Environment``."""
         self._environment.task.random.seed(seed)
-        self._seen = self._environment.reset().observation
+        try:
+            self._seen = self._environment.reset().observation
+        except RuntimeError as error:
+            if "OpenGL" not in str(error):
+                raise
+            raise ConfigError(  # One task of the suite draws its terrain anew each time.
+                "this task needs OpenGL even where nobody looks: set the environment variable "
+                "MUJOCO_GL to egl, glfw or osmesa"
+            ) from error
 
     def step(self, action: Float[np.ndarray, " action"]) -> Outcome:
         """Act; see ``Environment``."""
@@ -120,7 +128,8 @@ def _loaded(domain: str, task: str) -> Any:
     if task not in tasks[domain]:
         raise ConfigError(f"domain {domain!r} has no task {task!r}{_close(task, tasks[domain])}")
     try:
-        return suite.load(domain, task)
+        # The seed of what is drawn once, while it is made; ``reset`` gives each episode another.
+        return suite.load(domain, task, task_kwargs={"random": 0})
     except Exception as error:
         raise _unusable(error) from error
 

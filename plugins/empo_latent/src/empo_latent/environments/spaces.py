@@ -101,10 +101,11 @@ def between(
     least, most = low.astype(dtype), high.astype(dtype)
 
     def decode(action: Float[np.ndarray, " action"]) -> np.ndarray:
-        # Cut off again, for rounding to the dtype may lead beyond a bound.
-        scaled = (middle + half * np.clip(action, -1, 1)).astype(dtype)
-        bounded: np.ndarray = np.clip(scaled, least, most).reshape(shape)
-        return bounded
+        # Not np.clip, which takes several times as long for so few numbers.
+        scaled = middle + half * np.minimum(np.maximum(action, -1.0), 1.0)
+        # Cut off again, for rounding may lead beyond a bound.
+        bounded: np.ndarray = np.minimum(np.maximum(scaled.astype(dtype), least), most)
+        return bounded.reshape(shape)
 
     return decode
 
