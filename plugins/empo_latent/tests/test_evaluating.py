@@ -282,6 +282,7 @@ def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
 
 def test_an_evaluation_is_decided_by_its_seed(place: Open) -> None:
     for who in ("policy", "planner"):
+        torch.manual_seed(76)
         first = place().play(who=who)
         torch.manual_seed(77)
         here = place()
