@@ -35,9 +35,8 @@ class Conditioning(nn.Module):
         if self.size:
             table = torch.empty(len(interface.tasks), size)
             self.table = nn.Parameter(table.uniform_(-BOUND, BOUND, generator=generator))
-        active = torch.tensor(interface.active)
-        self._is_masked = not bool(active.all())
-        self.register_buffer("active", active, persistent=False)
+        self._is_masked = not all(map(all, interface.active))
+        self.register_buffer("active", torch.tensor(interface.active), persistent=False)
 
     def embedded(self, task: Task | None) -> Float[Tensor, "*task task_feature"] | None:
         """What stands for tasks; None where there is one."""

@@ -1,0 +1,701 @@
+"""The model begins as it should, keeps its parts apart, and hears about tasks what it should."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from torch import Tensor
+
+from empo_latent.contract import Interface
+from empo_latent.networks.conditioning import Conditioning
+from empo_latent.networks.model import LatentModel
+from empo_latent.networks.reference import reference_model
+from empo_latent.params import LatentParams
+from empo_latent.presets import PRESETS
+
+OPTIONAL: dict[str, Any] = {
+    "auxiliary": {"discounts": [0.5, 0.9]},
+    "reward": {"episodic": True, "heads": 2},
+    "encoder": {"target": "average"},
+    "latents": {"heads": 3},
+    "value": {"heads": 4},
+}
+"""All that a model can have."""
+
+
+def interface(tasks: int = 1, words: int = 3, actions: int = 2) -> Interface:
+    """Of two tasks, the second uses the first number of an action only."""
+    active = ((True,) * actions, (True,) + (False,) * (actions - 1))
+    return Interface(
+        words=words,
+        pictures=False,
+        shape=(words,),
+        actions=actions,
+        active=active[:tasks],
+        tasks=("one", "two")[:tasks],
+        action_repeats=(1,) * tasks,
+        episode_lengths=(100,) * tasks,
+    )
+
+
+def fresh(params: LatentParams, tasks: int = 1, seed: int = 0, **options: Any) -> LatentModel:
+    """A model as it is before it has learned anything."""
+    generator = torch.Generator().manual_seed(seed)
+    return LatentModel(params, interface(tasks), generator=generator, **options)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def answers(model: LatentModel, task: Tensor | None = None, **options: Any) -> dict[str, Tensor]:
+    """What a model says about some random situations, of shape 2 by 3."""
+    observation, action = normal(2, 3, 3, seed=1), normal(2, 3, 2, seed=2).tanh()
+    z = model.encode(observation, task=task)
+    after = model.next_latent(z, action, task=task)
+    policy = model.policy(z, task=task)
+    said = {
+        "encode": z,
+        "next": after,
+        "split": model.next_latent(after, action, task=task, split=True),
+        "reward": model.reward(z, action, task=task),
+        "value": model.value(after, action, task=task),
+        "target": model.value(after, action, task=task, network="target"),
+        "mean": policy.mean,
+        "log_std": policy.log_std,
+    }
+    if model.termination_head is not None:
+        said["termination"] = model.termination_logits(after, task=task)
+    if model.auxiliary_heads is not None:
+        said["auxiliary"] = model.auxiliary(after, task=task)
+        said["auxiliary target"] = model.auxiliary(after, task=task, network="target")
+    if model.encoder_average is not None:
+        said["average"] = model.encode(observation, task=task, average=True)
+    if model.optimistic_head is not None:
+        said["optimistic"] = model.policy(z, task=task, optimistic=True).mean
+    return said
+
+
+def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+def test_answers_have_heads_first(small: Any, lab: Any) -> None:
+    said = answers(lab.model(small(**OPTIONAL), optimistic=True))
+
+    assert {name: tuple(tensor.shape) for name, tensor in said.items()} == {
+        "encode": (2, 3, 8),
+        "average": (2, 3, 8),
+        "next": (3, 2, 3, 8),
+        "split": (3, 2, 3, 8),
+        "reward": (2, 2, 3, 1),
+        "value": (4, 3, 2, 3, 1),
+        "target": (4, 3, 2, 3, 1),
+        "termination": (3, 2, 3, 1),
+        "auxiliary": (2, 3, 2, 3, 1),
+        "auxiliary target": (2, 3, 2, 3, 1),
+        "mean": (2, 3, 2),
+        "log_std": (2, 3, 2),
+        "optimistic": (2, 3, 2),
+    }
+
+
+@pytest.mark.parametrize("heads", [1, 5])
+@pytest.mark.parametrize("networks", ["separate", "joint"])
+def test_at_first_nothing_pays_nothing_is_worth_anything_and_nothing_terminates(
+    small: Any, heads: int, networks: str
+) -> None:
+    count = {"heads": heads}
+    model = fresh(
+        small(
+            latents=count,
+            value=count,
+            reward={"episodic": True, **count},
+            auxiliary={"discounts": [0.5, 0.9], "networks": networks},
+        )
+    )
+    z, action = torch.rand(6, 8), torch.rand(6, 2)
+
+    assert model.reward(z, action).abs().max() < 1e-6
+    assert model.auxiliary(z).abs().max() < 1e-6
+    assert not model.terminates(z).any()
+    for network in ("online", "target"):
+        assert model.value(z, network=network).abs().max() < 1e-6
+    assert model.next_latent(z, action).std(1).min() > 0
+    assert model.policy(z).mean.abs().max() > 0
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("groups", [{}, OPTIONAL], ids=["little", "everything"])
+def test_every_parameter_is_in_exactly_one_group_or_an_average(
+    small: Any, tasks: int, groups: dict[str, Any]
+) -> None:
+    model = fresh(small(**groups), tasks, optimistic=bool(groups))
+
+    found = model.groups()
+
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    grouped = [id(parameter) for group in found.values() for parameter in group]
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == trained
+    averages = ("value_targets.", "auxiliary_targets.", "encoder_average.")
+    assert all(names[key].startswith(averages) for key in names.keys() - trained)
+    expected = {"encoder", "dynamics", "reward", "value", "policy"}
+    expected |= {"termination", "auxiliary", "optimistic"} if groups else set()
+    assert set(found) == expected | ({"task"} if tasks == 2 else set())
+
+
+@pytest.mark.parametrize("heads", [1, 5])
+def test_averages_follow_their_networks_at_their_rates(small: Any, lab: Any, heads: int) -> None:
+    groups = {
+        "value": {"heads": heads, "target_rate": 0.1},
+        "auxiliary": {"discounts": [0.5]},
+        "encoder": {"target": "average", "target_rate": 0.3},
+    }
+    model = lab.model(small(**groups))
+    pairs = (
+        (model.value_heads, model.value_targets, 0.1),
+        (model.auxiliary_heads, model.auxiliary_targets, 0.1),
+        (model.encoder, model.encoder_average, 0.3),
+    )
+    before = [[p.clone() for p in average.parameters()] for _, average, _ in pairs]
+    online = [parameter.clone() for group in model.groups().values() for parameter in group]
+    said = answers(model)
+
+    model.update_targets()
+
+    for (network, average, rate), old in zip(pairs, before, strict=True):
+        for new, was, source in zip(average.parameters(), old, network.parameters(), strict=True):
+            torch.testing.assert_close(new, was + rate * (source - was))
+    now = [parameter for group in model.groups().values() for parameter in group]
+    assert all(map(torch.equal, online, now))
+    assert differing(said, answers(model)) == {"target", "auxiliary target", "average"}
+
+
+def test_averages_begin_as_their_networks(small: Any) -> None:
+    said = answers(fresh(small(**OPTIONAL)).double())
+
+    assert torch.equal(said["average"], said["encode"])
+    assert torch.equal(said["target"], said["value"])
+
+
+@pytest.mark.parametrize(
+    ("part", "affected"),
+    [
+        ("value_heads", {"value"}),
+        ("value_targets", {"target"}),
+        ("auxiliary_heads", {"auxiliary"}),
+        ("auxiliary_targets", {"auxiliary target"}),
+        ("encoder_average", {"average"}),
+        ("termination_head", {"termination"}),
+        ("reward_heads", {"reward"}),
+        ("policy_head", {"mean", "log_std"}),
+        ("optimistic_head", {"optimistic"}),
+    ],
+)
+def test_parts_have_parameters_of_their_own(
+    small: Any, lab: Any, part: str, affected: set[str]
+) -> None:
+    model = lab.model(small(**OPTIONAL), optimistic=True)
+    said = answers(model)
+
+    with torch.no_grad():
+        for parameter in model.get_submodule(part).parameters():
+            parameter += 0.1
+
+    assert differing(said, answers(model)) == affected
+
+
+def test_weights_depend_on_the_generator_alone_and_optional_parts_draw_last(small: Any) -> None:
+    torch.manual_seed(1)
+    plain = fresh(small(), seed=7)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    extras = {name: OPTIONAL[name] for name in ("auxiliary", "encoder")}
+    more = fresh(small(**extras, reward={"episodic": True}), seed=7, optimistic=True)
+    other = fresh(small(), seed=8)
+
+    assert torch.equal(before, torch.get_rng_state())
+    assert answers(plain.double()).keys() < answers(more.double()).keys()
+    assert not differing(answers(plain), answers(more))
+    assert "encode" in differing(answers(plain), answers(other.double()))
+
+
+def test_the_second_policy_begins_on_its_own(small: Any) -> None:
+    model = fresh(small(), optimistic=True)
+
+    one, other = model.policy_head.weights, model.optimistic_head.weights
+
+    assert not any(map(torch.equal, one, other))
+
+
+def test_each_head_goes_on_from_its_own_latent(small: Any, lab: Any) -> None:
+    model = lab.model(small(**OPTIONAL))
+    z, action = normal(3, 5, 8).softmax(-1), normal(5, 2)
+
+    found = model.next_latent(z, action, split=True)
+
+    for head in range(3):
+        torch.testing.assert_close(found[head], model.next_latent(z[head], action)[head])
+
+
+@pytest.mark.parametrize("critic", ["v", "q"])
+@pytest.mark.parametrize("network", ["online", "target"])
+def test_chosen_value_heads_say_what_they_say_among_all(
+    small: Any, lab: Any, critic: str, network: str
+) -> None:
+    model = lab.model(small(value={"heads": 4, "critic": critic}))
+    z, action, heads = normal(5, 8), normal(5, 2), torch.tensor([3, 1])
+
+    found = model.value(z, action, network=network, heads=heads)
+
+    torch.testing.assert_close(found, model.value(z, action, network=network)[heads])
+
+
+def test_q_depends_on_actions_and_v_does_not(small: Any, lab: Any) -> None:
+    z, one, other = normal(5, 8), normal(5, 2), normal(5, 2, seed=1)
+    v, q = (lab.model(small(value={"critic": critic})) for critic in "vq")
+
+    assert torch.equal(v.value(z, one), v.value(z))
+    assert not torch.equal(q.value(z, one), q.value(z, other))
+    with pytest.raises(ValueError, match="say which"):
+        q.value(z)
+
+
+def test_what_there_is_not_is_refused_by_name(small: Any) -> None:
+    model, z = fresh(small()), torch.rand(2, 8)
+
+    with pytest.raises(ValueError, match=r"auxiliary\.discounts"):
+        model.auxiliary(z)
+    with pytest.raises(ValueError, match=r"reward\.episodic"):
+        model.termination_logits(z)
+    with pytest.raises(ValueError, match="optimistic_loss"):
+        model.policy(z, optimistic=True)
+    with pytest.raises(ValueError, match=r"encoder\.target"):
+        model.encode(torch.rand(2, 3), average=True)
+    assert torch.equal(model.terminates(z), torch.zeros(2, 1))
+
+
+def test_steps_terminate_where_that_is_likelier_than_not(small: Any, lab: Any) -> None:
+    model = lab.model(small(reward={"episodic": True}))
+    z = 5 * normal(50, 8)
+    with torch.no_grad():
+        model.termination_head.biases[-1].sub_(model.termination_logits(z).mean())
+
+    found, logits = model.terminates(z), model.termination_logits(z)
+
+    assert set(found.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(found == 1, logits.sigmoid() > 0.5)
+
+
+@pytest.mark.parametrize("networks", ["separate", "joint"])
+def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any, networks: str) -> None:
+    """The output for the second discount says 3 in symlog space, the others nothing."""
+    groups = {"auxiliary": {"discounts": [0.1, 0.5, 0.9], "networks": networks}}
+    model = lab.model(small(**groups, bins={"number": 21}))
+    last = model.auxiliary_heads
+    with torch.no_grad():
+        last.weights[-1].zero_()
+        last.biases[-1].zero_()
+        last.biases[-1].view(3, 21)[1, 13] = 100.0
+
+    found = model.auxiliary_logits(normal(2, 5, 8))
+
+    assert found.shape == (3, 2, 5, 21)
+    decoded = model.auxiliary(normal(2, 5, 8)).amax((1, 2, 3))
+    expected = torch.tensor([0.0, torch.tensor(3.0).expm1(), 0.0], dtype=torch.float64)
+    torch.testing.assert_close(decoded, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_widths_are_what_the_options_say(small: Any) -> None:
+    model = fresh(
+        small(
+            reward={"width_divisor": 2},
+            value={"width_divisor": 4},
+            auxiliary={"discounts": [0.5, 0.9], "networks": "joint", "width_factor": 3},
+        )
+    )
+
+    widths = {
+        name: [len(weight[0]) for weight in getattr(model, name).weights[:-1]]
+        for name in ("dynamics", "reward_heads", "value_heads", "auxiliary_heads", "policy_head")
+    }
+    assert widths == {
+        "dynamics": [8, 8],
+        "reward_heads": [4, 4],
+        "value_heads": [2, 2],
+        "auxiliary_heads": [24, 24],
+        "policy_head": [8, 8],
+    }
+
+
+DROPPING: list[tuple[dict[str, Any], Callable[[LatentModel, bool], Tensor]]] = [
+    (
+        {"encoder": {"dropout": 0.5}},
+        lambda model, training: model.encode(normal(9, 3), training=training),
+    ),
+    (
+        {"latents": {"dropout": 0.5}},
+        lambda model, training: model.next_latent(normal(9, 8), normal(9, 2), training=training),
+    ),
+    (
+        {"value": {"dropout": 0.5}},
+        lambda model, training: model.value(normal(9, 8), training=training),
+    ),
+    (
+        {"value": {"dropout": 0.5}, "auxiliary": {"discounts": [0.5]}},
+        lambda model, training: model.auxiliary_logits(normal(9, 8), training=training),
+    ),
+]
+
+
+@pytest.mark.parametrize(("groups", "ask"), DROPPING)
+def test_units_are_dropped_where_and_when_that_is_asked_for(
+    small: Any, lab: Any, groups: dict[str, Any], ask: Callable[[LatentModel, bool], Tensor]
+) -> None:
+    dropping, plain = lab.model(small(**groups)), lab.model(small(value={"dropout": 0.0}))
+    torch.manual_seed(0)
+
+    assert torch.equal(ask(dropping, False), ask(dropping, False))
+    assert not torch.equal(ask(dropping, False), ask(dropping, True))
+    if "auxiliary" not in groups:
+        assert torch.equal(ask(plain, False), ask(plain, True))
+
+
+def test_target_networks_never_drop_units(small: Any, lab: Any) -> None:
+    model = lab.model(small(value={"dropout": 0.5}, auxiliary={"discounts": [0.5]}))
+    z = normal(9, 8)
+
+    for ask in (model.value_logits, model.auxiliary_logits):
+        assert torch.equal(ask(z, network="target", training=True), ask(z, network="target"))
+
+
+@pytest.mark.parametrize("bound", ["tanh", "clip"])
+def test_the_policy_s_spread_stays_within_its_bounds(small: Any, lab: Any, bound: str) -> None:
+    model = lab.model(small(policy={"min_log_std": -3.0, "max_log_std": 1.0, "bound": bound}))
+    z = normal(400, 8)
+    with torch.no_grad():
+        model.policy_head.weights[-1].mul_(5)
+
+    policy = model.policy(z)
+
+    raw_mean, raw = model.policy_head(z)[0].chunk(2, -1)
+    torch.testing.assert_close(policy.log_std, -3 + 0.5 * 4 * (raw.tanh() + 1))
+    torch.testing.assert_close(policy.mean, raw_mean.tanh() if bound == "clip" else raw_mean)
+    assert policy.log_std.min() < -2.9
+    assert policy.log_std.max() > 0.9
+    assert policy.bound == bound
+    torch.testing.assert_close(model.bounded(raw_mean), policy.bounded(raw_mean))
+
+
+def test_numbers_of_an_action_that_a_task_does_not_use_reach_nothing(small: Any, lab: Any) -> None:
+    model = lab.model(small(**{**OPTIONAL, "value": {"critic": "q"}}), tasks=2)
+    task = torch.tensor([0, 1])
+    z, action = normal(2, 8), normal(2, 2).tanh()
+    other = action.clone()
+    other[:, 1] = 0.9
+
+    for ask in (model.next_latent, model.reward, model.value):
+        changed = (ask(z, action, task=task) != ask(z, other, task=task)).flatten(2).any(2).any(0)
+        assert changed.tolist() == [True, False], ask
+    used = action.clone().requires_grad_()
+    total = sum(ask(z, used, task=task).sum() for ask in (model.reward, model.value))
+    (gradient,) = torch.autograd.grad(total, used)
+    assert gradient[0, 1] != 0
+    assert gradient[1, 1] == 0
+
+
+def test_policies_ignore_numbers_that_a_task_does_not_use(small: Any, lab: Any) -> None:
+    model = lab.model(small(), tasks=2)
+    z, task, u = normal(2, 8), torch.tensor([0, 1]), normal(2, 2)
+    other = u.clone()
+    other[:, 1] += 1
+
+    policy = model.policy(z, task=task)
+
+    assert ((policy.log_prob(u) != policy.log_prob(other)).tolist()) == [True, False]
+    assert policy.sample()[1, 1] == 0
+    assert policy.bounded(u)[1, 1] == 0
+    assert model.bounded(u, task=task)[1, 1] == 0
+    assert policy.num_active.tolist() == [2, 1]
+
+
+def test_a_single_task_may_leave_numbers_unused(small: Any, lab: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    place = Interface(
+        words=3,
+        pictures=False,
+        shape=(3,),
+        actions=2,
+        active=((True, False),),
+        tasks=("one",),
+        action_repeats=(1,),
+        episode_lengths=(100,),
+    )
+    model = LatentModel(small(), place, generator=generator)
+    z, action = torch.rand(4, 8), torch.rand(4, 2)
+
+    assert torch.equal(
+        model.next_latent(z, action), model.next_latent(z, action * torch.tensor([1.0, 5.0]))
+    )
+    assert not model.policy(z).sample()[:, 1].any()
+
+
+def test_everything_but_constants_hears_which_task_it_is(small: Any, lab: Any) -> None:
+    model = lab.model(small(**OPTIONAL), tasks=2, optimistic=True)
+
+    one, other = (answers(model, torch.full((3,), task)) for task in (0, 1))
+    both = answers(model, torch.tensor([0, 1, 0]))
+
+    assert differing(one, other) == set(one)
+    for name, said in both.items():
+        torch.testing.assert_close(said.select(-2, 0), one[name].select(-2, 0))
+        torch.testing.assert_close(said.select(-2, 1), other[name].select(-2, 1))
+
+
+def test_each_network_reads_the_task_itself(small: Any, lab: Any) -> None:
+    """Not only through latents: these are the same for both tasks here."""
+    model = lab.model(small(**OPTIONAL), tasks=2, optimistic=True)
+    z, action = normal(4, 8), torch.zeros(4, 2).double()
+    asks: list[Callable[[Tensor], Tensor]] = [
+        lambda task: model.next_latent(z, action, task=task),
+        lambda task: model.reward(z, action, task=task),
+        lambda task: model.value(z, task=task),
+        lambda task: model.value(z, task=task, network="target"),
+        lambda task: model.auxiliary(z, task=task),
+        lambda task: model.termination_logits(z, task=task),
+        lambda task: model.policy(z, task=task).log_std,
+        lambda task: model.policy(z, task=task, optimistic=True).log_std,
+    ]
+
+    for ask in asks:
+        assert not torch.equal(ask(torch.tensor(0)), ask(torch.tensor(1)))
+
+
+def test_several_tasks_must_be_told_apart(small: Any) -> None:
+    model = fresh(small(), tasks=2)
+
+    with pytest.raises(ValueError, match=r"several tasks \(one, two\)"):
+        model.policy(torch.rand(2, 8))
+
+
+def test_embeddings_are_no_longer_than_one() -> None:
+    conditioning = Conditioning(interface(2), 6, generator=torch.Generator().manual_seed(0))
+    assert conditioning.table is not None
+    assert conditioning.table.abs().max() <= 0.02
+    short = conditioning.table[0].detach().clone()
+    with torch.no_grad():
+        conditioning.table[1] *= 1e4
+
+    found = conditioning.embedded(torch.tensor([0, 1]))
+
+    assert found is not None
+    assert torch.equal(found[0], short)
+    torch.testing.assert_close(found[1], conditioning.table[1] / conditioning.table[1].norm())
+
+
+def test_embeddings_are_learned_by_the_model_and_not_by_policies(small: Any, lab: Any) -> None:
+    model = lab.model(small(latents={"task_size": 5}), tasks=2)
+    z, task = normal(2, 8), torch.tensor([0, 1])
+    (table,) = model.groups()["task"]
+    assert table.shape == (2, 5)
+
+    model.policy(z, task=task).mean.sum().backward()
+    assert table.grad is None
+
+    model.value(z, task=task).sum().backward()
+    assert table.grad is not None
+    assert table.grad.any(1).all()
+
+
+def test_the_whole_model_is_what_plain_torch_says(small: Any, lab: Any) -> None:
+    model = lab.model(small(**OPTIONAL), tasks=2, optimistic=True)
+    plain, task = reference_model(model), torch.tensor([0, 1, 1])
+
+    found, expected = answers(model, task), answers(plain, task)
+
+    for name, said in expected.items():
+        torch.testing.assert_close(found[name], said, rtol=1e-5, atol=1e-5)
+    for said in (found, expected):
+        sum(tensor.sin().sum() for tensor in said.values()).backward()
+    torch.testing.assert_close(
+        model.conditioning.table.grad, plain.conditioning.table.grad, rtol=1e-5, atol=1e-5
+    )
+    gradient = plain.encoder.perceptron.networks[0][0].weight.grad
+    torch.testing.assert_close(
+        model.encoder.perceptron.weights[0].grad[0], gradient, rtol=1e-5, atol=1e-5
+    )
+
+
+SIZES = {"tiny": 0.19, "1M": 1.21, "5M": 4.96, "19M": 18.1, "48M": 47.2, "317M": 312.6}
+"""Millions of parameters that are trained, of a critic ``q`` that sees 17 numbers and does 6."""
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_have_about_as_many_parameters_as_their_names_say(small: Any, preset: str) -> None:
+    params = LatentParams.model_validate(
+        {
+            "preset": preset,
+            "total_steps": 1,
+            "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+            "policy_loss": "any",
+            "value": {"critic": "q"},
+        },
+        context={"registry": small.registry},
+    )
+    place, generator = interface(words=17, actions=6), torch.Generator().manual_seed(0)
+
+    with torch.device("meta"):  # Only shapes; the largest would take gigabytes.
+        model = LatentModel(params, place, generator=generator)
+
+    found = sum(tensor.numel() for group in model.groups().values() for tensor in group)
+    assert found / 1e6 == pytest.approx(SIZES[preset], rel=0.01)
+
+
+def test_half_precision_is_near(small: Any) -> None:
+    model = fresh(small()).requires_grad_(False)
+    observation, action = torch.randn(5, 3), torch.rand(5, 2)
+    z = model.encode(observation)
+    exact = model.next_latent(z, action)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = model.next_latent(model.encode(observation), action)
+
+    torch.testing.assert_close(rough.float(), exact, rtol=0.1, atol=0.02)
+
+
+COMPILED = """
+import sys
+
+import torch
+
+from empo_core import Component, Config
+from empo_core.registry import Offer, Provider, Registry
+from empo_latent.contract import Interface
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+
+pictures = sys.argv[1] == "pictures"
+torch.set_num_threads(1)
+loss = Component(
+    kind="policy_loss", name="any", params=Config, target="nowhere:Any", api=1, summary="Any."
+)
+registry = Registry([Offer(Provider("tests", "0", "tests"), loss)])
+params = LatentParams.model_validate(
+    {
+        "preset": "tiny",
+        "total_steps": 1,
+        "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+        "policy_loss": "any",
+        "encoder": {"width": 8, "target": "average", "channels": 2},
+        "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},
+        "auxiliary": {"discounts": [0.5, 0.9], "networks": "joint"},
+        "reward": {"episodic": True},
+    },
+    context={"registry": registry},
+)
+shape = (3, 39, 39) if pictures else (5,)
+place = Interface(
+    words=3 * 39 * 39 if pictures else 5, pictures=pictures, shape=shape, actions=2,
+    active=((True, True), (True, False)), tasks=("one", "two"), action_repeats=(1, 1),
+    episode_lengths=(9, 9),
+)
+generator = torch.Generator().manual_seed(0)
+model = LatentModel(params, place, generator=generator)
+with torch.no_grad():
+    for weight in model.parameters():
+        weight += 0.3 * torch.randn(weight.shape, generator=generator)
+seen = torch.randint(0, 256, (4, 3, 3 * 39 * 39), dtype=torch.uint8)
+observation = seen if pictures else torch.randn(4, 3, 5)
+action, task, heads = torch.rand(4, 3, 2), torch.tensor([0, 1, 0]), torch.tensor([1, 0])
+
+
+def losses(training):
+    z = model.encode(observation, task=task, training=training)
+    after = model.next_latent(z, action, task=task, training=training)
+    later = model.next_latent(after, action, task=task, split=True)
+    policy = model.policy(z, task=task)
+
+    def critic(u):
+        taken = model.bounded(u, task=task)
+        value = model.value(model.next_latent(z.detach(), taken, task=task), task=task)
+        return (model.reward(z.detach(), taken, task=task).mean(0) + value.mean((0, 1))).sum()
+
+    u = policy.mean
+    slope, quality = torch.func.grad_and_value(critic)(u.detach())
+    logits = model.value_logits(later, task=task, training=training)
+    return {
+        "reward": model.reward_logits(z, action, task=task),
+        "value": model.two_hot.cross_entropy(logits, action[..., :1]),
+        "target": model.value(later, task=task, network="target", heads=heads),
+        "auxiliary": model.auxiliary(later, task=task),
+        "ends": model.termination_logits(later, task=task) + model.terminates(later, task=task),
+        "average": model.encode(observation, task=task, average=True),
+        "policy": policy.log_prob(u.detach()) + (u * slope.detach()).sum(-1),
+        "quality": quality.detach(),
+    }
+
+
+def gradients(results):
+    weights = [weight for group in model.groups().values() for weight in group]
+    return torch.autograd.grad(sum(each.mean() for each in results.values()), weights)
+
+
+compiled = torch.compile(losses, fullgraph=True)
+expected, found = losses(False), compiled(False)
+torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+torch.testing.assert_close(gradients(found), gradients(expected), rtol=1e-3, atol=1e-4)
+trained = compiled(True)
+gradients(trained)
+assert not torch.equal(trained["value"], found["value"])
+
+before = [weight.clone() for weight in model.value_targets.parameters()]
+model.update_targets()
+once = [weight.clone() for weight in model.value_targets.parameters()]
+with torch.no_grad():
+    for weight, old in zip(model.value_targets.parameters(), before, strict=True):
+        weight.copy_(old)
+torch.compile(model.update_targets, fullgraph=True)()
+torch.testing.assert_close(list(model.value_targets.parameters()), once)
+assert not torch.equal(once[0], before[0])
+print("agreed")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.parametrize("seen", ["vectors", "pictures"])
+def test_everything_compiles_without_breaks_to_what_it_is_otherwise(seen: str) -> None:
+    """In a process of its own, without shape checks, which cannot be compiled."""
+    command = [sys.executable, "-c", COMPILED, seen]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+
+    assert done.stdout == "agreed\n", done.stderr
+
+
+def test_one_graph_holds_what_the_model_says(
+    small: Any, lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # They cannot be compiled.
+    model = lab.model(small(**OPTIONAL), tasks=2)
+    observation, action, task = normal(2, 3, 3), normal(2, 3, 2).tanh(), torch.tensor([0, 1, 0])
+
+    def said() -> list[Tensor]:
+        z = model.encode(observation, task=task)
+        after = model.next_latent(z, action, task=task)
+        policy = model.policy(z, task=task)
+        reward, value = model.reward(z, action, task=task), model.value(after, task=task)
+        return [z, after, reward, value, policy.mean, policy.log_std]
+
+    compiled = torch.compile(said, fullgraph=True, backend="eager")
+
+    torch.testing.assert_close(compiled(), said())
