@@ -15,10 +15,11 @@ import torch
 
 from empo_core.training.tree import flatten, unflatten
 from empo_latent.environments.fleet import Fleet
-from empo_latent.evaluating import Evaluation, Experience, evaluate, is_solved, slices_of
+from empo_latent.evaluating import Evaluation, evaluate, is_solved
 from empo_latent.filming import tell_once
 from empo_latent.networks.model import LatentModel
 from empo_latent.planning.mppi import Planner
+from empo_latent.recording import Experience, slices_of
 
 SEED, GAMMAS = 11, (0.9, 0.8)
 NAME = "EvaluatedDrawn-v0"

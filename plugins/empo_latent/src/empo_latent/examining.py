@@ -10,12 +10,13 @@ import torch
 from empo_core.errors import CollectError, ConfigError
 from empo_core.training.randomness import capture, restore
 from empo_latent.environments.fleet import Fleet
-from empo_latent.evaluating import Evaluation, Experience, evaluate, slices_of
+from empo_latent.evaluating import Evaluation, evaluate
 from empo_latent.filming import tell_once
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
+from empo_latent.recording import Experience, slices_of
 
 log = logging.getLogger(__name__)
 
