@@ -98,9 +98,12 @@ class LatentAlgorithm:
         planner = Planner(
             model,
             params.planner,
-            horizon=params.planner.horizon or params.learning.horizon,
+            horizon=params.learning.horizon,
             discount=rates,
             episodic=params.reward.episodic,
+            critic=params.value.critic,
+            precision=params.compute.precision,
+            compile=params.compute.compile,
         )
         updater = Updater(model, losses, params, rates)
         parts = Parts(

@@ -199,8 +199,8 @@ class AuxiliaryParams(Config):
 class PolicyParams(Config):
     """The policy network; what it learns from is ``policy_loss``."""
 
-    min_log_std: float = Field(-10.0, description="Least log standard deviation.")
-    max_log_std: float = Field(2.0, description="Greatest log standard deviation.")
+    min_log_std: float = Field(-3.0, description="Least log standard deviation.")
+    max_log_std: float = Field(1.0, description="Greatest log standard deviation.")
     bound: Literal["tanh", "clip"] = Field(
         "tanh",
         description="How actions come into [-1, 1]: tanh of normal numbers, or normal numbers "

@@ -355,7 +355,14 @@ class Session:
         self._evaluated = self.steps
         self._context.tracker.log(self.steps, metrics)
         for who, each in found.items():
-            log.info("evaluation of the %s after %s steps: %s", who, f"{self.steps:,}", each)
+            outcome = each.outcome()
+            log.info(
+                "evaluation of the %s after %s steps: mean return %.6g ± %.2g",
+                who,
+                f"{self.steps:,}",
+                outcome.mean_return,
+                outcome.standard_error,
+            )
 
     def _tell(self) -> None:
         """Note how the run stands, and tell the trackers."""

@@ -9,9 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_core.types import ImaginedBatch, LossOutput
 from empo_latent.contract import Slices
 from empo_latent.learning.gradients import check_gradients
 from empo_latent.learning.objectives import Lesson, ModelObjective
