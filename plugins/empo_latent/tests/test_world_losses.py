@@ -213,3 +213,15 @@ def test_metrics_tell_when_encodings_have_collapsed_and_heads_disagree(
     metrics = losses_of(lab.model(single), slices, single)[0].metrics
     assert metrics["latent/disagreement"] == 0
     assert all(value.ndim == 0 and not value.requires_grad for value in metrics.values())
+
+
+def test_what_should_be_predicted_is_a_constant(small: Any, lab: Any) -> None:
+    params = small(**EVERYTHING)
+    model, slices = lab.model(params), lab.slices()
+    targets = torch.rand(4, 2, 8).double().requires_grad_()
+    encodings = model.encode(slices.observation).detach().requires_grad_()
+    losses, rolled = world_losses(model, slices, encodings, targets, params, RHO)
+    losses.total.backward()
+    assert targets.grad is None
+    assert encodings.grad is not None
+    assert rolled.requires_grad
