@@ -117,6 +117,7 @@ class LatentAlgorithm:
                 capacity=params.collection.capacity,
                 horizon=params.learning.horizon,
                 expert=updater.needs_expert,
+                device=device,
             ),
             episodes=Episodes(params.collection.envs, context.tracker),
             examiner=Examiner(params, context.seed, model, planner, updater, rates.tolist()),

@@ -9,7 +9,7 @@ all of them, ``m = (moment * B + slice) * N + candidate``; ``dynamics`` (H), ``r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -66,8 +66,13 @@ class Slices:
 
     def to(self, device: torch.device | str) -> Slices:
         """The same where a device can read it; from pinned memory without waiting."""
-        parts = (getattr(self, each.name) for each in fields(self))
-        return Slices(*(x if x is None else x.to(device, non_blocking=True) for x in parts))
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved = {
+            name: part.to(device, non_blocking=True)
+            for name, part in parts.items()
+            if part is not None
+        }
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,7 @@ class Imagined:
     presquash: Float[Tensor, "step m action"]
     action: Float[Tensor, "step m action"]
     log_prob: Float[Tensor, "step m"]
-    reward: list[Float[Tensor, "reward #dynamics m 1"]]
+    reward: list[Float[Tensor, "#reward #dynamics m 1"]]
     terminated: Float[Tensor, "step dynamics m 1"]
     proposal: BoundedNormal
     task: Int[Tensor, " m"] | None = None

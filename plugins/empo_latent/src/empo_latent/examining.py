@@ -1,4 +1,4 @@
-"""Evaluations in the course of a run: whole episodes, beside the training and without effect on it."""
+"""Evaluations in the course of a run: whole episodes, without effect on the training."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Examiner:
         """
         reporting = self._params.reporting
         videos = reporting.videos if is_last else 0
-        fleet = self._fleet(rendering=videos > 0)
+        fleet, rendering = self._fleet(rendering=videos > 0)
         try:
             found: dict[str, Evaluation] = {}
             metrics: dict[str, float] = {}
@@ -81,7 +81,7 @@ class Examiner:
                     seed=self._seed + SEED + steps,
                     device=self._params.compute.device,
                     discounts=self._discounts,
-                    film=videos,
+                    film=videos if rendering else 0,
                     record=record,
                     expert=record is not None and self._updater.needs_expert,
                 )
@@ -93,18 +93,18 @@ class Examiner:
             fleet.close()
         return found, metrics
 
-    def _fleet(self, *, rendering: bool) -> Fleet:
-        """Environments of its own: one per episode, up to as many as usual for a machine."""
+    def _fleet(self, *, rendering: bool) -> tuple[Fleet, bool]:
+        """Environments of its own, one per episode up to a limit; and whether they render."""
         params = self._params
         tasks = len(params.tasks)
         each = max(1, min(params.reporting.evaluation_episodes, MOST_ENVS // tasks))
-        options = {"envs": each * tasks, "threads": params.collection.threads}
+        envs, threads = each * tasks, min(params.collection.threads, each * tasks)
         if rendering:
             try:
-                return Fleet(params.tasks, **options, rendering=True)
+                return Fleet(params.tasks, envs=envs, threads=threads, rendering=True), True
             except (CollectError, ConfigError) as error:
                 tell_once(str(error))
-        return Fleet(params.tasks, **options)
+        return Fleet(params.tasks, envs=envs, threads=threads), False
 
     def _losses(self, record: Sequence[Experience], steps: int) -> dict[str, float]:
         """The losses on episodes that nobody learns from."""

@@ -214,7 +214,7 @@ class Session:
         parts.timers.load_state_dict(state["timers"])
         if isinstance(self._context.tracker, EpisodeTracker):
             self._context.tracker.load_state_dict(state["tracker"])
-        self._current, self._first = state["current"].numpy(), state["first"].numpy()
+        self._current, self._first = state["current"].numpy(), state["first"].numpy().copy()
         exact = parts.fleet.load_state_dict(state["fleet"])
         if state["replay"] is not None:
             parts.replay.load_state_dict(state["replay"])
@@ -224,11 +224,16 @@ class Session:
 
     def _begin_anew(self, exact: bool) -> None:
         """Go on with new episodes: environments or memories are not where they were."""
-        self._parts.episodes.forget_unfinished()
-        self.start()
+        parts = self._parts
+        parts.episodes.forget_unfinished()
         missing = "what was remembered is not in the checkpoint"
-        if not exact:
+        if exact:
+            self._current = parts.fleet.start(self._context.seed + self.steps)
+        else:  # They have begun new episodes already.
             missing = "the environments cannot be put back exactly where they were"
+            self._current = parts.fleet.current
+        self._first[:] = True
+        parts.replay.begin(self._current, self._first)
         log.warning("%s: the run goes on, but not as it would have without a break", missing)
 
     @property

@@ -35,7 +35,7 @@ from empo_latent.learning.values import (
     value_loss,
 )
 from empo_latent.learning.world import world_losses
-from empo_latent.networks.model import LatentModel
+from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import LatentParams
 
 
@@ -193,7 +193,7 @@ class ModelObjective:
         through = None
         if loss.needs.critic:
             wanted = self._params.imagination.critic
-            network = "target" if wanted == "target" else "online"
+            network: Network = "target" if wanted == "target" else "online"
             through = critic(model, self._of(lesson.task), lesson.task, network)
         output = loss(policy, self._batch(lesson, with_expert=loss.needs.expert), through)
         metrics = {
@@ -244,7 +244,7 @@ class ModelObjective:
             expert=expert,
         )
 
-    def _of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "..."]:
+    def _of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "*per_task"]:
         """The discount: a number, or one per row where there are several tasks."""
         return self._discounts[0] if task is None else self._discounts[task].unsqueeze(-1)
 

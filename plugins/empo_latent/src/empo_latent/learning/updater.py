@@ -46,18 +46,16 @@ class Updater:
         self._model, self._losses, self._params = model, dict(losses), params
         self.needs_expert = any(loss.needs.expert for loss in losses.values())
         optimiser, groups = params.optimiser, model.groups()
-        self._groups = {
-            "encoder": groups["encoder"],
-            "model": [each for name in MODEL_GROUPS for each in groups.get(name, [])],
-        }
+        rest = [each for name in MODEL_GROUPS for each in groups.get(name, [])]
+        self._weights = [*groups["encoder"], *rest]
         self._policies = {name: groups[name] for name in losses}
         self._optimiser = _adam(
             [
                 {
-                    "params": self._groups["encoder"],
+                    "params": groups["encoder"],
                     "lr": optimiser.lr * optimiser.encoder_lr_scale,
                 },
-                {"params": self._groups["model"], "lr": optimiser.lr},
+                {"params": rest, "lr": optimiser.lr},
             ],
             params,
         )
@@ -85,10 +83,11 @@ class Updater:
         learning = self._params.learning
         with_value = self._updates % learning.value_every == 0
         with_policy = self._updates % learning.policy_every == 0
+        metrics: dict[str, Tensor]
         total, metrics, lesson = self._model_loss(slices, with_value, with_policy)
         total.backward()
         self._check("model" if with_value else "world")
-        metrics["gradient/model"] = self._step(self._optimiser, sum(self._groups.values(), []))
+        metrics["gradient/model"] = self._step(self._optimiser, self._weights)
         if with_policy:
             assert lesson is not None
             for name in self._losses:
@@ -112,7 +111,7 @@ class Updater:
     def losses(self, slices: Slices) -> dict[str, Tensor]:
         """The numbers of an update that does not happen; nothing changes but random generators."""
         with torch.no_grad():
-            total, metrics, lesson = self._objective.model_loss(slices, True, True)
+            _, metrics, lesson = self._objective.model_loss(slices, True, True)
         assert lesson is not None
         for name in self._losses:
             loss, found, _ = self._objective.policy_loss(name, lesson)

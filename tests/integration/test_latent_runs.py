@@ -1,0 +1,280 @@
+"""Runs of algorithm ``latent`` from config to results: exact, resumable, and refused in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+
+from empo_core import experiment
+from empo_core.config import RunConfig
+from empo_core.errors import ConfigError, EmpoError
+from empo_latent.modelfile import load_model
+from empo_latent.presets import merged
+
+AGENT: dict[str, Any] = {
+    "preset": "tiny",
+    "total_steps": 150,
+    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 40}],
+    "policy_loss": "awr",
+    "collection": {"seed_steps": 60, "seed_updates": 10, "capacity": 120},
+    "encoder": {"width": 8},
+    "latents": {"size": 8, "group": 4, "width": 8},
+    "bins": {"number": 11},
+    "learning": {"batch_size": 8, "horizon": 2, "updates_per_step": 0.25},
+    "imagination": {"candidates": 4},
+    "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
+    "compute": {"threads": 1},
+    "reporting": {
+        "log_interval": 30,
+        "evaluation_interval": 75,
+        "evaluation_episodes": 2,
+        "checkpoint_interval": 50,
+        "videos": 0,
+    },
+}
+
+
+def config(directory: Path, **options: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "algorithm": {"name": "latent", "params": merged(AGENT, options)},
+            "trackers": ["jsonl"],
+            "runs": str(directory),
+            "seed": 3,
+        }
+    )
+
+
+def small(tmp_path: Path, **options: Any) -> experiment.Run:
+    return experiment.execute(config(tmp_path, **options))
+
+
+class InterruptAt:
+    """Stops a run after so many logs, as Ctrl-C does."""
+
+    def __init__(self, logs: int) -> None:
+        self.left = logs
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None: ...
+    def progress(self, task: str, done: float, total: float) -> None: ...
+    def finish(self, status: str) -> None: ...
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
+    """A run with nothing special about it."""
+    return small(tmp_path_factory.mktemp("usual"))
+
+
+def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    summary = result.summary()
+    for key in ("seconds", "steps_per_second"):
+        summary.pop(key)
+    return summary, {name: each.clone() for name, each in result.model.state_dict().items()}
+
+
+RESUMED: dict[str, tuple[dict[str, Any], int]] = {
+    "awr in a burst": ({"collection": {"seed_updates": 60}}, 1),
+    "svg": ({"policy_loss": "svg", "compute": {"check_gradients": True}}, 2),
+    "two policies, acting alone": (
+        {
+            "policy_loss": {
+                "name": "awr",
+                "params": {
+                    "normaliser": "running_scale",
+                    "entropy": {"schedule": "linear", "end": 1e-4},
+                },
+            },
+            "collection": {"envs": 2},
+            "auxiliary": {"discounts": [0.5]},
+            "encoder": {"target": "average"},
+            "optimistic_loss": "svg",
+        },
+        3,
+    ),
+    "imitation": ({"policy_loss": "distill"}, 4),
+    "critic of actions": ({"value": {"critic": "q"}, "collection": {"acting": "policy"}}, 3),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_run_goes_on_exactly(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Some shells ignore it.
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    options, stop = RESUMED[name]
+    whole = outcome(small(tmp_path, **options).result)
+    with pytest.raises(experiment.RunInterrupted) as caught:
+        experiment.run(config(tmp_path, **options), watchers=[InterruptAt(stop)])
+    resumed = outcome(experiment.resume(caught.value.directory).result)
+    assert resumed[0] == whole[0]
+    for key, tensor in whole[1].items():
+        assert torch.equal(resumed[1][key], tensor), key
+
+
+def test_a_run_without_its_memories_goes_on_with_a_warning(
+    tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    options = {"reporting": {"keep_replay": False}}
+    with pytest.raises(experiment.RunInterrupted) as caught:
+        experiment.run(config(tmp_path, **options), watchers=[InterruptAt(3)])
+    result = experiment.resume(caught.value.directory).result
+    assert result.summary()["steps"] == 150
+    assert "what was remembered is not in the checkpoint" in caplog.text
+
+
+def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) -> None:
+    run = usual
+    model, _, interface = load_model(run.directory / "results" / "model")
+    seen = torch.ones(1, interface.words)
+    ours, theirs = run.result.model, model  # type: ignore[attr-defined]
+    assert torch.equal(ours.policy(ours.encode(seen)).loc, theirs.policy(theirs.encode(seen)).loc)
+    rows = (run.directory / "results" / "curve.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 * 2  # Two evaluations of two actors.
+    lines = (run.directory / "metrics.jsonl").read_text()
+    for key in ("evaluation/policy/return_mean", "loss/policy", "planner/elite_mean"):
+        assert f'"{key}"' in lines, key
+
+
+def test_looking_changes_nothing(tmp_path: Path, usual: experiment.Run) -> None:
+    watched = small(
+        tmp_path,
+        reporting={"validate_losses": True, "evaluate": ["policy"], "log_interval": 7},
+        compute={"check_gradients": True},
+    )
+    ours, theirs = outcome(usual.result)[1], outcome(watched.result)[1]
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_a_run_ends_where_it_is_solved(tmp_path: Path) -> None:
+    run = small(tmp_path, reporting={"solved_at": -1e9})
+    assert run.result.summary()["steps"] == 75
+    assert run.result.summary()["solved"]
+
+
+def test_several_tasks_share_one_model(tmp_path: Path) -> None:
+    tasks = [
+        {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 40},
+        {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 30},
+    ]
+    run = small(tmp_path, tasks=tasks, collection={"envs": 2}, reward={"episodic": True})
+    found = run.result.summary()["evaluation"]["policy"]
+    assert set(found) == {"Pendulum-v1", "MountainCarContinuous-v0"}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "discrete actions": (
+        {"tasks": [{"kind": "gymnasium", "id": "CartPole-v1"}]},
+        r"CartPole-v1.*Discrete",
+    ),
+    "one candidate for awr": (
+        {"imagination": {"candidates": 1}},
+        "imagination.candidates: 1, and policy_loss compares at least 2",
+    ),
+    "a pair of one head": (
+        {"value": {"heads": 1, "bootstrap": "pair"}},
+        "value.bootstrap: 'pair' draws two value heads, and value.heads is 1",
+    ),
+    "the least of one head": ({"value": {"heads": 1, "bootstrap": "min"}}, "value.bootstrap"),
+    "reducing one head": ({"value": {"dynamics": "min"}}, "value.dynamics"),
+    "a loss that does not weigh": (
+        {"policy_loss": "svg", "value": {"weighting": "policy"}},
+        "value.weighting: policy_loss does not weigh candidates",
+    ),
+    "imitating nobody": (
+        {"policy_loss": "distill", "collection": {"acting": "policy"}},
+        "policy_loss: it imitates the planner, and nobody plans",
+    ),
+    "optimism nobody asks": (
+        {"optimistic_loss": "awr", "collection": {"acting": "policy"}},
+        "optimistic_loss",
+    ),
+    "noise nobody makes": (
+        {"planner": {"exploration": 0.5}, "collection": {"acting": "policy"}},
+        "planner.exploration",
+    ),
+    "optimism without proposals": (
+        {"optimistic_loss": "awr", "planner": {"policy_plans": 0}},
+        "optimistic_loss: the policy proposes no plans",
+    ),
+    "too many threads": ({"collection": {"threads": 2}}, "collection.threads"),
+    "tasks without environments": (
+        {
+            "tasks": [
+                {"kind": "gymnasium", "id": "Pendulum-v1"},
+                {"kind": "gymnasium", "id": "MountainCarContinuous-v0"},
+            ],
+            "reward": {"episodic": True},
+        },
+        "collection.envs",
+    ),
+    "convolutions of numbers": ({"encoder": {"channels": 8}}, "encoder.channels"),
+    "names for one task": ({"latents": {"task_size": 3}}, "latents.task_size"),
+    "averages of actions taken": (
+        {"value": {"critic": "q", "average": "cross_entropy"}},
+        "value.average",
+    ),
+    "auxiliary reductions of one head": (
+        {"auxiliary": {"discounts": [0.5], "dynamics": "min"}},
+        "auxiliary.dynamics",
+    ),
+    "one head that disagrees": (
+        {"value": {"heads": 1}, "planner": {"disagreement": 1.0}},
+        "planner.disagreement",
+    ),
+    "reducing one head in plans": (
+        {"value": {"heads": 1}, "planner": {"heads": "max"}},
+        "planner.heads",
+    ),
+    "noise of nobody": (
+        {"planner": {"policy_plans": 0, "policy_noise": 0.1}},
+        "planner.policy_noise: the policy proposes no plans",
+    ),
+    "too little memory": ({"collection": {"capacity": 2}}, "collection.capacity"),
+    "no such device": ({"compute": {"device": "abacus"}}, "compute.device: 'abacus'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused_before_training(tmp_path: Path, name: str) -> None:
+    options, message = REFUSED[name]
+    with pytest.raises(EmpoError, match=message):
+        small(tmp_path, **options)
+
+
+def test_an_episode_that_terminates_unexpectedly_ends_the_run_with_advice(tmp_path: Path) -> None:
+    tasks = [{"kind": "gymnasium", "factory": "test_latent_runs:Short"}]
+    with pytest.raises(ConfigError, match=r"reward.episodic: an episode of .* terminated"):
+        small(tmp_path, tasks=tasks)
+
+
+class Short(gymnasium.Env[Any, Any]):
+    """An environment whose episodes terminate after ten steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    spec = gymnasium.envs.registration.EnvSpec("Short-v0", max_episode_steps=40)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 10
+        return self.observation_space.low, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return self.observation_space.low, 0.0, self.left == 0, False, {}
