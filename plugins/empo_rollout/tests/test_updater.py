@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -419,10 +420,6 @@ def test_half_precision_learns_nearly_the_same(scene: Any) -> None:
     assert torch.cosine_similarity(*steps, dim=0) > 0.95
 
 
-class NeedsCritic(Entropy):
-    needs = LossNeeds(critic=True)
-
-
 def ppo_that_normalises() -> dict[str, Any]:
     return {"losses": [{"loss": {"name": "ppo", "params": {"normalise": "batch"}}}]}
 
@@ -452,11 +449,97 @@ def test_what_does_not_fit_is_refused(
         updater(made, made.policy(), made.plan(HORIZON, SEGMENTS, ALL, accumulate))
 
 
-def test_losses_that_need_a_critic_of_actions_are_refused(scene: Any) -> None:
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        ({"critic": True}, "differentiates through a critic"),
+        ({"expert": True}, "imitates an expert"),
+        ({"proposal": True}, "needs the policy that proposed"),
+        ({"min_candidates": 2, "candidates": 16}, "compares at least 2 candidate actions"),
+    ],
+)
+def test_losses_that_need_what_a_rollout_lacks_are_refused(
+    scene: Any, needs: dict[str, Any], message: str
+) -> None:
+    class Needy(Entropy):
+        pass
+
+    Needy.needs = LossNeeds(**needs)
     made = scene()
-    losses = [(Ppo(PpoParams()), 1.0), (NeedsCritic(), 1.0)]
-    with pytest.raises(ConfigError, match=r"losses\[1\]: NeedsCritic differentiates through"):
+    losses = [(Ppo(PpoParams()), 1.0), (Needy(), 1.0)]
+    with pytest.raises(ConfigError, match=rf"losses\[1\]: Needy {message}.*e\.g\. 'ppo'"):
         updater(made, made.policy(), made.plan(HORIZON, SEGMENTS, ALL), losses)
+    Needy.needs = LossNeeds(candidates=16)
+    updater(made, made.policy(), made.plan(HORIZON, SEGMENTS, ALL), losses)
+
+
+class Fading(Entropy):
+    """A loss that counts less in the course of training, and the less the more entropy it saw."""
+
+    def __init__(self) -> None:
+        self.factor, self.seen, self.asked = 1.0, torch.zeros(()), 0
+
+    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        output = super().__call__(policy, batch)
+        self.asked += 1
+        memory = {"seen": 0.5 * self.seen - 0.5 * output.loss.detach()}
+        factor = self.factor / (1 + self.seen)
+        return LossOutput(factor * output.loss, {"factor": factor}, memory)
+
+    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+        self.seen, self.factor = memory["seen"], 1 - progress
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen, "factor": self.factor}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.seen, self.factor = state_dict["seen"].clone(), state_dict["factor"]
+
+
+def fading(made: Any, policy: Networks, loss: Fading, seed: int = 1) -> Any:
+    losses = [(Entropy(), 0.5), (loss, 1.0)]
+    return updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL // 4), losses, seed)
+
+
+def test_losses_adapt_after_every_step(scene: Any) -> None:
+    made = scene()
+    policy, loss = made.policy(), Fading()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    learner = fading(made, policy, loss)
+    metrics = learner.update(rollout, 0.25)
+    assert loss.asked == metrics["update/minibatches"] == 4
+    assert loss.factor == 0.75
+    # Half of the way to an entropy near ln 3 each time, 4 times.
+    assert float(loss.seen) == pytest.approx(metrics["policy/entropy"] * (1 - 0.5**4), rel=0.05)
+    # 1 in the first step, less and less in those after it.
+    assert 0.75 / (1 + metrics["policy/entropy"]) < metrics["policy/factor"] < 1
+
+
+def test_what_losses_remember_is_in_checkpoints(scene: Any) -> None:
+    made = scene()
+    policy, loss = made.policy(), Fading()
+    rollouts = [made.rollout(policy, HORIZON, SEGMENTS, seed) for seed in range(2)]
+    learner = fading(made, policy, loss)
+    learner.update(rollouts[0], 0.25)
+    saved = unflatten(*flatten(copy.deepcopy(learner.state_dict())))
+    other, forgetful = made.policy(5), made.policy(5)
+    fresh = fading(made, other, Fading(), seed=9)
+    for each in (other, forgetful):
+        each.load_state_dict(policy.state_dict())
+    expected = learner.update(rollouts[1], 0.5)
+    fresh.load_state_dict(saved)
+    assert fresh.update(rollouts[1], 0.5) == expected
+    require_close(other, policy, 0.0)
+    without = fading(made, forgetful, Fading(), seed=9)
+    without.load_state_dict({**saved, "losses": {"1": Fading().state_dict()}})
+    assert without.update(rollouts[1], 0.5) != expected
+
+
+def test_losses_that_adapt_see_whole_minibatches(scene: Any) -> None:
+    made = scene()
+    plan = made.plan(HORIZON, SEGMENTS, ALL, 2)
+    with pytest.raises(ConfigError, match=r"losses\[1\]: Fading adapts to whole minibatches"):
+        updater(made, made.policy(), plan, [(Entropy(), 1.0), (Fading(), 1.0)])
 
 
 def test_advantages_are_only_computed_anew_where_that_changes_them(scene: Any) -> None:

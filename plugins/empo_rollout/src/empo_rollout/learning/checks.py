@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import PolicyLoss
+from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.types import LossNeeds
 from empo_rollout.learning.distributed import Group
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -24,13 +25,19 @@ def require_fit(
     Raises:
         ConfigError: The losses or parameters do not fit the policy, or each other.
     """
-    for position, (loss, _) in enumerate(losses):
-        if loss.needs.critic:
-            raise ConfigError(
-                f"losses[{position}]: {type(loss).__name__} differentiates through a critic of "
-                "actions, and algorithm 'rollout' has none; choose another, e.g. 'ppo'"
-            )
     parts = plan.accumulate > 1 or group.size > 1
+    for position, (loss, _) in enumerate(losses):
+        reason = _lack(loss.needs)
+        if reason is not None:
+            raise ConfigError(
+                f"losses[{position}]: {type(loss).__name__} {reason}; choose another, e.g. 'ppo'"
+            )
+        if parts and isinstance(loss, AdaptivePolicyLoss):
+            raise ConfigError(
+                f"losses[{position}]: {type(loss).__name__} adapts to whole minibatches, and would "
+                "see parts of them; learn in one process and without accumulation, or choose "
+                "another, e.g. 'ppo'"
+            )
     for position, each in enumerate(params.losses):
         if parts and getattr(each.loss.params, "normalise", "none") != "none":
             raise ConfigError(
@@ -66,3 +73,19 @@ def require_fit(
             f"experience.burn_in: {burn_in} steps leave nothing of segments of {plan.horizon} "
             f"to learn from; at most {plan.horizon - 1} can be"
         )
+
+
+def _lack(needs: LossNeeds) -> str | None:
+    """What a rollout cannot give that a policy loss needs; None: nothing."""
+    if needs.critic:
+        return "differentiates through a critic of actions, and algorithm 'rollout' has none"
+    if needs.expert:
+        return "imitates an expert, and algorithm 'rollout' knows none"
+    if needs.proposal:
+        return "needs the policy that proposed actions, of which 'rollout' keeps log-probabilities"
+    if needs.min_candidates > 1:
+        return (
+            f"compares at least {needs.min_candidates} candidate actions in each state, and in "
+            "algorithm 'rollout' there is one, which was taken"
+        )
+    return None

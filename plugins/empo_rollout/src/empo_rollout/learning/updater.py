@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from empo_core.errors import ConfigError, NonFiniteError
-from empo_core.protocols import PolicyLoss
+from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
 from empo_core.training.finite import check_finite
 from empo_core.types import ImaginedBatch
 from empo_rollout.experience.advantages import advantages
@@ -148,7 +148,7 @@ class Updater:
                 step=self._steps,
                 warm_up=optimiser.lr_warm_up,
             )
-            for name, value in self._learn(material, step, lr).items():
+            for name, value in self._learn(material, step, lr, progress).items():
                 sums[name] = sums.get(name, 0.0) + value
             count += 1
             if update.target_kl is not None and sums[f"policy/{KL}"] / count > update.target_kl:
@@ -164,6 +164,11 @@ class Updater:
             "optimiser": self._optimiser.state_dict(),
             "generator": self._generator.get_state(),
             "initial": self._initial,
+            "losses": {
+                str(i): loss.state_dict()
+                for i, (loss, _) in enumerate(self._losses)
+                if isinstance(loss, AdaptivePolicyLoss)
+            },
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -177,6 +182,9 @@ class Updater:
         self._generator.set_state(state_dict["generator"])
         if self._initial is not None:
             self._initial.copy_(state_dict["initial"])
+        for i, (loss, _) in enumerate(self._losses):
+            if isinstance(loss, AdaptivePolicyLoss):
+                loss.load_state_dict(state_dict["losses"][str(i)])
 
     def _material(self, rollout: Rollout) -> tuple[Material, Tensor, dict[str, float]]:
         """The rollout in columns, the advantages of its steps, and numbers about it."""
@@ -273,7 +281,9 @@ class Updater:
         advantage[: self._params.experience.burn_in] = 0
         return advantage
 
-    def _learn(self, material: Material, step: _Step, lr: float) -> dict[str, float]:
+    def _learn(
+        self, material: Material, step: _Step, lr: float, progress: float
+    ) -> dict[str, float]:
         """Take one step of the optimiser; numbers about it."""
         numbers: dict[str, float] = {}
         gradient: Tensor | None = None
@@ -284,7 +294,7 @@ class Updater:
         for columns, target in parts:
             part = material.part(columns)
             share = float(part.weight.sum()) / step.total
-            slope, found = self._slope(part, target.flatten(), share)
+            slope, found, memories = self._slope(part, target.flatten(), share)
             gradient = slope if gradient is None else gradient.add_(slope)
             for name, value in found.items():
                 numbers[name] = numbers.get(name, 0.0) + (share * value if share else 0.0)
@@ -306,12 +316,18 @@ class Updater:
             gradient *= longest / norm
         self._optimiser.step(gradient, lr)
         self._steps += 1
+        for (loss, _), memory in zip(self._losses, memories, strict=True):
+            if isinstance(loss, AdaptivePolicyLoss):  # Then there was one pass.
+                loss.adapt(memory, progress)
         return numbers
 
     def _slope(
         self, part: Part, target: Tensor, share: float
-    ) -> tuple[Float[Tensor, " weight"], dict[str, float]]:
-        """The gradient of one pass, times its share of all weights, and numbers about it."""
+    ) -> tuple[Float[Tensor, " weight"], dict[str, float], list[Mapping[str, Tensor]]]:
+        """The gradient of one pass, times its share of all weights, and numbers about it.
+
+        Besides, what each policy loss would remember.
+        """
         hidden, value = self._forward(part)
         start = hidden.detach()
         policy = PolicyAtStarts(start, self._distribution(part, hidden))
@@ -319,10 +335,12 @@ class Updater:
             start, part.action[:, None], target[:, None, None], part.log_prob[:, None], part.weight
         )
         losses: list[Tensor] = []
+        memories: list[Mapping[str, Tensor]] = []
         numbers: dict[str, float] = {}
         for loss, factor in self._losses:
             output = loss(policy, batch)
             losses.append(output.loss if factor == 1 else factor * output.loss)
+            memories.append(output.memory)
             for name, number in output.metrics.items():
                 key = f"policy/{name}"
                 if key in numbers:
@@ -339,7 +357,7 @@ class Updater:
             slope = torch.zeros_like(in_a_row(self._weights))
         found = torch.stack((improvement, error, total)).tolist()
         numbers |= zip(("loss/policy", "loss/value", "loss/total"), found, strict=True)
-        return (slope if share == 1 else slope.mul_(share)), numbers
+        return (slope if share == 1 else slope.mul_(share)), numbers, memories
 
     def _forward(self, part: Part) -> tuple[Tensor, Tensor]:
         """What the policy makes of each row: what distributions are made of, and values."""
