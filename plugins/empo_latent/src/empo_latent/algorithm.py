@@ -102,6 +102,7 @@ class LatentAlgorithm:
             discount=rates,
             episodic=params.reward.episodic,
             critic=params.value.critic,
+            values=params.value.heads,
             precision=params.compute.precision,
             compile=params.compute.compile,
         )
