@@ -17,13 +17,11 @@ from empo_core.distributions import BoundedNormal
 
 @runtime_checkable
 class PlanningModel(Protocol):
-    """The part of a world model that plans are judged with; heads lie on leading axes.
+    """The part of a world model that plans are judged with; heads lie on leading axes."""
 
-    Attributes:
-        active: Per task, which numbers of an action it uses.
-    """
-
-    active: Bool[Tensor, "task action"]
+    @property
+    def active(self) -> Bool[Tensor, "task action"]:
+        """Per task, which numbers of an action it uses."""
 
     def next_latent(
         self,
