@@ -94,7 +94,11 @@ def _of_critic(params: LatentParams) -> Iterator[str]:
     if params.value.critic == "v":
         return
     value, default = params.value, type(params.value).model_construct()
-    for name, meaning in (("average", "averages"), ("weighting", "weighs")):
+    for name, meaning in (
+        ("average", "averages"),
+        ("weighting", "weighs"),
+        ("dynamics", "joins heads of"),
+    ):
         if getattr(value, name) != getattr(default, name):
             yield (
                 f"value.{name}: it {meaning} targets of candidates, and critic 'q' learns from "

@@ -126,6 +126,8 @@ class Session:
                     interrupts.check()
                     self._advance()
                 self._evaluate()
+                if not self.history or self.history[-1].steps < self.steps:
+                    self._tell()
                 self.save()
             except StorageError:
                 raise  # The disk refused a checkpoint; it would refuse another one.
