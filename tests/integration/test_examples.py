@@ -32,19 +32,34 @@ EXPECTED: dict[str, tuple[list[str], str]] = {
 }
 
 # Learning takes a minute or more; that it ends is enough here. What is learned is tested in
-# test_phase2_learning.py and test_rollout_learning.py.
-SHORTER: dict[str, list[str]] = {
-    name: [
-        "algorithm.params.steps=120",
-        "algorithm.params.warm_up.v_h_e=40",
-        "algorithm.params.warm_up.q_r=40",
-        "algorithm.params.warm_up.ramp=40",
-    ]
-    for name in ("learn_trivial.yaml", "learn_two_rooms.yaml")
-} | {
-    name: ["algorithm.params.total_steps=6000", "algorithm.params.reporting.evaluation_episodes=5"]
-    for name in ("ppo_cartpole.yaml", "ppo_multigrid.yaml")
-}
+# test_phase2_learning.py, test_rollout_learning.py and test_latent_learning.py.
+SHORTER: dict[str, list[str]] = (
+    {
+        name: [
+            "algorithm.params.steps=120",
+            "algorithm.params.warm_up.v_h_e=40",
+            "algorithm.params.warm_up.q_r=40",
+            "algorithm.params.warm_up.ramp=40",
+        ]
+        for name in ("learn_trivial.yaml", "learn_two_rooms.yaml")
+    }
+    | {
+        name: [
+            "algorithm.params.total_steps=6000",
+            "algorithm.params.reporting.evaluation_episodes=5",
+        ]
+        for name in ("ppo_cartpole.yaml", "ppo_multigrid.yaml")
+    }
+    | {
+        "latent_pendulum.yaml": [
+            "algorithm.params.total_steps=450",
+            "algorithm.params.collection.seed_steps=400",
+            "algorithm.params.collection.seed_updates=2",
+            "algorithm.params.learning.updates_per_step=0.1",
+            "algorithm.params.reporting.evaluation_episodes=1",
+        ]
+    }
+)
 
 
 def name_of(path: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import PolicyLoss, RunContext, WorldModel
 from empo_core.training.allocator import keep_freed_memory
@@ -38,6 +39,7 @@ class LatentAlgorithm:
 
     def run(self, context: RunContext) -> LatentResult:
         """Learn to act; see ``empo_core.protocols.Algorithm``."""
+        _refuse(context.world)
         keep_freed_memory()
         params = self._params
         losses = self._losses()
@@ -57,6 +59,7 @@ class LatentAlgorithm:
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
+        _refuse(world)
         losses = self._losses()
         fleet = self._fleet()
         try:
@@ -136,6 +139,14 @@ class LatentAlgorithm:
         if self._params.optimistic_loss is not None:
             losses["optimistic"] = build(self._params.optimistic_loss)
         return losses
+
+
+def _refuse(world: WorldModel | None) -> None:
+    if world is not None:
+        raise ConfigError(
+            "world_model: algorithm 'latent' learns in its tasks (algorithm.params.tasks), whose "
+            "actions are numbers, and not in a world; drop this key, or choose algorithm 'phase2'"
+        )
 
 
 def discounts(params: LatentParams, interface: Interface) -> list[float]:
