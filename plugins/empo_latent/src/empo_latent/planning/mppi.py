@@ -13,6 +13,7 @@ is the one that the model is most wrong about, more often than the others.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -102,15 +103,15 @@ class Planner:
         self._discount = torch.as_tensor(discount, dtype=torch.float32, device=model.active.device)
         self._active = None if bool(model.active.all()) else model.active
         self._refine, self._round, self._propose = self._refined, self._tried, self._proposed
-        if compile and model.active.is_cuda:
-            # One graph of all rounds, since what it replaces is thousands of launches.
-            self._refine = torch.compile(
-                self._refined, fullgraph=True, dynamic=False, mode="reduce-overhead"
-            )
-        elif compile:
-            # Of all rounds together nothing would be faster, and compiling takes minutes.
-            self._round = torch.compile(self._tried, fullgraph=True, dynamic=False)
-            self._propose = torch.compile(self._proposed, fullgraph=True, dynamic=False)
+        if compile:
+            self._compile(is_cuda=model.active.is_cuda)
+
+    def _compile(self, *, is_cuda: bool) -> None:
+        compiled = partial(torch.compile, fullgraph=True, dynamic=False)
+        if is_cuda:  # One graph of all rounds, since what it replaces is thousands of launches.
+            self._refine = compiled(self._refined, mode="reduce-overhead")
+        else:  # All rounds together would be no faster, and take minutes to compile.
+            self._round, self._propose = compiled(self._tried), compiled(self._proposed)
 
     def rounds(self, actions: int) -> int:
         """How many iterations there are for so many numbers per action."""
