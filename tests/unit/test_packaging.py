@@ -55,7 +55,9 @@ def test_a_plugin_declares_what_it_imports(folder: Path) -> None:
     project = toml(folder)["project"]
     declared = names(project["dependencies"]) | {folder.name.replace("_", "-")}
     declared |= names(toml(ROOT)["project"]["dependencies"])  # They come with the core.
-    kits = declared | names(project.get("optional-dependencies", {}).get("testing", []))
+    extras = dict(project.get("optional-dependencies", {}))
+    kits = declared | names(extras.pop("testing", []))
+    declared |= {name for extra in extras.values() for name in names(extra)}
     for path in (folder / "src").rglob("*.py"):
         assert not imported(path) - (kits if "testing" in path.parts else declared), path
 
