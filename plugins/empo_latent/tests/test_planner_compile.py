@@ -50,10 +50,10 @@ with torch.no_grad():
         weight += 0.3 * torch.randn(weight.shape, generator=generator)
 
 
-def planner(compile):
+def planner(compiled):
     return Planner(
         model, params.planner, horizon=horizon, discount=torch.tensor([0.9, 0.8]), episodic=True,
-        critic=critic, values=2, precision=precision, compile=compile,
+        critic=critic, values=2, precision=precision, compiled=compiled,
     )
 
 

@@ -107,7 +107,7 @@ class LatentAlgorithm:
             critic=params.value.critic,
             values=params.value.heads,
             precision=params.compute.precision,
-            compile=params.compute.compile,
+            compiled=params.compute.compile,
         )
         updater = Updater(model, losses, params, rates)
         parts = Parts(

@@ -67,7 +67,7 @@ class Planner:
         critic: Literal["v", "q"] = "v",
         values: int = 1,
         precision: Literal["float32", "bfloat16"] = "float32",
-        compile: bool = False,
+        compiled: bool = False,
     ) -> None:
         """Take the model.
 
@@ -80,7 +80,7 @@ class Planner:
             critic: Whether its values are of states, or of actions in them.
             values: How many value heads it has; matters only where not all of them shall judge.
             precision: Of matrix products.
-            compile: Whether to compile what follows the drawing of random numbers.
+            compiled: Whether to compile what follows the drawing of random numbers.
 
         Raises:
             ConfigError: More value heads shall judge than there are.
@@ -103,7 +103,7 @@ class Planner:
         self._discount = torch.as_tensor(discount, dtype=torch.float32, device=model.active.device)
         self._active = None if bool(model.active.all()) else model.active
         self._refine, self._round, self._propose = self._refined, self._tried, self._proposed
-        if compile:
+        if compiled:
             self._compile(is_cuda=model.active.is_cuda)
 
     def _compile(self, *, is_cuda: bool) -> None:
