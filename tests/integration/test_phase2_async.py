@@ -85,6 +85,7 @@ def same(one: Any, other: Any) -> bool:
 RND = {"name": "rnd", "params": {"feature_dim": 8, "hidden_dim": 16}}
 
 
+@pytest.mark.slow
 def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Path) -> None:
     setting = params(
         steps=600,

@@ -91,7 +91,8 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"]
+    "name",
+    [*(pytest.param(name, marks=pytest.mark.slow) for name in ("SIGINT", "SIGTERM")), "SIGKILL"],
 )
 def test_a_stopped_run_goes_on_to_the_end_of_one_that_was_not(
     name: str, tmp_path: Path, whole: list[dict[str, Any]]

@@ -82,6 +82,7 @@ def test_networks_learn_it_in_every_world_from_every_seed(
     check(gap(world, NETWORKS, seed, tmp_path), at_start=0.05, on_average=0.05)
 
 
+@pytest.mark.slow
 def test_v_r_can_be_learned_instead_of_q_r(tmp_path: Path) -> None:
     values = {"q_r": None, "v_r": "lookup", "v_h_e": "lookup"}
     warm_up = {"v_h_e": 100, "v_r": 100, "ramp": 100}

@@ -199,7 +199,12 @@ def test_unavailable_actions_have_no_successors_and_are_never_asked_for() -> Non
 
 @pytest.mark.parametrize(
     ("workers", "method", "seed"),
-    [(0, None, "1"), (1, "forkserver", "2"), (3, "forkserver", "3"), (2, "spawn", "4")],
+    [
+        (0, None, "1"),
+        pytest.param(1, "forkserver", "2", marks=pytest.mark.slow),
+        (3, "forkserver", "3"),
+        pytest.param(2, "spawn", "4", marks=pytest.mark.slow),
+    ],
 )
 def test_nothing_changes_the_result(workers: int, method: str | None, seed: str) -> None:
     script = f"""
