@@ -288,3 +288,42 @@ class Short(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.left -= 1
         return self.observation_space.low, 0.0, self.left == 0, False, {}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "collection.envs": {"collection": {"envs": 2}},
+    "collection.seed_steps": {"collection": {"seed_steps": 50}},
+    "collection.seed_updates": {"collection": {"seed_updates": 6}},
+    "collection.capacity": {"collection": {"capacity": 40}},
+    "collection.acting": {"collection": {"acting": "policy"}},
+    "learning.batch_size": {"learning": {"batch_size": 9}},
+    "learning.horizon": {"learning": {"horizon": 3}},
+    "learning.updates_per_step": {"learning": {"updates_per_step": 0.5}},
+    "learning.discount": {"learning": {"discount": 0.5}},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_changes_the_run(tmp_path: Path, usual: experiment.Run, name: str) -> None:
+    silent = {"reporting": {"evaluation_episodes": 0}}
+    ours = outcome(usual.result)[1]
+    theirs = outcome(small(tmp_path, **OPTIONS[name], **silent).result)[1]
+    assert any(not torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_reports_are_as_long_and_as_often_as_asked_for(tmp_path: Path) -> None:
+    run = small(
+        tmp_path,
+        reporting={"videos": 1, "evaluation_episodes": 2, "evaluate": ["policy"]},
+        planner={"samples": 4, "elites": 2},
+    )
+    found = run.result.summary()["evaluation"]
+    assert list(found) == ["policy"]
+    assert found["policy"]["Pendulum-v1"]["episodes"] == 2
+    assert len(list((run.directory / "results" / "videos").glob("*.gif"))) == 1
+    assert len(list((run.directory / "checkpoints").iterdir())) in (2, 3)  # Two newest, one best.
+    only = small(tmp_path, reporting={"keep_checkpoints": 1, "evaluation_episodes": 0})
+    assert len(list((only.directory / "checkpoints").iterdir())) == 1
+    never = small(tmp_path, reporting={"checkpoint_interval": 0, "evaluation_interval": 0})
+    assert len(list((never.directory / "checkpoints").iterdir())) == 1
+    assert len(never.result.evaluations) == 1  # type: ignore[attr-defined]
