@@ -40,5 +40,16 @@ def step_metrics(
 
 def disagreement(values: Float[Tensor, "head ..."]) -> Float[Tensor, ""]:
     """Mean standard deviation over heads; 0 for a single head, for which it would be NaN."""
-    correction = 0 if values.shape[0] == 1 else 1
-    return values.detach().std(0, correction=correction).mean()
+    squares, heads = _squared_deviations(values, 0), values.shape[0]
+    return (squares.sum(0) / max(heads - 1, 1)).sqrt().mean()
+
+
+def mean_variance(values: Float[Tensor, "..."], axis: int) -> Float[Tensor, ""]:
+    """Mean of the (biased) variance over an axis."""
+    return _squared_deviations(values, axis).mean()
+
+
+def _squared_deviations(values: Tensor, axis: int) -> Tensor:
+    # On CPUs, var and std are up to a hundred times slower than this over axes before the last.
+    values = values.detach()
+    return (values - values.mean(axis, keepdim=True)).square()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from empo_latent.contract import Losses, Slices
 from empo_latent.learning.batches import alive
-from empo_latent.learning.parts import added, step_metrics
+from empo_latent.learning.parts import added, mean_variance, step_metrics
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 
@@ -87,8 +87,8 @@ def world_losses(
         error = _termination_loss(model, slices, encodings, rolled, params)
         parts["termination"] = (params.reward.termination_coef, (mask * error).mean())
     # Encodings that no longer differ between slices have collapsed.
-    metrics["latent/variance"] = encodings.detach().var(1, correction=0).mean()
-    metrics["latent/disagreement"] = rolled[1:].detach().var(1, correction=0).mean()
+    metrics["latent/variance"] = mean_variance(encodings, 1)
+    metrics["latent/disagreement"] = mean_variance(rolled[1:], 1)
     return added(parts, metrics), rolled
 
 
