@@ -80,7 +80,11 @@ class Updater:
         Returns:
             Numbers for people, 0-d tensors; those of parts that were not updated are missing.
         """
-        learning = self._params.learning
+        learning, compiles = self._params.learning, self._params.compute.compile
+        if compiles:
+            # CUDA graphs may write over what they returned in the last update, but in this one
+            # policies need what the model's graph returned.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with_value = self._updates % learning.value_every == 0
         with_policy = self._updates % learning.policy_every == 0
         metrics: dict[str, Tensor]
@@ -94,7 +98,7 @@ class Updater:
                 metrics |= self._improve(name, lesson, progress)
         self._model.update_targets()
         self._updates += 1
-        return metrics
+        return _copied(metrics) if compiles else metrics
 
     def _improve(self, name: str, lesson: Lesson, progress: float) -> dict[str, Tensor]:
         """One step of one policy."""
@@ -157,7 +161,13 @@ class Updater:
         if not self._params.compute.compile:
             return function
         cuda = torch.device(self._params.compute.device).type == "cuda"
-        return torch.compile(function, fullgraph=True, mode="reduce-overhead" if cuda else None)
+        mode = "reduce-overhead" if cuda else None
+        return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)
+
+
+def _copied(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same numbers in memory of their own, by one copy of all."""
+    return dict(zip(metrics, torch.stack(list(metrics.values())).unbind(), strict=True))
 
 
 def _adam(

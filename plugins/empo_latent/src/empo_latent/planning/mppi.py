@@ -103,6 +103,7 @@ class Planner:
         self._discount = torch.as_tensor(discount, dtype=torch.float32, device=model.active.device)
         self._active = None if bool(model.active.all()) else model.active
         self._refine, self._round, self._propose = self._refined, self._tried, self._proposed
+        self._compiles = compiled
         if compiled:
             self._compile(is_cuda=model.active.is_cuda)
 
@@ -169,6 +170,9 @@ class Planner:
             noise: As ``noise`` draws it; None: it is drawn here.
         """
         noise = self.noise(mean) if noise is None else noise
+        if self._compiles:
+            # CUDA graphs may write over what they returned for the last plan.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         return self._refine(z, mean, task, noise, explore, optimistic)
 
     def _refined(
