@@ -169,9 +169,27 @@ def test_looking_changes_nothing(tmp_path: Path, usual: experiment.Run) -> None:
 
 
 def test_a_run_ends_where_it_is_solved(tmp_path: Path) -> None:
-    run = small(tmp_path, reporting={"solved_at": -1e9})
+    run = small(tmp_path, reporting={"solved_at": -1e9, "videos": 1, "evaluate": ["policy"]})
     assert run.result.summary()["steps"] == 45
     assert run.result.summary()["solved"]
+    # Nobody knew before that it would be the last evaluation.
+    assert len(list((run.directory / "results" / "videos").glob("*.gif"))) == 1
+
+
+def test_what_is_told_last_comes_after_the_last_update(tmp_path: Path) -> None:
+    """Also where all updates are made at once, after the last step."""
+    looks = {"evaluate": ["policy"], "evaluation_interval": 40}
+    run = small(tmp_path, total_steps=40, reporting=looks)
+    untrained = small(
+        tmp_path, total_steps=40, reporting=looks, collection={"seed_updates": 0}
+    ).result
+    assert run.result.summary()["updates"] == 5
+    assert '"loss/total"' in (run.directory / "metrics.jsonl").read_text()
+    told, before = (
+        each.evaluations[-1][1]["policy"].mean_return
+        for each in (run.result, untrained)  # type: ignore[attr-defined]
+    )
+    assert told != before
 
 
 def test_several_tasks_share_one_model(tmp_path: Path) -> None:

@@ -125,10 +125,7 @@ class Session:
                 while not self._is_over:
                     interrupts.check()
                     self._advance()
-                self._evaluate()
-                if not self.history or self.history[-1].steps < self.steps:
-                    self._tell()
-                self.save()
+                self._finish()
             except StorageError:
                 raise  # The disk refused a checkpoint; it would refuse another one.
             except (KeyboardInterrupt, EmpoError) as error:
@@ -137,7 +134,19 @@ class Session:
                 except NonFiniteError as refusal:
                     error.add_note(f"There is no checkpoint of this step: {refusal}")
                 raise
-        self._context.tracker.progress(TASK, self._params.total_steps, self._params.total_steps)
+        self._context.tracker.progress(TASK, self._total, self._total)
+
+    def _finish(self) -> None:
+        """Look at what came of it, after the last update."""
+        self._evaluate()
+        if self._is_solved and self._params.reporting.videos and self.steps < self._total:
+            # Only now is it known to be the last: the same episodes again, with a camera.
+            found, _ = self._parts.examiner.examine(self.steps, is_last=True)
+            self.evaluations[-1] = (self.steps, found)
+        last = self.history[-1] if self.history else None
+        if last is None or (last.steps, last.updates) != (self.steps, self.updates):
+            self._tell()
+        self.save()
 
     def start(self) -> None:
         """Begin the first episodes."""
@@ -241,15 +250,22 @@ class Session:
     @property
     def progress(self) -> float:
         """Share of the run's steps that are done, at most 1."""
-        return min(self.steps / self._params.total_steps, 1.0)
+        return min(self.steps / self._total, 1.0)
 
     @property
     def _is_over(self) -> bool:
         """Whether all is done, or the agent is as good as was asked for."""
+        return self._is_solved or (self.steps >= self._total and self._owed < 1)
+
+    @property
+    def _is_solved(self) -> bool:
+        """Whether an evaluation of this step says that the agent is as good as was asked for."""
         goal = self._params.reporting.solved_at
-        if goal is not None and self._evaluated == self.steps and self._score() >= goal:
-            return True
-        return self.steps >= self._params.total_steps and self._owed < 1
+        return goal is not None and self._evaluated == self.steps and self._score() >= goal
+
+    @property
+    def _total(self) -> int:
+        return self._params.total_steps
 
     def _score(self) -> float:
         """The best mean return of the newest evaluation, over who acted."""
@@ -277,17 +293,19 @@ class Session:
             self._update()
             self.seconds += time.perf_counter() - began
             return
-        if self.steps >= self._params.total_steps:
+        if self.steps >= self._total:
             self._owed = 0.0  # The replay has nothing to learn from.
             return
         self._step()
         self.seconds += time.perf_counter() - began
+        if self.steps >= self._total:
+            return  # Updates may be left to make, and to look at when it finishes.
         reporting = self._params.reporting
         if self._is_due(reporting.evaluation_interval):
             self._evaluate()
         if self._is_due(reporting.checkpoint_interval):
             self.save()
-        if self._is_due(reporting.log_interval) or self.steps >= self._params.total_steps:
+        if self._is_due(reporting.log_interval):
             self._tell()
 
     def _is_due(self, interval: int) -> bool:
@@ -356,7 +374,7 @@ class Session:
             return
         with self._parts.timers("evaluation"):
             found, metrics = self._parts.examiner.examine(
-                self.steps, is_last=self.steps >= self._params.total_steps
+                self.steps, is_last=self.steps >= self._total
             )
         self.evaluations.append((self.steps, found))
         self._evaluated = self.steps
@@ -382,8 +400,7 @@ class Session:
         )
         times = self._times()
         tracker.log(self.steps, {**found, **episodes.metrics(), **times})
-        total = self._params.total_steps
-        tracker.progress(TASK, min(self.steps, total), total)
+        tracker.progress(TASK, min(self.steps, self._total), self._total)
         if isinstance(tracker, Narrator):
             phase = "random actions" if self.steps < self.seed_steps else "learning"
             parts = [phase, f"{times['time/steps_per_second']:,.0f} steps/s"]
