@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor
 
 from empo_latent.contract import Interface
-from empo_latent.networks.conditioning import Conditioning
 from empo_latent.networks.model import LatentModel
 from empo_latent.networks.reference import reference_model
 from empo_latent.params import LatentParams
@@ -396,59 +391,6 @@ def test_the_policy_s_spread_stays_within_its_bounds(small: Any, lab: Any, bound
     torch.testing.assert_close(model.bounded(raw_mean), policy.bounded(raw_mean))
 
 
-def test_numbers_of_an_action_that_a_task_does_not_use_reach_nothing(small: Any, lab: Any) -> None:
-    model = lab.model(small(**{**OPTIONAL, "value": {"critic": "q"}}), tasks=2)
-    task = torch.tensor([0, 1])
-    z, action = normal(2, 8), normal(2, 2).tanh()
-    other = action.clone()
-    other[:, 1] = 0.9
-
-    for ask in (model.next_latent, model.reward, model.value):
-        changed = (ask(z, action, task=task) != ask(z, other, task=task)).flatten(2).any(2).any(0)
-        assert changed.tolist() == [True, False], ask
-    used = action.clone().requires_grad_()
-    total = sum(ask(z, used, task=task).sum() for ask in (model.reward, model.value))
-    (gradient,) = torch.autograd.grad(total, used)
-    assert gradient[0, 1] != 0
-    assert gradient[1, 1] == 0
-
-
-def test_policies_ignore_numbers_that_a_task_does_not_use(small: Any, lab: Any) -> None:
-    model = lab.model(small(), tasks=2)
-    z, task, u = normal(2, 8), torch.tensor([0, 1]), normal(2, 2)
-    other = u.clone()
-    other[:, 1] += 1
-
-    policy = model.policy(z, task=task)
-
-    assert ((policy.log_prob(u) != policy.log_prob(other)).tolist()) == [True, False]
-    assert policy.sample()[1, 1] == 0
-    assert policy.bounded(u)[1, 1] == 0
-    assert model.bounded(u, task=task)[1, 1] == 0
-    assert policy.num_active.tolist() == [2, 1]
-
-
-def test_a_single_task_may_leave_numbers_unused(small: Any, lab: Any) -> None:
-    generator = torch.Generator().manual_seed(0)
-    place = Interface(
-        words=3,
-        pictures=False,
-        shape=(3,),
-        actions=2,
-        active=((True, False),),
-        tasks=("one",),
-        action_repeats=(1,),
-        episode_lengths=(100,),
-    )
-    model = LatentModel(small(), place, generator=generator)
-    z, action = torch.rand(4, 8), torch.rand(4, 2)
-
-    assert torch.equal(
-        model.next_latent(z, action), model.next_latent(z, action * torch.tensor([1.0, 5.0]))
-    )
-    assert not model.policy(z).sample()[:, 1].any()
-
-
 def test_everything_but_constants_hears_which_task_it_is(small: Any, lab: Any) -> None:
     model = lab.model(small(**OPTIONAL), tasks=2, optimistic=True)
 
@@ -478,42 +420,6 @@ def test_each_network_reads_the_task_itself(small: Any, lab: Any) -> None:
 
     for ask in asks:
         assert not torch.equal(ask(torch.tensor(0)), ask(torch.tensor(1)))
-
-
-def test_several_tasks_must_be_told_apart(small: Any) -> None:
-    model = fresh(small(), tasks=2)
-
-    with pytest.raises(ValueError, match=r"several tasks \(one, two\)"):
-        model.policy(torch.rand(2, 8))
-
-
-def test_embeddings_are_no_longer_than_one() -> None:
-    conditioning = Conditioning(interface(2), 6, generator=torch.Generator().manual_seed(0))
-    assert conditioning.table is not None
-    assert conditioning.table.abs().max() <= 0.02
-    short = conditioning.table[0].detach().clone()
-    with torch.no_grad():
-        conditioning.table[1] *= 1e4
-
-    found = conditioning.embedded(torch.tensor([0, 1]))
-
-    assert found is not None
-    assert torch.equal(found[0], short)
-    torch.testing.assert_close(found[1], conditioning.table[1] / conditioning.table[1].norm())
-
-
-def test_embeddings_are_learned_by_the_model_and_not_by_policies(small: Any, lab: Any) -> None:
-    model = lab.model(small(latents={"task_size": 5}), tasks=2)
-    z, task = normal(2, 8), torch.tensor([0, 1])
-    (table,) = model.groups()["task"]
-    assert table.shape == (2, 5)
-
-    model.policy(z, task=task).mean.sum().backward()
-    assert table.grad is None
-
-    model.value(z, task=task).sum().backward()
-    assert table.grad is not None
-    assert table.grad.any(1).all()
 
 
 def test_the_whole_model_is_what_plain_torch_says(small: Any, lab: Any) -> None:
@@ -570,132 +476,3 @@ def test_half_precision_is_near(small: Any) -> None:
         rough = model.next_latent(model.encode(observation), action)
 
     torch.testing.assert_close(rough.float(), exact, rtol=0.1, atol=0.02)
-
-
-COMPILED = """
-import sys
-
-import torch
-
-from empo_core import Component, Config
-from empo_core.registry import Offer, Provider, Registry
-from empo_latent.contract import Interface
-from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-
-pictures = sys.argv[1] == "pictures"
-torch.set_num_threads(1)
-loss = Component(
-    kind="policy_loss", name="any", params=Config, target="nowhere:Any", api=1, summary="Any."
-)
-registry = Registry([Offer(Provider("tests", "0", "tests"), loss)])
-params = LatentParams.model_validate(
-    {
-        "preset": "tiny",
-        "total_steps": 1,
-        "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
-        "policy_loss": "any",
-        "encoder": {"width": 8, "target": "average", "channels": 2},
-        "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},
-        "auxiliary": {"discounts": [0.5, 0.9], "networks": "joint"},
-        "reward": {"episodic": True},
-    },
-    context={"registry": registry},
-)
-shape = (3, 39, 39) if pictures else (5,)
-place = Interface(
-    words=3 * 39 * 39 if pictures else 5, pictures=pictures, shape=shape, actions=2,
-    active=((True, True), (True, False)), tasks=("one", "two"), action_repeats=(1, 1),
-    episode_lengths=(9, 9),
-)
-generator = torch.Generator().manual_seed(0)
-model = LatentModel(params, place, generator=generator)
-with torch.no_grad():
-    for weight in model.parameters():
-        weight += 0.3 * torch.randn(weight.shape, generator=generator)
-seen = torch.randint(0, 256, (4, 3, 3 * 39 * 39), dtype=torch.uint8)
-observation = seen if pictures else torch.randn(4, 3, 5)
-action, task, heads = torch.rand(4, 3, 2), torch.tensor([0, 1, 0]), torch.tensor([1, 0])
-
-
-def losses(training):
-    z = model.encode(observation, task=task, training=training)
-    after = model.next_latent(z, action, task=task, training=training)
-    later = model.next_latent(after, action, task=task, split=True)
-    policy = model.policy(z, task=task)
-
-    def critic(u):
-        taken = model.bounded(u, task=task)
-        value = model.value(model.next_latent(z.detach(), taken, task=task), task=task)
-        return (model.reward(z.detach(), taken, task=task).mean(0) + value.mean((0, 1))).sum()
-
-    u = policy.mean
-    slope, quality = torch.func.grad_and_value(critic)(u.detach())
-    logits = model.value_logits(later, task=task, training=training)
-    return {
-        "reward": model.reward_logits(z, action, task=task),
-        "value": model.two_hot.cross_entropy(logits, action[..., :1]),
-        "target": model.value(later, task=task, network="target", heads=heads),
-        "auxiliary": model.auxiliary(later, task=task),
-        "ends": model.termination_logits(later, task=task) + model.terminates(later, task=task),
-        "average": model.encode(observation, task=task, average=True),
-        "policy": policy.log_prob(u.detach()) + (u * slope.detach()).sum(-1),
-        "quality": quality.detach(),
-    }
-
-
-def gradients(results):
-    weights = [weight for group in model.groups().values() for weight in group]
-    return torch.autograd.grad(sum(each.mean() for each in results.values()), weights)
-
-
-compiled = torch.compile(losses, fullgraph=True)
-expected, found = losses(False), compiled(False)
-torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-torch.testing.assert_close(gradients(found), gradients(expected), rtol=1e-3, atol=1e-4)
-trained = compiled(True)
-gradients(trained)
-assert not torch.equal(trained["value"], found["value"])
-
-before = [weight.clone() for weight in model.value_targets.parameters()]
-model.update_targets()
-once = [weight.clone() for weight in model.value_targets.parameters()]
-with torch.no_grad():
-    for weight, old in zip(model.value_targets.parameters(), before, strict=True):
-        weight.copy_(old)
-torch.compile(model.update_targets, fullgraph=True)()
-torch.testing.assert_close(list(model.value_targets.parameters()), once)
-assert not torch.equal(once[0], before[0])
-print("agreed")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.parametrize("seen", ["vectors", "pictures"])
-def test_everything_compiles_without_breaks_to_what_it_is_otherwise(seen: str) -> None:
-    """In a process of its own, without shape checks, which cannot be compiled."""
-    command = [sys.executable, "-c", COMPILED, seen]
-
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-
-    assert done.stdout == "agreed\n", done.stderr
-
-
-def test_one_graph_holds_what_the_model_says(
-    small: Any, lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # They cannot be compiled.
-    model = lab.model(small(**OPTIONAL), tasks=2)
-    observation, action, task = normal(2, 3, 3), normal(2, 3, 2).tanh(), torch.tensor([0, 1, 0])
-
-    def said() -> list[Tensor]:
-        z = model.encode(observation, task=task)
-        after = model.next_latent(z, action, task=task)
-        policy = model.policy(z, task=task)
-        reward, value = model.reward(z, action, task=task), model.value(after, task=task)
-        return [z, after, reward, value, policy.mean, policy.log_std]
-
-    compiled = torch.compile(said, fullgraph=True, backend="eager")
-
-    torch.testing.assert_close(compiled(), said())
