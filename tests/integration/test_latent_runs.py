@@ -271,6 +271,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "planner.policy_noise: the policy proposes no plans",
     ),
     "too little memory": ({"collection": {"capacity": 2}}, "collection.capacity"),
+    "too little memory for each": (
+        {"collection": {"envs": 3, "capacity": 8}},
+        "collection.capacity: 8 rows of 3 .* set it to at least 9",
+    ),
+    "more judges than heads": (
+        {"planner": {"value_heads": 3}},
+        "planner.value_heads: 3 value heads shall judge plans, and value.heads is 2",
+    ),
     "no such device": ({"compute": {"device": "abacus"}}, "compute.device: 'abacus'"),
 }
 

@@ -83,6 +83,11 @@ def _of_heads(params: LatentParams) -> Iterator[str]:
         )
     if params.planner.heads != "mean" and not several and values < 2:
         yield "planner.heads: there is one head of everything; raise value.heads, or drop this"
+    if (params.planner.value_heads or 0) > values:
+        yield (
+            f"planner.value_heads: {params.planner.value_heads} value heads shall judge plans, and "
+            f"value.heads is {values}; choose at most so many, or null for all"
+        )
     if params.planner.disagreement and dynamics * values < 2:
         yield (
             "planner.disagreement: one dynamics and one value head never disagree; raise "
@@ -143,17 +148,16 @@ def _of_tasks(params: LatentParams, interface: Interface) -> Iterator[str]:
             f"task needs one, so set it to a multiple of {tasks}"
         )
     encoder, default = params.encoder, type(params.encoder).model_construct()
-    # Not width and layers, which presets set whatever is seen.
-    for name in ("dropout",) if interface.pictures else ("channels", "shift"):
+    for name in () if interface.pictures else ("channels", "shift"):
         if getattr(encoder, name) != getattr(default, name):
-            what = "pictures" if interface.pictures else "numbers"
-            yield f"encoder.{name}: it is of no use where {what} are seen; drop it"
+            yield f"encoder.{name}: it is of no use where numbers are seen; drop it"
     if tasks == 1 and params.latents.task_size != type(params.latents).model_construct().task_size:
         yield "latents.task_size: there is one task, which needs no name; drop it"
-    if params.collection.capacity < params.learning.horizon + 1:
+    slices, envs = params.learning.horizon + 1, params.collection.envs
+    if params.collection.capacity < slices * envs:
         yield (
-            f"collection.capacity: slices of {params.learning.horizon} steps cannot come from "
-            f"{params.collection.capacity} remembered ones"
+            f"collection.capacity: {params.collection.capacity} rows of {envs} environment(s) "
+            f"cannot hold a slice of each, which has {slices}; set it to at least {slices * envs}"
         )
 
 

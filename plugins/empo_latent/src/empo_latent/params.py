@@ -365,7 +365,7 @@ class LatentParams(Config):
     """A latent world model, learned from experience, and policies learned in it."""
 
     preset: Preset = Field(
-        "1M", description="Where the defaults of all keys come from that are not given."
+        "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
     )
     total_steps: int = Field(ge=1, description="Steps of all environments together.")
     tasks: list[Task] = Field(

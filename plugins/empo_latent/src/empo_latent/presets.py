@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from empo_core import Config
+
 Preset = Literal["tiny", "1M", "5M", "19M", "48M", "317M"]
 
 
@@ -36,6 +38,8 @@ def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
     result = dict(preset)
     for key, value in given.items():
         below = preset.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Config):  # As Python callers give it.
+            value = value.model_dump(exclude_unset=True)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
             value = merged(below, value)
         result[key] = value

@@ -13,6 +13,8 @@ Factory = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
 PICTURE_SIZE = 64
 """Height and width of the pictures that most have learned from."""
+SMALLEST_PICTURE = 39
+"""Least side of a picture that leaves anything for the encoder's last convolution."""
 
 
 class TaskParams(Config):
@@ -26,7 +28,9 @@ class TaskParams(Config):
         None, ge=1, description="Cut episodes off after so many decisions; null: as they come."
     )
     picture_size: int = Field(
-        PICTURE_SIZE, ge=37, description="Height and width that pictures are resized to."
+        PICTURE_SIZE,
+        ge=SMALLEST_PICTURE,
+        description="Height and width that pictures are resized to.",
     )
 
 

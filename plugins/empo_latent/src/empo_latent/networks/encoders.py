@@ -15,11 +15,10 @@ from empo_latent.contract import Interface
 from empo_latent.networks.ensemble import MlpEnsemble
 from empo_latent.networks.functions import simnorm
 from empo_latent.params import EncoderParams, LatentSpaceParams
+from empo_latent.tasks import SMALLEST_PICTURE
 
 FILTERS = ((7, 2), (5, 2), (3, 2), (3, 1))
 """Size and stride of each convolution."""
-SMALLEST = 39
-"""Least side of a picture that leaves anything for the last of them."""
 
 
 class Encoder(nn.Module):
@@ -82,10 +81,11 @@ class Convolutions(nn.Module):
         """Make convolutions for channel-first pictures of ``shape``."""
         super().__init__()
         channels, height, width = shape
-        if min(height, width) < SMALLEST:
+        if min(height, width) < SMALLEST_PICTURE:
             raise ConfigError(
                 f"pictures of {height} by {width} are too small for the encoder's {len(FILTERS)} "
-                f"convolutions: use some of at least {SMALLEST} by {SMALLEST}, e.g. 64 by 64"
+                f"convolutions: use some of at least {SMALLEST_PICTURE} by {SMALLEST_PICTURE}, "
+                "e.g. 64 by 64"
             )
         self._shape, self._shift = (channels, height, width), params.shift
         self.layers = nn.ModuleList()

@@ -1,0 +1,54 @@
+"""Params are merged with presets however they are given, and misfits are told from fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from empo_core.experiment import build
+from empo_latent.checks import refuse_misfits
+from empo_latent.contract import Interface
+from empo_latent.params import LatentParams, PlannerParams
+from empo_latent.presets import PRESETS
+from empo_latent.tasks import GymnasiumTask
+
+USUAL: dict[str, Any] = {
+    "total_steps": 10,
+    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+    "policy_loss": "svg",
+}
+
+
+@pytest.mark.parametrize("planner", [{"elites": 3}, PlannerParams(elites=3)])
+def test_a_preset_holds_for_what_a_group_leaves_open(planner: Any) -> None:
+    params = LatentParams(**USUAL, preset="tiny", planner=planner)
+
+    assert params.planner.elites == 3
+    assert params.planner.samples == PRESETS["tiny"]["planner"]["samples"]
+
+
+def test_dropout_is_allowed_where_pictures_are_seen() -> None:
+    params = LatentParams(**USUAL, encoder={"dropout": 0.1, "channels": 8})  # type: ignore[arg-type]
+    pictures = Interface(
+        words=3 * 64 * 64,
+        pictures=True,
+        shape=(3, 64, 64),
+        actions=1,
+        active=((True,),),
+        tasks=("a task",),
+        action_repeats=(1,),
+        episode_lengths=(10,),
+    )
+
+    refuse_misfits(params, {"policy": build(params.policy_loss)}, pictures)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(38, False), (39, True)])
+def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: bool) -> None:
+    if fits:
+        GymnasiumTask(kind="gymnasium", id="a", picture_size=size)
+        return
+    with pytest.raises(ValidationError, match="greater than or equal to 39"):
+        GymnasiumTask(kind="gymnasium", id="a", picture_size=size)
