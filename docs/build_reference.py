@@ -18,7 +18,7 @@ from empo_core import protocols
 from empo_core.config import installed, library_files
 from empo_core.hookspecs import KINDS, Component, Kind
 from empo_core.registry import Offer, Registry
-from empo_core.schema import config_schema, default_of, keys_of, slot_of
+from empo_core.schema import config_schema, described
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference"
@@ -120,9 +120,9 @@ def component_section(offer: Offer) -> Iterator[str]:
 
 def param_rows(component: Component) -> Iterator[str]:
     """A table row per param."""
-    for key, field in keys_of(component.params).items():
-        default = "required" if field.is_required() else f"`{default_of(field)}`"
-        cells = (f"`{key}`", slot_of(field).words, default, field.description or "")
+    for key in described(component.params):
+        shown = f"`{key.default}`" if key.default else ""
+        cells = (f"`{key.name}`", key.type, "required" if key.required else shown, key.description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

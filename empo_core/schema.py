@@ -5,10 +5,11 @@ Both are read off the pydantic models of the core and of the installed plugins.
 
 from __future__ import annotations
 
+import inspect
 import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel
@@ -72,6 +73,69 @@ def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
         else:
             keys[alias if isinstance(alias, str) else name] = field
     return keys
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that a config may use for a model, in words for people.
+
+    Attributes:
+        name: Of keys in groups the whole path, ``group.key``; ``list[].key`` in lists of groups.
+        type: What may stand there.
+        default: As a config would write it; empty where it must be given, and of groups.
+        required: Whether it must be given.
+        description: What it means.
+    """
+
+    name: str
+    type: str
+    default: str
+    required: bool
+    description: str
+
+
+def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
+    """The keys that a config may use for a model; those of groups follow each group.
+
+    Where one of several groups may stand, what they say of a key is put together.
+    """
+    for name, field in keys_of(model).items():
+        slot = slot_of(field)
+        groups, items = _groups(slot), _items(slot)
+        words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(slot))
+        default = default_of(field)
+        is_shown = not groups or default == "null"  # Else its keys have defaults of their own.
+        about = field.description or (_about(groups[0]) if len(groups) == 1 else "")
+        type_ = "list of mappings" if items else " or ".join(words)
+        yield Key(above + name, type_, default if is_shown else "", field.is_required(), about)
+        found: dict[str, Key] = {}
+        for group in groups or items:
+            for key in described(group, f"{above}{name}{'[]' if items else ''}."):
+                found[key.name] = _merged(found.get(key.name, key), key)
+        yield from found.values()
+
+
+def _merged(one: Key, other: Key) -> Key:
+    types, defaults = (
+        " or ".join(dict.fromkeys(filter(None, pair)))
+        for pair in ((one.type, other.type), (one.default, other.default))
+    )
+    return replace(one, type=types, default=defaults, required=one.required and other.required)
+
+
+def _about(model: type[BaseModel]) -> str:
+    return (inspect.getdoc(model) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _items(slot: Slot) -> list[type[BaseModel]]:
+    """The models that the items of a list may be."""
+    lists = [b.annotation for b in branches(slot) if get_origin(b.annotation) is list]
+    return _groups(*(Slot(get_args(each)[0]) for each in lists))
+
+
+def _groups(*slots: Slot) -> list[type[BaseModel]]:
+    """The models among some alternatives whose keys are known; not so those of components."""
+    return [model for model in models(slots) if not issubclass(model, ComponentRef)]
 
 
 def default_of(field: FieldInfo) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json as jsonlib
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -110,20 +111,11 @@ def describe(
     debug: Debug = False,
 ) -> None:
     """Explain one component: its parameters and where it comes from."""
-    from empo_core.schema import default_of, keys_of, slot_of
+    from empo_core.schema import described
 
     offer = installed().offer(_kind(kind), name)
     component = offer.component
-    parameters: list[dict[str, Any]] = [
-        {
-            "name": key,
-            "type": slot_of(field).words,
-            "default": default_of(field),
-            "required": field.is_required(),
-            "description": field.description or "",
-        }
-        for key, field in keys_of(component.params).items()
-    ]
+    parameters = [asdict(key) for key in described(component.params)]
     source = f"{offer.provider.distribution} {offer.provider.version}"
     if json:
         about = {"kind": kind, "name": name, "summary": component.summary, "source": source}

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 from typer.testing import CliRunner, Result
 
+from empo_core import Config
 from empo_core.cli import app
-from empo_core.config import installed
+from empo_core.config import TrackerRef, installed
+from empo_core.schema import described
 
 PLUGIN = '''
 from pathlib import Path
@@ -334,6 +337,42 @@ def test_describe_explains_every_parameter(cli: Any) -> None:
         "required": True,
         "description": "World file.",
     }
+
+
+def test_describe_explains_the_keys_of_groups_too() -> None:
+    found = {key.name: key for key in described(Outer)}
+    assert list(found) == ["one", "one.depth", "many", "many[].depth", "many[].size", "tracker"]
+    assert (found["one"].type, found["one"].description) == ("mapping or null", "A group of keys.")
+    assert found["one"].default == "null"
+    assert found["one.depth"].default == "1"
+    assert (found["many"].type, found["many"].required) == ("list of mappings", True)
+    # What alternatives say is put together.
+    assert (found["many[].depth"].type, found["many[].depth"].default) == (
+        "whole number or string",
+        "1 or 'a'",
+    )
+    assert found["tracker"].type == "the name of a tracker, or {name, params}"
+
+
+class Inner(Config):
+    """A group
+    of keys.
+
+    More of it.
+    """
+
+    depth: int = 1
+
+
+class Other(Config):
+    depth: str = "a"
+    size: int
+
+
+class Outer(Config):
+    one: Inner | None = None
+    many: list[Inner | Other]
+    tracker: TrackerRef = Field(description="Who watches.")
 
 
 def test_check_reports_the_sizes_of_a_world(cli: Any, site: Path) -> None:
