@@ -15,15 +15,14 @@ from empo_core.protocols import PolicyLoss, RunContext, WorldModel
 from empo_core.training.allocator import keep_freed_memory
 from empo_core.training.timing import Timers
 from empo_latent.acting import Acting
+from empo_latent.agent import discounts, planner_of
 from empo_latent.checks import refuse_misfits
-from empo_latent.contract import Interface
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episodes import Episodes
 from empo_latent.examining import Examiner
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult
 from empo_latent.session import Parts, Session
@@ -98,17 +97,7 @@ class LatentAlgorithm:
         model = LatentModel(params, interface, generator=weights, optimistic=len(losses) > 1)
         model.to(device)
         rates = torch.tensor(discounts(params, interface), device=device)
-        planner = Planner(
-            model,
-            params.planner,
-            horizon=params.learning.horizon,
-            discount=rates,
-            episodic=params.reward.episodic,
-            critic=params.value.critic,
-            values=params.value.heads,
-            precision=params.compute.precision,
-            compiled=params.compute.compile,
-        )
+        planner = planner_of(model, params, rates, compiled=params.compute.compile)
         updater = Updater(model, losses, params, rates)
         parts = Parts(
             model=model,
@@ -147,14 +136,6 @@ def _refuse(world: WorldModel | None) -> None:
             "world_model: algorithm 'latent' learns in its tasks (algorithm.params.tasks), whose "
             "actions are numbers, and not in a world; drop this key, or choose algorithm 'phase2'"
         )
-
-
-def discounts(params: LatentParams, interface: Interface) -> list[float]:
-    """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
-    given = params.learning.discount
-    if given is not None:
-        return [given] * len(interface.tasks)
-    return [min(max(1 - 5 / length, 0.95), 0.995) for length in interface.episode_lengths]
 
 
 @contextlib.contextmanager

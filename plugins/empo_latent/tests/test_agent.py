@@ -1,0 +1,101 @@
+"""Saved agents act as they did, in as many environments as are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from empo_latent.agent import Agent, discounts, load_agent, planner_of
+from empo_latent.contract import Interface
+from empo_latent.environments.fleet import Fleet
+from empo_latent.modelfile import save_model
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+
+TASKS = [
+    {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 200},
+    {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 20},
+]
+PARAMS: dict[str, Any] = {
+    "preset": "tiny",
+    "total_steps": 10,
+    "tasks": TASKS,
+    "policy_loss": "svg",
+    "collection": {"envs": 2},
+    "reward": {"episodic": True},
+    "planner": {"samples": 8, "elites": 4, "policy_plans": 2, "horizon": 2},
+    "compute": {"compile": True, "device": "cuda"},
+}
+
+
+@pytest.fixture
+def fleet() -> Any:
+    made = Fleet(LatentParams.model_validate(PARAMS).tasks, envs=3)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def saved(tmp_path: Path, fleet: Fleet) -> tuple[Path, LatentModel]:
+    params = LatentParams.model_validate(PARAMS)
+    model = LatentModel(params, fleet.interface, generator=torch.Generator().manual_seed(1))
+    save_model(tmp_path / "model", model, params, fleet.interface)
+    return tmp_path / "model", model
+
+
+def test_a_saved_agent_acts_in_its_tasks_wherever_it_was_learned(
+    saved: tuple[Path, LatentModel], fleet: Fleet
+) -> None:
+    path, model = saved
+    agent = load_agent(path, envs=3)
+    seen, first = fleet.start(3), np.ones(3, bool)
+
+    action = agent.act(seen, first, who="policy")
+
+    z = model.encode(torch.from_numpy(seen), task=torch.tensor([0, 1, 0]))
+    policy = model.policy(z, task=torch.tensor([0, 1, 0]))
+    assert np.allclose(action, policy.bounded(policy.mode).detach().numpy(), atol=1e-6)
+    for _ in range(3):
+        step = fleet.step(agent.act(seen, first))
+        seen, first = step.current, step.terminated | step.truncated
+    assert np.isfinite(seen).all()
+
+
+def test_a_saved_agent_plans_as_the_run_did(saved: tuple[Path, LatentModel], fleet: Fleet) -> None:
+    path, model = saved
+    agent: Agent = load_agent(path, envs=3)
+    seen, first = fleet.start(3), np.ones(3, bool)
+    rates = torch.tensor(agent.discounts)
+    ours = planner_of(model, agent.params, rates, compiled=False)
+    task = torch.tensor([0, 1, 0])
+
+    torch.manual_seed(5)
+    action = agent.act(seen, first)
+
+    torch.manual_seed(5)
+    z = model.encode(torch.from_numpy(seen), task=task)
+    plan = ours.plan(z, torch.zeros(2, 3, 1), task=task, explore=False)
+    assert np.allclose(action, plan.action.detach().numpy(), atol=1e-6)
+
+
+def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
+    interface = Interface(
+        words=1,
+        pictures=False,
+        shape=(1,),
+        actions=1,
+        active=((True,),) * 4,
+        tasks=("a", "b", "c", "d"),
+        action_repeats=(1,) * 4,
+        episode_lengths=(20, 200, 500, 5000),
+    )
+
+    found = discounts(LatentParams.model_validate(PARAMS), interface)
+
+    assert found == pytest.approx([0.95, 0.975, 0.99, 0.995])
+    given = LatentParams.model_validate({**PARAMS, "learning": {"discount": 0.5}})
+    assert discounts(given, interface) == [0.5] * 4
