@@ -88,14 +88,18 @@ def mish(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
     Beyond 20, where it equals ``x`` in every precision used, ``e^x`` is not computed.
     """
-    if x.device.type != "cpu" and not torch.compiler.is_compiling():
-        return F.mish(x)
-    if by_hand(x) and torch.is_grad_enabled() and x.requires_grad:
-        y: Tensor = _Mish.apply(x)[0]  # type: ignore[no-untyped-call]
-        return y
-    e = x.clamp(max=20).exp()
-    h = torch.addcmul(e, e, e, value=0.5)
-    return x * (h / (h + 1))
+    if by_hand(x):
+        if torch.is_grad_enabled() and x.requires_grad:
+            y: Tensor = _Mish.apply(x)[0]  # type: ignore[no-untyped-call]
+            return y
+        e = x.clamp(max=20).exp_()
+        h = e.addcmul_(e, e, value=0.5)
+        return h.div_(h + 1).mul_(x)
+    if torch.compiler.is_compiling():
+        e = x.clamp(max=20).exp()
+        h = e + 0.5 * e * e
+        return x * (h / (h + 1))
+    return F.mish(x)
 
 
 class TwoHot(nn.Module):
