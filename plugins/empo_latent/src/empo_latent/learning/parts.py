@@ -44,7 +44,7 @@ def disagreement(values: Float[Tensor, "head ..."]) -> Float[Tensor, ""]:
     return (squares.sum(0) / max(heads - 1, 1)).sqrt().mean()
 
 
-def mean_variance(values: Float[Tensor, "..."], axis: int) -> Float[Tensor, ""]:
+def mean_variance(values: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, ""]:
     """Mean of the (biased) variance over an axis."""
     return _squared_deviations(values, axis).mean()
 
