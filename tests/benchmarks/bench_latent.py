@@ -1,0 +1,422 @@
+"""What updates and plans of algorithm ``latent`` cost, against plain loops and bare arithmetic.
+
+    OMP_NUM_THREADS=1 python tests/benchmarks/bench_latent.py [--presets 1M 5M] [--compile]
+    python tests/benchmarks/bench_latent.py --device cuda --compile
+
+One observation has 17 numbers, one action 6; batches have 256 slices of 3 steps (preset ``tiny``:
+64). The limit is the time of the arithmetic alone: the operations that matrix products have,
+counted, at the greatest rate at which this machine multiplies matrices of float32 in the same run.
+
+``plain`` does the same in plain torch (``empo_latent.learning.loops``), without what makes it fast:
+it loops over heads, values every start once for each of its candidates, evaluates value heads that
+nobody asked for, and has torch's default Adam. First both are shown to agree, in float64 and
+without dropout.
+
+On the CPU, times are processor time of one thread; on CUDA what passes until the device is done,
+and ``--compile`` means CUDA graphs, too. All are the least of several, taken in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from empo_core.experiment import build
+from empo_core.training.allocator import keep_freed_memory
+from empo_core.training.profile import StageProfile
+from empo_latent.contract import Interface, Slices
+from empo_latent.learning import objectives
+from empo_latent.learning.loops import LoopUpdater, loop_model
+from empo_latent.learning.objectives import ModelObjective
+from empo_latent.learning.updater import Updater
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+from empo_latent.planning.mppi import Planner
+from empo_latent.presets import PRESETS
+
+WORDS, ACTIONS, DISCOUNT = 17, 6, 0.99
+INTERFACE = Interface(
+    words=WORDS,
+    pictures=False,
+    shape=(WORDS,),
+    actions=ACTIONS,
+    active=((True,) * ACTIONS,),
+    tasks=("any",),
+    action_repeats=(1,),
+    episode_lengths=(1000,),
+)
+SQUARES = (512, 1024, 2048)
+"""Sides of matrices that the machine's rate is measured with."""
+PARTS: Mapping[str, tuple[Any, str]] = {
+    "encode": (LatentModel, "encode"),
+    "world model's losses": (objectives, "world_losses"),
+    "imagine": (objectives, "imagine"),
+    "targets": (objectives, "td_targets"),
+    "value loss": (objectives, "value_loss"),
+    "policy loss": (ModelObjective, "policy_loss"),
+    "backward": (Tensor, "backward"),
+    "clip gradients": (nn.utils, "clip_grad_norm_"),
+    "Adam": (torch.optim.Adam, "step"),
+    "running averages": (LatentModel, "update_targets"),
+}
+"""Stages of an update, and the functions that they consist of."""
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An agent whose update is measured.
+
+    Attributes:
+        preset: Size of its networks.
+        loss: What its policy learns from.
+        candidates: Actions tried at each start.
+        batch: Slices of a batch.
+    """
+
+    preset: str
+    loss: str
+    candidates: int
+    batch: int
+
+    def params(self, **groups: Any) -> LatentParams:
+        """Its parameters, with further groups."""
+        return LatentParams.model_validate(
+            {
+                "preset": self.preset,
+                "total_steps": 1,
+                "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+                "policy_loss": self.loss,
+                "imagination": {"candidates": self.candidates},
+                "learning": {"batch_size": self.batch},
+                **groups,
+            }
+        )
+
+
+class Agent:
+    """What learns and plans, ours or the plain one."""
+
+    def __init__(
+        self, params: LatentParams, *, plain: bool = False, dtype: torch.dtype = torch.float32
+    ) -> None:
+        device = torch.device(params.compute.device)
+        generator = torch.Generator().manual_seed(0)
+        model = LatentModel(params, INTERFACE, generator=generator).to(device, dtype)
+        with torch.no_grad():  # Heads are 0 at first, and would agree on that.
+            for weight in model.parameters():
+                noise = torch.randn(weight.shape, generator=generator, dtype=dtype)
+                weight.add_(0.02 * noise.to(device))
+        losses = {"policy": build(params.policy_loss)}
+        discounts = torch.tensor([DISCOUNT], device=device)
+        if plain:
+            model = loop_model(model, params.imagination.candidates or 1)
+        self.model = model
+        make = LoopUpdater if plain else Updater
+        self.updater = make(model, losses, params, discounts)
+        self.planner = Planner(
+            model,
+            params.planner,
+            horizon=params.learning.horizon,
+            discount=DISCOUNT,
+            episodic=False,
+            values=params.value.heads,
+            compiled=params.compute.compile,
+        )
+        self._mean = torch.zeros(self.planner.horizon, 1, ACTIONS, device=device, dtype=dtype)
+
+    def update(self, slices: Slices) -> dict[str, Tensor]:
+        """One update in the middle of a run."""
+        return self.updater.update(slices, 0.5)
+
+    @torch.no_grad()
+    def plan(self, slices: Slices) -> Tensor:
+        """One plan for one environment, and encoding what it sees."""
+        z = self.model.encode(slices.observation[0, :1])
+        return self.planner.plan(z, self._mean, task=None, explore=True).mean
+
+
+class Clock:
+    """Takes the time of calls: a processor's, or what passes until a CUDA device is done."""
+
+    def __init__(self, device: torch.device, seconds: float) -> None:
+        """Spend about so many seconds on each comparison."""
+        self.cuda, self._seconds = device.type == "cuda", seconds
+        self._now = time.perf_counter if self.cuda else time.process_time
+
+    def ms(self, call: Call) -> float:
+        """How long a call takes."""
+        self.wait()
+        began = self._now()
+        call()
+        self.wait()
+        return 1e3 * (self._now() - began)
+
+    def best(self, contenders: Mapping[str, Call]) -> dict[str, float]:
+        """The least time of each, in turns."""
+        rounds, end = 0, time.perf_counter() + self._seconds
+        found = dict.fromkeys(contenders, float("inf"))
+        # Compiling, and recording CUDA graphs, happen in the first rounds.
+        while rounds < (20 if self.cuda else 3) or time.perf_counter() < end:
+            for name, call in contenders.items():
+                found[name] = min(found[name], self.ms(call))
+            rounds += 1
+        return found
+
+    def wait(self) -> None:
+        """Until the device is done."""
+        if self.cuda:
+            torch.cuda.synchronize()
+
+
+class Counting(TorchDispatchMode):
+    """Counts tensor operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def counted(call: Call) -> tuple[float, int]:
+    """Giga-operations of matrix products in a call, and how many tensor operations it has."""
+    with FlopCounterMode(display=False) as flops, Counting() as operations:
+        call()
+    return flops.get_total_flops() / 1e9, operations.count
+
+
+def experience(batch: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Slices:
+    """Random slices of three steps."""
+    normal = partial(torch.randn, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    return Slices(
+        normal((4, batch, WORDS)),
+        normal((3, batch, ACTIONS)).tanh(),
+        normal((3, batch, 1)),
+        torch.zeros(3, batch, 1, dtype=dtype),
+    ).to(device)
+
+
+def difference(case: Case) -> float:
+    """The greatest relative difference of anything between our updates and plans and plain ones."""
+    groups = {"value": {"dropout": 0.0}}
+    slices, both = experience(4, torch.device("cpu"), torch.float64), []
+    for plain in (False, True):
+        agent = Agent(case.params(**groups), plain=plain, dtype=torch.float64)
+        torch.manual_seed(2)
+        found = [sorted(agent.update(slices).items()) for _ in range(2)]
+        numbers = [torch.stack([number.double() for _, number in each]) for each in found]
+        both.append(torch.cat([*numbers, agent.plan(slices).flatten()]))
+    ours, theirs = both
+    return float(((ours - theirs).abs() / theirs.abs().clamp(min=1e-3)).max())
+
+
+@dataclass
+class Row:
+    """What was measured of an update or a plan."""
+
+    name: tuple[str, ...]
+    gigaflop: Mapping[str, float]
+    operations: int
+    ms: Mapping[str, float]
+
+
+class Bench:
+    """Measures, and remembers the greatest rate seen."""
+
+    def __init__(self, device: torch.device, seconds: float, compiles: bool) -> None:
+        self._device, self._clock, self._compiles = device, Clock(device, seconds), compiles
+        self.gigaflops = 0.0
+
+    def squares(self) -> None:
+        """Measure how fast matrices are multiplied."""
+        for side in SQUARES:
+            a, b, out = (torch.randn(side, side, device=self._device) for _ in range(3))
+            times = [self._clock.ms(partial(torch.mm, a, b, out=out)) for _ in range(8)]
+            self.gigaflops = max(self.gigaflops, 2e-6 * side**3 / min(times))
+
+    def update(self, case: Case) -> Row:
+        """An update."""
+        return self._compared(case, "update", (case.preset, case.loss, str(case.candidates)), {})
+
+    def plan(self, case: Case, value_heads: int | None) -> Row:
+        """A plan that so many value heads judge."""
+        name = (case.preset, str(value_heads or "all"))
+        return self._compared(case, "plan", name, {"planner": {"value_heads": value_heads}})
+
+    def _compared(self, case: Case, what: str, name: tuple[str, ...], groups: Any) -> Row:
+        slices = experience(case.batch, self._device)
+        calls: dict[str, Call] = {}
+        for who in ("ours", "plain", *(["compiled"] if self._compiles else [])):
+            compute = {"device": str(self._device), "compile": who == "compiled"}
+            agent = Agent(case.params(compute=compute, **groups), plain=who == "plain")
+            calls[who] = partial(getattr(agent, what), slices)
+        (ours, operations), (plain, _) = counted(calls["ours"]), counted(calls["plain"])
+        self.squares()
+        times = self._clock.best(calls)
+        return Row(name, {"ours": ours, "plain": plain}, operations, times)
+
+    def stages(self, case: Case, updates: int = 3) -> dict[str, float]:
+        """Shares of the stages of our update."""
+        profile = StageProfile(self._device, clock=time.process_time)
+        slices = experience(case.batch, self._device)
+        with staged(profile):
+            agent = Agent(case.params(compute={"device": str(self._device)}))
+            agent.update(slices)
+            profile.reset()
+            whole = sum(self._clock.ms(partial(agent.update, slices)) for _ in range(updates))
+        found = {name: ms * profile.calls / whole for name, ms in profile.stats().items()}
+        return {**found, "the rest": 1 - sum(found.values())}
+
+    def adam(self, preset: str) -> dict[str, float]:
+        """Milliseconds of a step of each kind of Adam, for all weights of a model."""
+        groups = Agent(Case(preset, "svg", 1, 1).params()).model.groups()
+        every = list(itertools.chain.from_iterable(groups.values()))
+        calls: dict[str, Call] = {}
+        for kind in ("fused", "foreach", "for-loop"):
+            weights = [each.detach().to(self._device, copy=True) for each in every]
+            for weight in weights:
+                weight.grad = torch.randn_like(weight)
+            options = {"foreach": False} if kind == "for-loop" else {kind: True}
+            calls[kind] = torch.optim.Adam(weights, **options).step
+        return {"weights": float(sum(each.numel() for each in weights)), **self._clock.best(calls)}
+
+    def top(self, case: Case, rows: int) -> str:
+        """Which tensor operations of our update take most of the time."""
+        slices = experience(case.batch, self._device)
+        agent = Agent(case.params(compute={"device": str(self._device)}))
+        agent.update(slices)
+        with torch.profiler.profile() as profiler:
+            for _ in range(3):
+                agent.update(slices)
+            self._clock.wait()
+        by = "self_cuda_time_total" if self._clock.cuda else "self_cpu_time_total"
+        return profiler.key_averages().table(sort_by=by, row_limit=rows, max_name_column_width=40)
+
+
+@contextlib.contextmanager
+def staged(profile: StageProfile) -> Iterator[None]:
+    """Let a profile measure the parts of updates."""
+
+    def measured(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with profile.stage(name):
+                return function(*args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for name, (owner, attribute) in PARTS.items():
+            instead = measured(name, getattr(owner, attribute))
+            stack.enter_context(mock.patch.object(owner, attribute, instead))
+        yield
+
+
+def table(title: str, rows: list[Row], names: tuple[str, ...], gigaflops: float) -> Table:
+    """What was measured, beside the limit and the plain version."""
+    compiled = ["compiled ms", "x limit"] if "compiled" in rows[0].ms else []
+    found = Table(title=title)
+    for heading in (*names, "GFLOP", "operations", "limit ms", "ms", "x limit", *compiled,
+                    "plain GFLOP", "plain ms", "plain / ours"):  # fmt: skip
+        found.add_column(heading, justify="right")
+    for row in rows:
+        ours, plain, limit = row.ms["ours"], row.ms["plain"], 1e3 * row.gigaflop["ours"] / gigaflops
+        cells = [f"{row.gigaflop['ours']:.2f}", f"{row.operations:,}", f"{limit:.1f}"]
+        for who in ("ours", "compiled"):
+            if who in row.ms:
+                cells += [f"{row.ms[who]:.1f}", f"{row.ms[who] / limit:.2f}"]
+        cells += [f"{row.gigaflop['plain']:.2f}", f"{plain:.1f}", f"{plain / ours:.2f}"]
+        found.add_row(*row.name, *cells)
+    return found
+
+
+def cases_of(preset: str, candidates: int | None, batch: int | None) -> list[Case]:
+    """The agents of a size."""
+    small = preset == "tiny"
+    slices, many = batch or (64 if small else 256), candidates or (8 if small else 16)
+    return [Case(preset, "svg", 1, slices), Case(preset, "awr", many, slices)]
+
+
+def side_tables(bench: Bench, cases: list[Case], presets: list[str]) -> Iterator[Table]:
+    """Kinds of Adam, and shares of stages."""
+    kinds = Table(title="A step of Adam, ms")
+    for heading in ("preset", "weights", "fused", "foreach", "for-loop"):
+        kinds.add_column(heading, justify="right")
+    for preset in presets:
+        weights, *times = bench.adam(preset).values()
+        kinds.add_row(preset, f"{weights:,.0f}", *(f"{ms:.2f}" for ms in times))
+    yield kinds
+    shares = Table(title="Where the time of updates goes, %")
+    shares.add_column("stage")
+    found = []
+    for case in cases:
+        shares.add_column(f"{case.preset} {case.loss} {case.candidates}", justify="right")
+        found.append(bench.stages(case))
+    for stage in (*PARTS, "the rest"):
+        shares.add_row(stage, *(f"{100 * each.get(stage, 0.0):.1f}" for each in found))
+    yield shares
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--presets", nargs="+", choices=PRESETS, default=["1M", "5M"])
+    parser.add_argument("--candidates", type=int, help="of loss awr")
+    parser.add_argument("--batch", type=int, help="slices")
+    parser.add_argument("--device", default="cpu", type=torch.device)
+    parser.add_argument("--compile", action="store_true", help="measure compiled ones, too")
+    parser.add_argument("--seconds", type=float, default=3, help="spent on each comparison")
+    parser.add_argument("--top", type=int, default=0, help="show so many tensor operations")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    console = Console(width=140)
+    bench = Bench(options.device, options.seconds, options.compile)
+    bench.squares()
+    cases = [
+        case
+        for preset in options.presets
+        for case in cases_of(preset, options.candidates, options.batch)
+    ]
+    apart = max(difference(case) for case in cases)
+    console.print(f"Greatest relative difference from the plain version, in float64: {apart:.1e}")
+    if apart > 1e-6:
+        raise SystemExit("they do not compute the same: times would say nothing")
+    updates, plans = [], []
+    for case in cases:
+        updates.append(bench.update(case))
+        if case.loss == "svg":
+            heads = case.params().value.heads
+            plans += [bench.plan(case, some) for some in ([None, 2] if heads > 2 else [None])]
+    rate = f"limit: {bench.gigaflops:,.0f} GFLOP/s, {options.device}"
+    names = ("preset", "loss", "candidates")
+    console.print(table(f"Updates ({rate})", updates, names, bench.gigaflops))
+    console.print(table(f"Plans ({rate})", plans, ("preset", "value heads"), bench.gigaflops))
+    for each in side_tables(bench, cases, options.presets):
+        console.print(each)
+    for case in cases if options.top else []:
+        console.print(str(case))
+        console.print(bench.top(case, options.top), highlight=False)
+
+
+if __name__ == "__main__":
+    main()
