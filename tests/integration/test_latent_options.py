@@ -107,6 +107,18 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "policy.min_log_std": ({}, {"policy": {"min_log_std": -6.0}}),
     "policy.max_log_std": ({}, {"policy": {"max_log_std": 2.0}}),
     "policy.bound": ({}, {"policy": {"bound": "clip"}}),
+    "policy.proposal": ({}, {"policy": {"proposal": "average"}}),
+    "policy.proposal_rate": (
+        {"policy": {"proposal": "average"}},
+        {"policy": {"proposal": "average", "proposal_rate": 0.5}},
+    ),
+    "a trust region around an average": (
+        {"policy": {"proposal": "average"}},
+        {
+            "policy": {"proposal": "average"},
+            "policy_loss": {"name": "awr", "params": {"trust_region": {"multiplier": 100.0}}},
+        },
+    ),
     "imagination.candidates": ({}, {"imagination": {"candidates": 4}}),
     "imagination.start": ({}, {"imagination": {"start": "rollout"}}),
     "imagination.critic: online": ({}, {"imagination": {"critic": "online"}}),
@@ -170,12 +182,12 @@ def experience(params: LatentParams, seed: int = 2) -> Slices:
     )
 
 
-def learned(options: dict[str, Any]) -> list[Tensor]:
-    """All weights after some updates; only of what every agent has, and of one shape."""
+def learned(options: dict[str, Any]) -> dict[str, Tensor]:
+    """All weights after some updates, by name."""
     model, updater, params = agent(options)
     for seed in range(3):
         updater.update(experience(params, seed), 0.5)
-    return list(model.parameters())
+    return dict(model.named_parameters())
 
 
 def planned(options: dict[str, Any]) -> Tensor:
@@ -201,11 +213,10 @@ def planned(options: dict[str, Any]) -> Tensor:
     return torch.cat([plan.action.flatten(), plan.mean.flatten(), plan.std.flatten()])
 
 
-def differ(ours: list[Tensor], others: list[Tensor]) -> bool:
-    return len(ours) != len(others) or any(
-        one.shape != other.shape or not torch.equal(one, other)
-        for one, other in zip(ours, others, strict=True)
-    )
+def differ(ours: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
+    """Whether weights that both have, of the same shape, are different ones."""
+    common = [(ours[name], others[name]) for name in ours.keys() & others.keys()]
+    return any(one.shape == other.shape and not torch.equal(one, other) for one, other in common)
 
 
 def test_what_is_learned_is_the_same_every_time() -> None:

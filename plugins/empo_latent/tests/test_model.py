@@ -21,6 +21,7 @@ OPTIONAL: dict[str, Any] = {
     "encoder": {"target": "average"},
     "latents": {"heads": 3},
     "value": {"heads": 4},
+    "policy": {"proposal": "average"},
 }
 """All that a model can have."""
 
@@ -141,7 +142,7 @@ def test_every_parameter_is_in_exactly_one_group_or_an_average(
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     assert len(grouped) == len(set(grouped))
     assert set(grouped) == trained
-    averages = ("value_targets.", "auxiliary_targets.", "encoder_average.")
+    averages = ("value_targets.", "auxiliary_targets.", "encoder_average.", "policy_average.")
     assert all(names[key].startswith(averages) for key in names.keys() - trained)
     expected = {"encoder", "dynamics", "reward", "value", "policy"}
     expected |= {"termination", "auxiliary", "optimistic"} if groups else set()
@@ -154,12 +155,14 @@ def test_averages_follow_their_networks_at_their_rates(small: Any, lab: Any, hea
         "value": {"heads": heads, "target_rate": 0.1},
         "auxiliary": {"discounts": [0.5]},
         "encoder": {"target": "average", "target_rate": 0.3},
+        "policy": {"proposal": "average", "proposal_rate": 0.6},
     }
     model = lab.model(small(**groups))
     pairs = (
         (model.value_heads, model.value_targets, 0.1),
         (model.auxiliary_heads, model.auxiliary_targets, 0.1),
         (model.encoder, model.encoder_average, 0.3),
+        (model.policy_head, model.policy_average, 0.6),
     )
     before = [[p.clone() for p in average.parameters()] for _, average, _ in pairs]
     online = [parameter.clone() for group in model.groups().values() for parameter in group]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,16 @@ USUAL: dict[str, Any] = {
     "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
     "policy_loss": "svg",
 }
+NUMBERS = Interface(
+    words=3,
+    pictures=False,
+    shape=(3,),
+    actions=1,
+    active=((True,),),
+    tasks=("a task",),
+    action_repeats=(1,),
+    episode_lengths=(10,),
+)
 
 
 @pytest.mark.parametrize("planner", [{"elites": 3}, PlannerParams(elites=3)])
@@ -31,16 +42,7 @@ def test_a_preset_holds_for_what_a_group_leaves_open(planner: Any) -> None:
 
 def test_dropout_is_allowed_where_pictures_are_seen() -> None:
     params = LatentParams(**USUAL, encoder={"dropout": 0.1, "channels": 8})  # type: ignore[arg-type]
-    pictures = Interface(
-        words=3 * 64 * 64,
-        pictures=True,
-        shape=(3, 64, 64),
-        actions=1,
-        active=((True,),),
-        tasks=("a task",),
-        action_repeats=(1,),
-        episode_lengths=(10,),
-    )
+    pictures = replace(NUMBERS, words=3 * 64 * 64, pictures=True, shape=(3, 64, 64))
 
     refuse_misfits(params, {"policy": build(params.policy_loss)}, pictures)
 
@@ -52,3 +54,16 @@ def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: 
         return
     with pytest.raises(ValidationError, match="greater than or equal to 39"):
         GymnasiumTask(kind="gymnasium", id="a", picture_size=size)
+
+
+def test_a_proposal_that_never_differs_from_the_policy_is_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loss = {"name": "awr", "params": {"trust_region": {}}}
+    for proposal in ("itself", "average"):
+        caplog.clear()
+        params = LatentParams.model_validate(
+            {**USUAL, "policy_loss": loss, "policy": {"proposal": proposal}}
+        )
+        refuse_misfits(params, {"policy": build(params.policy_loss)}, NUMBERS)
+        assert ("a trust region does nothing" in caplog.text) == (proposal == "itself")

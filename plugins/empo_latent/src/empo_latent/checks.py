@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -10,6 +11,8 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_latent.contract import Interface
 from empo_latent.params import LatentParams
+
+log = logging.getLogger(__name__)
 
 WHERE = "algorithm.params."
 
@@ -35,6 +38,12 @@ def refuse_misfits(
         *_of_tasks(params, interface),
         *_of_device(params.compute.device),
     ]
+    if losses["policy"].needs.proposal and params.policy.proposal == "itself":
+        log.warning(
+            "policy_loss asks for the policy that proposed candidates, which is the one that "
+            "learns: they never differ, so a trust region does nothing; set policy.proposal to "
+            "average"
+        )
     if found:
         raise ConfigError("\n".join(f"{WHERE}{each}" for each in found))
 

@@ -206,11 +206,19 @@ class PolicyParams(Config):
         description="How actions come into [-1, 1]: tanh of normal numbers, or normal numbers "
         "around a tanh, cut off.",
     )
+    proposal: Literal["itself", "average"] = Field(
+        "itself",
+        description="Who proposes candidates: the policy, or a running average of it, which a "
+        "trust region needs in order to bind.",
+    )
+    proposal_rate: float = Field(0.05, gt=0, le=1, description="How fast that average follows.")
 
     @model_validator(mode="after")
-    def _ascends(self) -> PolicyParams:
+    def _fits(self) -> PolicyParams:
         if self.min_log_std >= self.max_log_std:
             raise ValueError("min_log_std must be less than max_log_std")
+        if self.proposal == "itself" and self.proposal_rate != 0.05:
+            raise ValueError("proposal_rate belongs to proposal 'average': set that, or drop it")
         return self
 
 

@@ -19,7 +19,7 @@ def imagine(
     steps: int = 1,
     task: Int[Tensor, " slice"] | None = None,
 ) -> Imagined:
-    """Let the (pessimistic) policy try some actions at each start; all results are constants.
+    """Let the (pessimistic) policy, or its average, try actions at each start; all constants.
 
     Row ``m = (moment * B + slice) * N + candidate`` of the results belongs to that start and
     candidate. An action is drawn once and given to all dynamics heads, each of which then goes
@@ -40,7 +40,7 @@ def imagine(
     flat = start.detach().reshape(-1, latents)
     starts_task = None if task is None else task.repeat(moments)
     row_task = None if starts_task is None else _repeated(starts_task, candidates)
-    proposal = model.policy(flat, task=starts_task).detach()
+    proposal = model.proposal(flat, task=starts_task).detach()
     drawn = proposal.sample((candidates,))
     u, log_prob = _rows(drawn), _rows(proposal.log_prob(drawn))
     action = _rows(proposal.bounded(drawn))

@@ -111,6 +111,8 @@ class LatentModel(nn.Module):
         if optimistic:
             actions = self._interface.actions
             self.optimistic_head = self._head(generator, 0, 2 * actions, zero_output=False)
+        averaged = params.policy.proposal == "average"
+        self.policy_average = constant_copy(self.policy_head) if averaged else None
         averaged = params.encoder.target == "average"
         self.encoder_average = constant_copy(self.encoder) if averaged else None
 
@@ -317,6 +319,17 @@ class LatentModel(nn.Module):
         head = self.optimistic_head if optimistic else self.policy_head
         if head is None:
             raise ValueError("there is no optimistic policy: set optimistic_loss")
+        return self._acting(head, z, task)
+
+    def proposal(
+        self, z: Float[Tensor, "*batch latent"], *, task: Task | None = None
+    ) -> BoundedNormal:
+        """Who proposes candidates: the policy, or where there is one its running average."""
+        average = self.policy_average
+        return self._acting(self.policy_head if average is None else average, z, task)
+
+    def _acting(self, head: nn.Module, z: Tensor, task: Task | None) -> BoundedNormal:
+        """How a network acts."""
         params = self._params.policy
         # Tasks' embeddings belong to the model, which policies leave alone.
         loc, raw = head(self.conditioning.joined(z, task, constant_task=True))[0].chunk(2, -1)
@@ -339,12 +352,13 @@ class LatentModel(nn.Module):
 
     @torch.no_grad()
     def update_targets(self) -> None:
-        """Let running averages follow their networks: values, auxiliary values, the encoder."""
+        """Let running averages follow their networks."""
         values, encoder = self._params.value.target_rate, self._params.encoder.target_rate
         for online, average, rate in (
             (self.value_heads, self.value_targets, values),
             (self.auxiliary_heads, self.auxiliary_targets, values),
             (self.encoder, self.encoder_average, encoder),
+            (self.policy_head, self.policy_average, self._params.policy.proposal_rate),
         ):
             if online is not None and average is not None:
                 torch._foreach_lerp_(
