@@ -211,6 +211,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"imagination": {"candidates": 1}},
         "imagination.candidates: 1, and policy_loss compares at least 2",
     ),
+    "fewer candidates than should count": (
+        {
+            "policy_loss": {
+                "name": "awr",
+                "params": {"temperature": {"rule": "ess", "share": 0.1}},
+            }
+        },
+        "imagination.candidates: 4, and policy_loss compares at least 11",
+    ),
     "a pair of one head": (
         {"value": {"heads": 1, "bootstrap": "pair"}},
         "value.bootstrap: 'pair' draws two value heads, and value.heads is 1",

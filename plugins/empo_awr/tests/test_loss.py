@@ -420,3 +420,8 @@ class TestMetrics:
     def test_nothing_is_said_of_bounds_where_there_are_none(self) -> None:
         policy = table("normal")
         assert "saturated" not in awr()(policy, imagined(policy)).metrics
+
+
+@pytest.mark.parametrize(("share", "fewest"), [(0.9, 2), (0.5, 3), (0.05, 21)])
+def test_it_says_how_many_candidates_a_sample_size_takes(share: float, fewest: int) -> None:
+    assert awr(temperature={"rule": "ess", "share": share}).needs.min_candidates == fewest

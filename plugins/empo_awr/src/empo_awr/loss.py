@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_awr.params import AwrParams, TargetEss
+from empo_awr.params import AwrParams, TargetEss, Temperature
 from empo_awr.trust import TrustRegion
 from empo_awr.weighting import Weighed, Weighting, effective_sample_size, weight_entropy
 from empo_core.protocols import Critic, Policy
@@ -47,7 +48,9 @@ class Awr:
         self._entropy = EntropyCoefficient(params.entropy)
         self._region = TrustRegion(params.trust_region) if params.trust_region else None
         self._needs = LossNeeds(
-            proposal=self._region is not None, min_candidates=2, candidates=params.candidates
+            proposal=self._region is not None,
+            min_candidates=_fewest(params.temperature),
+            candidates=params.candidates,
         )
 
     @property
@@ -135,15 +138,20 @@ class Awr:
         return weights if greatest is None else weights.clamp(max=greatest / weights.shape[1])
 
     def _require_candidates(self, batch: ImaginedBatch) -> None:
-        require_needs("awr", self.needs, batch)
         candidates, rule = batch.action.shape[1], self._params.temperature
-        if isinstance(rule, TargetEss) and rule.share * candidates <= 1:
+        if isinstance(rule, TargetEss) and 2 <= candidates < self.needs.min_candidates:
             raise ValueError(
                 f"awr: an effective sample size of {rule.share:g} times {candidates} candidates is "
                 "impossible, since 1 is the least; propose more, or raise temperature.share"
             )
+        require_needs("awr", self.needs, batch)
         if candidates < ENOUGH:
             _warn_of_few(candidates)
+
+
+def _fewest(rule: Temperature) -> int:
+    """The fewest candidates that can differ, and of which more than one can count."""
+    return max(2, math.floor(1 / rule.share) + 1) if isinstance(rule, TargetEss) else 2
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

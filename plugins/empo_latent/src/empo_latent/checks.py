@@ -49,13 +49,14 @@ def refuse_misfits(
 
 
 def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterator[str]:
-    candidates = params.imagination.candidates
+    given = params.imagination.candidates
+    candidates = given or max(loss.needs.candidates for loss in losses.values())
     for name, loss in losses.items():
         least = loss.needs.min_candidates
-        if candidates is not None and candidates < least:
+        if candidates < least:
             yield (
                 f"imagination.candidates: {candidates}, and {name}_loss compares at least {least} "
-                f"candidates; it does well with {loss.needs.candidates}"
+                f"candidates; set it to {max(least, loss.needs.candidates)}"
             )
         if loss.needs.expert and params.collection.acting != "planner":
             yield (
