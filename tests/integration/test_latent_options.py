@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -235,3 +236,13 @@ def test_an_option_changes_what_is_planned(name: str) -> None:
     base, option = PLANNING[name]
     ours, theirs = planned(base), planned(option)
     assert ours.shape != theirs.shape or not torch.equal(ours, theirs)
+
+
+def test_an_imitator_learns_nothing_from_random_steps() -> None:
+    model, updater, params = agent({"policy_loss": "distill", "compute": {"check_gradients": True}})
+    before = [each.clone() for each in model.policy_head.parameters()]
+    slices, shape = experience(params), (params.learning.horizon, params.learning.batch_size, 2, 2)
+    updater.update(replace(slices, expert=torch.full(shape, torch.nan)), 0.5)
+    assert not differ(before, list(model.policy_head.parameters()))
+    updater.update(replace(slices, expert=torch.zeros(shape)), 0.5)
+    assert differ(before, list(model.policy_head.parameters()))

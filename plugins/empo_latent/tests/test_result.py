@@ -21,9 +21,9 @@ from empo_latent.filming import Film
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor
+from empo_latent.parts import Mark
 from empo_latent.published import PUBLISHED, published
 from empo_latent.result import CurveRow, LatentResult
-from empo_latent.session import Mark
 from empo_latent.tasks import DmcTask, GymnasiumTask
 
 CUP: dict[str, Any] = {"kind": "dmc", "domain": "ball_in_cup", "task": "catch"}

@@ -23,9 +23,10 @@ from empo_latent.examining import Examiner
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.parts import Parts
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult
-from empo_latent.session import Parts, Session
+from empo_latent.session import Session
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 
 from empo_core.protocols import EpisodeTracker, Tracker
 from empo_latent.environments.fleet import Step
@@ -24,6 +25,7 @@ class Episodes:
         completed: Episodes so far.
         returns: Sum of rewards of each of the newest episodes.
         lengths: Steps of each of the newest episodes.
+        successes: Whether they succeeded, of those of which the environment says.
     """
 
     def __init__(self, envs: int, tracker: Tracker | None = None) -> None:
@@ -31,9 +33,11 @@ class Episodes:
         self._tracker = tracker if isinstance(tracker, EpisodeTracker) else None
         self._return = np.zeros(envs)
         self._length = np.zeros(envs, np.int64)
+        self._success = np.full(envs, np.nan)
         self.completed = 0
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.lengths: deque[int] = deque(maxlen=WINDOW)
+        self.successes: deque[float] = deque(maxlen=WINDOW)
         if self._tracker is not None:
             self._tracker.follow(envs, REASONS)
 
@@ -42,6 +46,7 @@ class Episodes:
         done = step.terminated | step.truncated
         self._return += step.reward
         self._length += 1
+        self._success = np.fmax(self._success, step.success)
         if self._tracker is not None:
             reason = np.where(step.terminated, 0, np.where(step.truncated, 1, -1))
             parts = (step.reward, done, reason)
@@ -50,8 +55,14 @@ class Episodes:
             self.completed += int(done.sum())
             self.returns.extend(self._return[done].tolist())
             self.lengths.extend(self._length[done].tolist())
-            self._return[done] = 0
-            self._length[done] = 0
+            told = self._success[done]
+            self.successes.extend(told[~np.isnan(told)].tolist())
+            self._clear(done)
+
+    def _clear(self, rows: Bool[np.ndarray, " env"]) -> None:
+        self._return[rows] = 0
+        self._length[rows] = 0
+        self._success[rows] = np.nan
 
     @property
     def mean_return(self) -> float | None:
@@ -62,31 +73,37 @@ class Episodes:
         """Numbers for trackers."""
         if self.mean_return is None:
             return {}
-        return {
+        found = {
             "episode/return_mean": self.mean_return,
             "episode/length_mean": sum(self.lengths) / len(self.lengths),
             "episode/completed": float(self.completed),
         }
+        if self.successes:
+            found["episode/success"] = sum(self.successes) / len(self.successes)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Everything counted so far."""
         return {
             "return": torch.from_numpy(self._return.copy()),
             "length": torch.from_numpy(self._length.copy()),
+            "success": torch.from_numpy(self._success.copy()),
             "completed": self.completed,
             "returns": list(self.returns),
             "lengths": list(self.lengths),
+            "successes": list(self.successes),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self._return[:] = state_dict["return"].numpy()
         self._length[:] = state_dict["length"].numpy()
+        self._success[:] = state_dict["success"].numpy()
         self.completed = state_dict["completed"]
         self.returns = deque(state_dict["returns"], maxlen=WINDOW)
         self.lengths = deque(state_dict["lengths"], maxlen=WINDOW)
+        self.successes = deque(state_dict["successes"], maxlen=WINDOW)
 
     def forget_unfinished(self) -> None:
         """Every environment begins a new episode."""
-        self._return[:] = 0
-        self._length[:] = 0
+        self._clear(np.ones(len(self._return), bool))

@@ -366,6 +366,8 @@ class ReportingParams(Config):
                 "solved_at and validate_losses are about evaluations, and there are none: set "
                 "evaluation_episodes to at least 1, or drop them"
             )
+        if len(set(self.evaluate)) < len(self.evaluate):
+            raise ValueError("evaluate: name each actor once")
         return self
 
 

@@ -140,8 +140,8 @@ class Replay:
             reward: What it paid.
             terminated: Whether it ended the episode.
             observation: What was seen then, the last of the episode where it ended.
-            expert: Mean and log standard deviation of the planner's action; None counts as a
-                standard normal one where rows have it.
+            expert: Mean and log standard deviation of the planner's action; None is kept as
+                NaN where rows have it.
 
         Raises:
             ValueError: An environment has no episode that could go on.
@@ -161,7 +161,7 @@ class Replay:
         steps[envs, places, :actions] = action.cpu().numpy()
         steps[envs, places, actions], steps[envs, places, actions + 1] = reward, terminated
         if self._expert:
-            known = 0.0 if expert is None else expert.cpu().flatten(1).numpy()
+            known = np.nan if expert is None else expert.cpu().flatten(1).numpy()
             steps[envs, places, actions + 2 :] = known
         self._first[envs, places] = False
         self._advance(envs)

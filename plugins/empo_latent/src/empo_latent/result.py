@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from empo_latent.session import Mark
+    from empo_latent.parts import Mark
 
 MODEL = "model"
 CURVE = "curve.csv"

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from typing import Any
 
 import numpy as np
@@ -17,64 +17,16 @@ from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
 from empo_core.training.checkpoint import Checkpoints
 from empo_core.training.interrupt import Interrupts
 from empo_core.training.randomness import capture, restore
-from empo_core.training.timing import Timers
-from empo_latent.acting import Acting
-from empo_latent.environments.fleet import Fleet, Step
-from empo_latent.episodes import Episodes
+from empo_latent.environments.fleet import Step
 from empo_latent.evaluating import Evaluation
-from empo_latent.examining import Examiner
-from empo_latent.learning.updater import Updater
-from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.replay import Replay
+from empo_latent.parts import Mark, Parts
 from empo_latent.result import LatentResult
 
 log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 TASK = "training"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How a run stood after some steps.
-
-    Attributes:
-        steps: Steps of all environments so far.
-        updates: Updates so far.
-        seconds: How long they took.
-        mean_return: Of the newest episodes; NaN before any.
-    """
-
-    steps: int
-    updates: int
-    seconds: float
-    mean_return: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """The moving parts of a run.
-
-    Attributes:
-        model: What is learned.
-        updater: Lets it learn.
-        acting: Lets it act.
-        fleet: Where it acts.
-        replay: What happened.
-        episodes: What became of episodes.
-        examiner: Lets it play evaluations.
-        timers: Where the time goes.
-    """
-
-    model: LatentModel
-    updater: Updater
-    acting: Acting
-    fleet: Fleet
-    replay: Replay
-    episodes: Episodes
-    examiner: Examiner
-    timers: Timers
 
 
 class Session:
@@ -334,7 +286,6 @@ class Session:
             self._found = {**self._found, **acted.metrics}
         with parts.timers("environment"):
             step = parts.fleet.step(action.numpy())
-        self._refuse_terminations(step)
         ended = step.terminated | step.truncated
         parts.replay.add(action, step.reward, step.terminated, step.observation, expert=expert)
         if ended.any():
@@ -348,6 +299,7 @@ class Session:
                 self._owed += self._burst
             else:
                 self._owed += self._params.learning.updates_per_step * len(ended)
+        self._refuse_terminations(step)
 
     def _refuse_terminations(self, step: Step) -> None:
         if self._params.reward.episodic or not step.terminated.any():

@@ -230,10 +230,10 @@ class ModelObjective:
         weight, expert = lesson.weight, None
         if with_expert:
             assert lesson.expert is not None
-            expert = normal(lesson.expert[:, 0], lesson.expert[:, 1])
-            # Nobody planned at the last moment of a slice.
-            slices = len(weight) // (self._params.learning.horizon + 1)
-            weight = torch.cat((weight[:-slices], torch.zeros_like(weight[-slices:])))
+            # Nobody planned before learning began, nor at the last moment of a slice.
+            known = lesson.expert.isfinite().all(-1).all(-1)
+            weight = weight * known
+            expert = normal(*lesson.expert.nan_to_num(0.0).unbind(1))
         return ImaginedBatch(
             lesson.start,
             lesson.action,
@@ -250,6 +250,6 @@ class ModelObjective:
 
 
 def _padded(expert: Float[Tensor, "time slice 2 action"] | None) -> Float[Tensor, "start 2 action"]:
-    """The expert at every moment; at the last, where there is none, a standard normal."""
+    """The expert at every moment; NaN at the last, where there is none."""
     assert expert is not None
-    return torch.cat((expert, torch.zeros_like(expert[:1]))).flatten(0, 1)
+    return torch.cat((expert, torch.full_like(expert[:1], torch.nan))).flatten(0, 1)

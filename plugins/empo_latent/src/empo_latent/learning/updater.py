@@ -104,9 +104,9 @@ class Updater:
         """One step of one policy."""
         loss, metrics, memory = self._policy_loss(name, lesson)
         loss.backward()
-        self._check(name)
-        norm = self._step(self._policy_optimisers[name], self._policies[name])
         own = self._losses[name]
+        self._check(name, may_be_idle=own.needs.expert)  # Nobody may have planned in this batch.
+        norm = self._step(self._policy_optimisers[name], self._policies[name])
         if isinstance(own, AdaptivePolicyLoss):
             own.adapt(memory, progress)
         found = {f"{name}/{key}": number for key, number in metrics.items()}
@@ -153,9 +153,9 @@ class Updater:
         optimiser.zero_grad(set_to_none=True)
         return norm
 
-    def _check(self, loss: str) -> None:
+    def _check(self, loss: str, *, may_be_idle: bool = False) -> None:
         if self._params.compute.check_gradients:
-            check_gradients(self._model, loss, self._params)
+            check_gradients(self._model, loss, self._params, may_be_idle=may_be_idle)
 
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not self._params.compute.compile:

@@ -1,0 +1,56 @@
+"""The parts of a run, and how it stood after some steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from empo_core.training.timing import Timers
+from empo_latent.acting import Acting
+from empo_latent.environments.fleet import Fleet
+from empo_latent.episodes import Episodes
+from empo_latent.examining import Examiner
+from empo_latent.learning.updater import Updater
+from empo_latent.networks.model import LatentModel
+from empo_latent.replay import Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a run stood after some steps.
+
+    Attributes:
+        steps: Steps of all environments so far.
+        updates: Updates so far.
+        seconds: How long they took.
+        mean_return: Of the newest episodes; NaN before any.
+    """
+
+    steps: int
+    updates: int
+    seconds: float
+    mean_return: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The moving parts of a run.
+
+    Attributes:
+        model: What is learned.
+        updater: Lets it learn.
+        acting: Lets it act.
+        fleet: Where it acts.
+        replay: What happened.
+        episodes: What became of episodes.
+        examiner: Lets it play evaluations.
+        timers: Where the time goes.
+    """
+
+    model: LatentModel
+    updater: Updater
+    acting: Acting
+    fleet: Fleet
+    replay: Replay
+    episodes: Episodes
+    examiner: Examiner
+    timers: Timers
