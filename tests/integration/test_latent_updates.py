@@ -1,0 +1,493 @@
+"""What a whole update of the latent agent does, with AWR and SVG, and what it leaves alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from empo_core import experiment
+from empo_core.config import RunConfig
+from empo_core.plugins import discover
+from empo_core.registry import Registry
+from empo_core.training.randomness import capture
+from empo_core.training.tree import flatten
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_latent.contract import Interface, Slices
+from empo_latent.environments.fleet import Fleet
+from empo_latent.examining import Examiner
+from empo_latent.learning.batches import critic
+from empo_latent.learning.gradients import GradientContractError
+from empo_latent.learning.objectives import ModelObjective
+from empo_latent.learning.updater import Updater
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+from empo_latent.planning.mppi import Planner
+from empo_latent.presets import merged
+from empo_latent.result import LatentResult
+
+AWR = {
+    "name": "awr",
+    "params": {
+        "normaliser": "running_scale",
+        "trust_region": {},
+        "entropy": {"schedule": "linear", "end": 1e-2},
+    },
+}
+SVG = {"name": "svg", "params": {"entropy": {"target_entropy": -1.0}}}
+AGENT: dict[str, Any] = {
+    "preset": "tiny",
+    "total_steps": 100,
+    "tasks": [
+        {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20},
+        {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 20},
+    ],
+    "collection": {"envs": 2},
+    "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},
+    "latents": {"size": 8, "group": 4, "width": 8, "heads": 2, "task_size": 3},
+    "bins": {"number": 11},
+    "reward": {"heads": 2, "episodic": True},
+    "value": {"heads": 2, "dropout": 0.1},
+    "auxiliary": {"discounts": [0.5]},
+    "learning": {"batch_size": 6, "horizon": 2},
+    "imagination": {"candidates": 8},
+    "planner": {"samples": 8, "iterations": 1, "elites": 4, "policy_plans": 2},
+    "compute": {"threads": 1},
+    "reporting": {"evaluation_episodes": 1, "validate_losses": True, "videos": 0},
+}
+TWO_TASKS = Interface(
+    words=3,
+    pictures=False,
+    shape=(3,),
+    actions=2,
+    active=((True, True), (True, False)),
+    tasks=("one", "two"),
+    action_repeats=(1, 1),
+    episode_lengths=(50, 50),
+)
+DISCOUNTS = torch.tensor([0.9, 0.8])
+
+
+def parameters(**options: Any) -> LatentParams:
+    given = {"policy_loss": AWR, "optimistic_loss": SVG, **options}
+    return LatentParams.model_validate(merged(AGENT, given))
+
+
+def losses_of(params: LatentParams) -> dict[str, Any]:
+    assert params.optimistic_loss is not None
+    refs = {"policy": params.policy_loss, "optimistic": params.optimistic_loss}
+    return {name: experiment.build(ref) for name, ref in refs.items()}
+
+
+def random_model(params: LatentParams, interface: Interface = TWO_TASKS) -> LatentModel:
+    """All of its weights are random: no head is 0, and no average is like its network."""
+    generator = torch.Generator().manual_seed(0)
+    model = LatentModel(params, interface, generator=generator, optimistic=True)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    return model
+
+
+def experience(seed: int = 0) -> Slices:
+    """Random steps of both tasks; some of the last end their episodes."""
+    generator = torch.Generator().manual_seed(seed)
+    terminated = torch.zeros(2, 6, 1)
+    terminated[-1, :2] = 1
+    return Slices(
+        torch.randn(3, 6, 3, generator=generator),
+        torch.rand(2, 6, 2, generator=generator) * 2 - 1,
+        torch.randn(2, 6, 1, generator=generator),
+        terminated,
+        torch.arange(6) % 2,
+    )
+
+
+class Step(NamedTuple):
+    """What an optimiser was about to do.
+
+    Attributes:
+        given: Which groups had gradients, be they 0; ``rest`` is all that is never trained.
+        taught: Which of them were not 0.
+    """
+
+    given: frozenset[str]
+    taught: frozenset[str]
+
+
+class Watched(Updater):
+    """An updater that notes, before every step of an optimiser, what got gradients."""
+
+    def __init__(self, model: LatentModel, params: LatentParams) -> None:
+        super().__init__(model, losses_of(params), params, DISCOUNTS)
+        self.steps: list[Step] = []
+
+    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+        groups = everything(self._model)
+        given = {name for name, group in groups.items() if any(x.grad is not None for x in group)}
+        taught = {
+            name
+            for name in given
+            if any(x.grad is not None and bool(x.grad.any()) for x in groups[name])
+        }
+        self.steps.append(Step(frozenset(given), frozenset(taught)))
+        return super()._step(optimiser, weights)
+
+
+def everything(model: LatentModel) -> dict[str, list[nn.Parameter]]:
+    """All parameters by group; ``rest`` is those of no group."""
+    groups = model.groups()
+    known = {id(each) for group in groups.values() for each in group}
+    return groups | {"rest": [each for each in model.parameters() if id(each) not in known]}
+
+
+def kept(model: LatentModel) -> dict[str, Tensor]:
+    return {name: each.clone() for name, each in model.state_dict().items()}
+
+
+def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
+    assert before.keys() == after.keys()
+    return [name for name in before if not torch.equal(before[name], after[name])]
+
+
+def updated(params: LatentParams, updates: int = 1) -> tuple[LatentModel, Watched]:
+    model = random_model(params)
+    updater = Watched(model, params)
+    for index in range(updates):
+        torch.manual_seed(index)
+        updater.update(experience(index), index / 4)
+    return model, updater
+
+
+MIXES: dict[str, dict[str, Any]] = {
+    "awr, and svg for optimism": {"value": {"weighting": "policy"}},
+    "svg, and awr for optimism": {
+        "policy_loss": SVG,
+        "optimistic_loss": AWR,
+        "imagination": {"start": "rollout", "critic": "online"},
+    },
+    "a critic of actions": {"value": {"critic": "q"}},
+}
+TABLE = {
+    # As in section B of the specification: which networks each loss teaches.
+    "consistency": {"dynamics", "encoder", "task"},
+    "encoder_consistency": {"encoder", "task"},
+    "reward": {"reward", "dynamics", "encoder", "task"},
+    "termination": {"termination", "dynamics", "encoder", "task"},
+    "value": {"value", "dynamics", "encoder", "task"},
+    "auxiliary": {"auxiliary", "encoder", "task"},
+}
+
+
+def with_only(loss: str, params: LatentParams) -> LatentParams:
+    """The same, but of the model's losses only this one counts."""
+    coefs = {
+        "consistency": ("latents", "consistency_coef"),
+        "encoder_consistency": ("encoder", "consistency_coef"),
+        "reward": ("reward", "coef"),
+        "termination": ("reward", "termination_coef"),
+        "value": ("value", "coef"),
+        "auxiliary": ("auxiliary", "coef"),
+    }
+    assert coefs.keys() == TABLE.keys()
+    for name, (group, key) in coefs.items():
+        changed = getattr(params, group).model_copy(update={key: float(name == loss)})
+        params = params.model_copy(update={group: changed})
+    return params
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_each_loss_of_an_update_teaches_its_networks_and_no_others(mix: str) -> None:
+    params = parameters(**MIXES[mix])
+    for loss, expected in TABLE.items():
+        model, updater = updated(with_only(loss, params))
+        first, *policies = updater.steps
+        assert first.taught == expected, loss
+        # Not even zeros where a policy learns: whatever came before is gone by then.
+        own = [frozenset({name}) for name in ("policy", "optimistic")]
+        assert policies == [Step(given=each, taught=each) for each in own]
+        assert all(weight.grad is None for weight in model.parameters())
+    assert (
+        set().union(*TABLE.values(), {"policy", "optimistic", "rest"}) == everything(model).keys()
+    )
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_updates_keep_the_contract_of_gradients(mix: str) -> None:
+    for value_every in (1, 2):
+        learning = {"value_every": value_every, "policy_every": 3 - value_every}
+        params = parameters(**MIXES[mix], learning=learning, compute={"check_gradients": True})
+        _, updater = updated(params, 4)
+        assert len(updater.steps) == 4 + 2 * (4 // learning["policy_every"])
+
+
+class Leaking:
+    """A loss that differentiates the critic with all that belongs to it."""
+
+    needs = LossNeeds(critic=True)
+
+    def __call__(self, policy: Any, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        return LossOutput(-critic(batch.start, policy(batch.start).rsample()).mean())
+
+
+def test_a_loss_that_reaches_into_the_model_is_told_where_that_is_checked() -> None:
+    params = parameters(compute={"check_gradients": True})
+    losses = {**losses_of(params), "optimistic": Leaking()}
+    updater = Updater(random_model(params), losses, params, DISCOUNTS)
+    with pytest.raises(GradientContractError, match="loss 'optimistic' gave parameter"):
+        updater.update(experience(), 0.0)
+
+
+class Returning(Watched):
+    """Gives the model its gradients back before policies learn."""
+
+    returned: Mapping[nn.Parameter, Tensor] = {}
+
+    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+        own = {each: each.grad.clone() for each in weights if each.grad is not None}
+        norm = super()._step(optimiser, weights)
+        if len(self.steps) == 1:
+            self.returned = own
+            for weight, grad in own.items():
+                weight.grad = grad.clone()
+        return norm
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_policies_learn_after_the_model_has_moved_and_add_nothing_to_its_gradients(
+    mix: str,
+) -> None:
+    params = parameters(**MIXES[mix])
+    model = random_model(params)
+    before, updater = kept(model), Returning(model, params)
+
+    updater.update(experience(), 0.0)
+
+    assert all(not torch.equal(each, before[name]) for name, each in model.named_parameters())
+    assert len(updater.returned) == sum(
+        len(group) for name, group in model.groups().items() if name not in losses_of(params)
+    )
+    for weight, grad in updater.returned.items():
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, grad)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_model_does_not_notice_whether_policies_learn(mix: str) -> None:
+    eager, lazy = (
+        updated(parameters(**MIXES[mix], learning={"policy_every": every}), 2)[0]
+        for every in (1, 5)
+    )
+    others = changed(kept(eager), kept(lazy))
+    policies = ("policy_head", "optimistic_head")
+    assert others == [name for name in kept(eager) if name.startswith(policies)]
+
+
+def test_every_weight_is_moved_by_one_optimiser_at_its_own_rate() -> None:
+    params = parameters(
+        optimiser={"lr": 1e-3, "encoder_lr_scale": 0.5, "policy_lr_scale": 2.0, "policy_eps": 1e-8}
+    )
+    model = random_model(params)
+    before = {name: [x.detach().clone() for x in g] for name, g in everything(model).items()}
+
+    Watched(model, params).update(experience(), 0.0)
+
+    rates = {"encoder": 5e-4, "policy": 2e-3, "optimistic": 2e-3}
+    for name, group in model.groups().items():
+        for now, was in zip(group, before[name], strict=True):
+            # The first step of Adam is as long as its rate, whatever the gradient is.
+            longest = float((now - was).abs().max().detach())
+            assert longest == pytest.approx(rates.get(name, 1e-3), rel=0.01), name
+
+
+def test_averages_follow_by_their_rates_and_nothing_else() -> None:
+    params = parameters(value={"target_rate": 0.25}, encoder={"target_rate": 0.5})
+    model = random_model(params)
+    before = kept(model)
+
+    Watched(model, params).update(experience(), 0.0)
+
+    pairs = {
+        "value_targets.": ("value_heads.", 0.25),
+        "auxiliary_targets.": ("auxiliary_heads.", 0.25),
+        "encoder_average.": ("encoder.", 0.5),
+    }
+    seen, now = set(), kept(model)
+    for name, average in now.items():
+        for prefix, (online, rate) in pairs.items():
+            if name.startswith(prefix):
+                seen.add(prefix)
+                expected = torch.lerp(before[name], now[name.replace(prefix, online)], rate)
+                torch.testing.assert_close(average, expected)
+    assert seen == pairs.keys()
+    assert not any(weight.requires_grad for weight in everything(model)["rest"])
+
+
+class NoReading(TorchDispatchMode):
+    """Refuses to tell what is in a tensor, for which a GPU would have to be waited for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        asked = (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero)
+        assert func.overloadpacket not in asked, "the update asked a tensor for its value"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> None:
+    params = parameters(**MIXES[mix], learning={"value_every": 2, "policy_every": 2})
+    updater = Watched(random_model(params), params)
+    slices = experience()
+    # What an update is made of; the watching would ask.
+    updater._step = super(Watched, updater)._step  # type: ignore[method-assign]
+    with NoReading():
+        found = [updater.update(slices, index / 4) for index in range(4)]
+        with pytest.raises(AssertionError, match="asked a tensor"):
+            float(found[0]["loss/total"])
+    for metrics in found:
+        assert all(type(each) is Tensor and each.ndim == 0 for each in metrics.values())
+        assert not any(each.requires_grad for each in metrics.values())
+        assert bool(torch.stack(list(metrics.values())).isfinite().all())
+    assert found[0].keys() == found[2].keys() > found[1].keys() == found[3].keys()
+    assert {"loss/value", "loss/policy", "loss/optimistic"} <= found[0].keys() - found[1].keys()
+
+
+def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
+    params = parameters()
+    fleet = Fleet(params.tasks, envs=2)
+    interface = fleet.interface
+    fleet.close()
+    model = random_model(params, interface)
+    updater = Watched(model, params)
+    slices = experience()
+    updater.update(replace(slices, action=slices.action[..., : interface.actions]), 0.5)
+    planner = Planner(
+        model,
+        params.planner,
+        horizon=2,
+        discount=DISCOUNTS,
+        episodic=True,
+        values=params.value.heads,
+    )
+    examiner = Examiner(params, 0, model, planner, updater, DISCOUNTS.tolist())
+
+    def state() -> tuple[Any, dict[str, Tensor]]:
+        # Averages are in the model, scales and coefficients in the updater.
+        random = capture()
+        del random["python"]  # Checks of shapes draw from it.
+        parts = {"random": random, "updater": updater.state_dict(), "model": kept(model)}
+        data, tensors = flatten(parts)
+        return data, {name: each.clone() for name, each in tensors.items()}
+
+    (data, before), remembered = state(), updater.state_dict()["losses"]
+    _, metrics = examiner.examine(10, is_last=False)
+    assert state()[0] == data
+    assert changed(before, state()[1]) == []
+    assert all(weight.grad is None for weight in model.parameters())
+
+    # It did look at all losses, which draw random numbers, and whose memory an update would move.
+    assert {"validation/policy/loss/total", "validation/planner/loss/optimistic"} <= metrics.keys()
+    drawn = capture()["torch"]
+    updater.losses(replace(slices, action=slices.action[..., : interface.actions]))
+    assert not torch.equal(capture()["torch"], drawn)
+    updater.update(replace(slices, action=slices.action[..., : interface.actions]), 0.5)
+    for name, part in (("policy", "scale"), ("optimistic", "scale")):
+        after = updater.state_dict()["losses"][name]
+        assert not torch.equal(after[part]["value"], remembered[name][part]["value"])
+
+
+def lesson_of(params: LatentParams, slices: Slices) -> tuple[LatentModel, ModelObjective, Any]:
+    model = random_model(params)
+    objective = ModelObjective(model, losses_of(params), params, DISCOUNTS)
+    torch.manual_seed(0)
+    _, _, lesson = objective.model_loss(slices, True, True)
+    return model, objective, lesson
+
+
+@pytest.mark.parametrize(("normalise", "factor"), [(False, 1.0), (True, 3 / 1.75)])
+def test_starts_count_by_powers_of_rho_unless_their_episode_is_over(
+    normalise: bool, factor: float
+) -> None:
+    learning = {"rho": 0.5, "normalise_rho": normalise}
+    _, _, lesson = lesson_of(parameters(learning=learning), experience())
+    expected = factor * torch.tensor([1.0, 0.5, 0.25])[:, None].expand(3, 6).clone()
+    expected[2, :2] = 0  # What came after the end.
+    torch.testing.assert_close(lesson.weight, expected.flatten())
+
+
+@pytest.mark.parametrize("start", ["encoding", "rollout"])
+def test_a_lesson_lists_starts_candidates_and_targets_in_one_order(start: str) -> None:
+    params, slices = parameters(imagination={"start": start}), experience()
+    model, _, lesson = lesson_of(params, slices)
+    task = slices.task
+    assert task is not None
+    if start == "encoding":
+        encodings = model.encode(slices.observation, task=task)
+        torch.testing.assert_close(lesson.start, encodings.flatten(0, 1))
+    assert torch.equal(lesson.task, task.repeat(3))
+    judge = critic(model, DISCOUNTS[lesson.task].unsqueeze(-1), lesson.task, "target")
+    candidates = lesson.action.transpose(0, 1)
+    expected = judge(lesson.start, candidates).transpose(0, 1)
+    torch.testing.assert_close(lesson.target, expected, rtol=1e-4, atol=1e-4)
+    log_prob = model.policy(lesson.start, task=lesson.task).log_prob(candidates)
+    torch.testing.assert_close(lesson.log_prob, log_prob.T, rtol=1e-4, atol=1e-4)
+    assert not any(each.requires_grad for each in lesson if isinstance(each, Tensor))
+
+
+def test_awr_does_not_mind_what_all_candidates_of_a_start_are_worth() -> None:
+    own = {**AWR["params"], "normaliser": "state_std"}  # type: ignore[dict-item]
+    params = parameters(policy_loss={"name": "awr", "params": own})
+    model, objective, lesson = lesson_of(params, experience())
+
+    def learned(target: Tensor) -> list[Tensor]:
+        torch.manual_seed(0)
+        loss, _, _ = objective.policy_loss("policy", lesson._replace(target=target))
+        return [loss.detach(), *torch.autograd.grad(loss, model.groups()["policy"])]
+
+    before = learned(lesson.target)
+    shift = torch.linspace(-3, 3, len(lesson.start))[:, None, None]
+    torch.testing.assert_close(learned(lesson.target + shift), before, rtol=1e-4, atol=1e-5)
+    turned = learned(-lesson.target)
+    assert not torch.allclose(turned[0], before[0], rtol=1e-3)
+
+
+def svg_run(directory: Path, registry: Registry) -> dict[str, Tensor]:
+    """What a run with SVG alone learns."""
+    small = {
+        "total_steps": 60,
+        "policy_loss": "svg",
+        "collection": {"seed_steps": 40, "seed_updates": 5},
+        "learning": {"updates_per_step": 0.25},
+        "reporting": {"evaluation_episodes": 0, "validate_losses": False},
+    }
+    config = {
+        "algorithm": {"name": "latent", "params": merged(AGENT, small)},
+        "runs": str(directory),
+        "seed": 3,
+    }
+    read = RunConfig.model_validate(config, context={"registry": registry})
+    result = experiment.execute(read, registry=registry).result
+    assert isinstance(result, LatentResult)
+    return kept(result.model)
+
+
+def test_svg_learns_the_same_to_the_last_bit_whether_awr_is_there_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "awr" in discover().names("policy_loss")
+    experiment.build(parameters().policy_loss)
+    beside = svg_run(tmp_path, discover())
+
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", "empo-awr")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "empo_awr"]:
+        monkeypatch.setitem(sys.modules, name, None)  # So it cannot be imported.
+    assert "awr" not in discover().names("policy_loss")
+    alone = svg_run(tmp_path, discover())
+
+    assert changed(beside, alone) == []
