@@ -114,10 +114,16 @@ class Svg:
     ) -> _Judged:
         """What the critic says about actions, and which way they get better.
 
-        Differentiating a function of ``u`` alone spends nothing on gradients of the critic's
-        weights and leaves them as they are; and it compiles, as freezing them for a while
-        would not.
+        Differentiating by ``u`` alone spends nothing on gradients of the critic's weights and
+        leaves them as they are.
         """
+        if not torch.compiler.is_compiling():
+            with torch.enable_grad():
+                u = u.detach().requires_grad_()
+                total, found = self._followed(u, start.expand(len(u), -1, -1), critic)
+                (slope,) = torch.autograd.grad(total, u)
+            return _Judged(slope, *(part.detach() for part in found))
+        # The same in a way that compiles; it costs more where nothing is compiled.
         slope_of = torch.func.grad_and_value(self._followed, has_aux=True)
         # Otherwise the graph of all this would be recorded once more, for the weights.
         with torch.no_grad():
