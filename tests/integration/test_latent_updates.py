@@ -93,6 +93,9 @@ def random_model(params: LatentParams, interface: Interface = TWO_TASKS) -> Late
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+        # After some steps, not after all, episodes seem to end.
+        assert model.termination_head is not None
+        model.termination_head.biases[-1].sub_(0.5)
     return model
 
 
@@ -224,8 +227,8 @@ def test_updates_keep_the_contract_of_gradients(mix: str) -> None:
     for value_every in (1, 2):
         learning = {"value_every": value_every, "policy_every": 3 - value_every}
         params = parameters(**MIXES[mix], learning=learning, compute={"check_gradients": True})
-        _, updater = updated(params, 4)
-        assert len(updater.steps) == 4 + 2 * (4 // learning["policy_every"])
+        _, updater = updated(params, 2)
+        assert len(updater.steps) == 2 + 2 * (2 // learning["policy_every"])
 
 
 class Leaking:
@@ -433,6 +436,9 @@ def test_a_lesson_lists_starts_candidates_and_targets_in_one_order(start: str) -
     assert torch.equal(lesson.task, task.repeat(3))
     judge = critic(model, DISCOUNTS[lesson.task].unsqueeze(-1), lesson.task, "target")
     candidates = lesson.action.transpose(0, 1)
+    action = model.bounded(lesson.action[:, 0], task=lesson.task)
+    after = model.next_latent(lesson.start, action, task=lesson.task)
+    assert 0.1 < model.terminates(after, task=lesson.task).mean() < 0.9
     expected = judge(lesson.start, candidates).transpose(0, 1)
     torch.testing.assert_close(lesson.target, expected, rtol=1e-4, atol=1e-4)
     log_prob = model.policy(lesson.start, task=lesson.task).log_prob(candidates)
