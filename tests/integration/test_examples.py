@@ -89,6 +89,8 @@ def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     report = json.loads(done.stdout)
     if report["algorithm"] == "rollout":
         assert report["evaluation"]["episodes"] == 5
+    elif report["algorithm"] == "latent":
+        assert set(report["evaluation"]) == {"planner", "policy"}
     else:
         assert sum(report["root"]["robot_policy"]) == pytest.approx(1.0)
     (directory,) = (tmp_path / "runs").iterdir()
