@@ -52,8 +52,9 @@ SHORTER: dict[str, list[str]] = (
     }
     | {
         "latent_pendulum.yaml": [
-            "algorithm.params.total_steps=450",
-            "algorithm.params.collection.seed_steps=400",
+            "algorithm.params.total_steps=150",
+            "algorithm.params.tasks.0.episode_length=40",
+            "algorithm.params.collection.seed_steps=120",
             "algorithm.params.collection.seed_updates=2",
             "algorithm.params.learning.updates_per_step=0.1",
             "algorithm.params.reporting.evaluation_episodes=1",
