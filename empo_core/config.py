@@ -7,6 +7,7 @@ only says what a valid config is.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -207,6 +208,19 @@ class RunConfig(Config):
         if isinstance(data, dict) and {"world", "world_model"} <= data.keys():
             raise ValueError("give either 'world' or 'world_model', not both")
         return data
+
+
+def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, with a preset's values where nothing was; mappings key by key."""
+    result = dict(preset)
+    for key, value in given.items():
+        below = preset.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Config):  # As Python callers give it.
+            value = value.model_dump(exclude_unset=True)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = merged(below, value)
+        result[key] = value
+    return result
 
 
 def registry_of(info: ValidationInfo) -> Registry:

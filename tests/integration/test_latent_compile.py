@@ -24,7 +24,7 @@ from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
-from empo_latent.presets import merged
+from empo_core.config import merged
 from empo_latent.replay import Replay
 
 torch.set_num_threads(1)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from empo_core.config import merged
 from empo_core.experiment import build
 from empo_latent.contract import Interface, Slices
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
-from empo_latent.presets import merged
 
 NUMBERS = Interface(
     words=3,

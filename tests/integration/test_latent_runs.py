@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from empo_core import experiment
-from empo_core.config import RunConfig
+from empo_core.config import RunConfig, merged
 from empo_core.errors import ConfigError, EmpoError
 from empo_latent.modelfile import load_model
-from empo_latent.presets import merged
 
 AGENT: dict[str, Any] = {
     "preset": "tiny",

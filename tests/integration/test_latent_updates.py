@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from empo_core import experiment
-from empo_core.config import RunConfig
+from empo_core.config import RunConfig, merged
 from empo_core.plugins import discover
 from empo_core.registry import Registry
 from empo_core.training.randomness import capture
@@ -30,7 +30,6 @@ from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
-from empo_latent.presets import merged
 from empo_latent.result import LatentResult
 
 AWR = {

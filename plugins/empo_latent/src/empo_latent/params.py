@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, model_validator
 
 from empo_core import Config
-from empo_core.config import PolicyLossRef
-from empo_latent.presets import PRESETS, Preset, merged
+from empo_core.config import PolicyLossRef, merged
+from empo_latent.presets import PRESETS, Preset
 from empo_latent.tasks import Task
 
 Heads = Literal["mean", "min", "max"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from empo_core import Config
-
 Preset = Literal["tiny", "1M", "5M", "19M", "48M", "317M"]
 
 
@@ -33,16 +31,3 @@ PRESETS: dict[str, Mapping[str, Any]] = {
 }
 """Where one sees 17 numbers and does 6, 0.19, 1.21, 4.96, 18.1, 47.2 and 312.6 million parameters
 are trained (critic ``q``); names are those of TD-MPC2, whose counts have one value head more."""
-
-
-def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, with the preset's values where nothing was; mappings key by key."""
-    result = dict(preset)
-    for key, value in given.items():
-        below = preset.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Config):  # As Python callers give it.
-            value = value.model_dump(exclude_unset=True)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merged(below, value)
-        result[key] = value
-    return result

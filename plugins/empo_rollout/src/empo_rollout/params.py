@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
-from empo_core.config import PolicyLossRef
+from empo_core.config import PolicyLossRef, merged
 from empo_rollout.environments import Environment
-from empo_rollout.presets import PRESETS, Preset, merged
+from empo_rollout.presets import PRESETS, Preset
 
 
 class Vectorisation(Config):

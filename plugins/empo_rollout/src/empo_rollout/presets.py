@@ -31,14 +31,3 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "optimiser": {"lr": 2.5e-4, "lr_schedule": "linear", "eps": 1e-5},
     },
 }
-
-
-def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, with the preset's values where nothing was; mappings key by key."""
-    result = dict(preset)
-    for key, value in given.items():
-        below = preset.get(key)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merged(below, value)
-        result[key] = value
-    return result
