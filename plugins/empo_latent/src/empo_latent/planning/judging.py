@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from empo_latent.params import Heads, PlannerParams
+from empo_latent.learning.targets import joined
+from empo_latent.params import PlannerParams
 from empo_latent.planning.contract import PlanningModel
 
 Chooser = Callable[[int, Tensor], Tensor]
@@ -138,18 +139,12 @@ class Judge:
         mode = self._params.heads
         # Which reward head is least does not depend on the value head, nor the other way round:
         # so they are joined apart, and only then those of the dynamics.
-        score = _joined(_joined(_mean(returns), mode) + _joined(_mean(bootstraps), mode), mode)
+        both = [joined(_mean(terms), mode, (0,)) for terms in (returns, bootstraps)]
+        score = joined(both[0] + both[1], mode, (0,))
         if situation.curious:
             spread = _mean([_deviation(each.flatten(0, 1)) for each in bootstraps])
             score = score + self._params.disagreement * spread
         return score.masked_fill(~score.isfinite(), -torch.inf)
-
-
-def _joined(heads: Tensor, mode: Heads) -> Tensor:
-    """One estimate instead of one per head, which lie on the first axis."""
-    if mode == "mean":
-        return heads.mean(0)
-    return heads.amin(0) if mode == "min" else heads.amax(0)
 
 
 def _mean(terms: list[Tensor]) -> Tensor:
