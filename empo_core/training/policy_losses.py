@@ -300,14 +300,6 @@ def normal_parameters(
     )
 
 
-def entropy_bonus(
-    distribution: Distribution, jacobian: float, action_power: float
-) -> Float[Tensor, "*batch"]:
-    """``policy_entropy`` times the number of an action's numbers to a power."""
-    entropy = policy_entropy(distribution, jacobian)
-    return entropy * num_numbers(distribution) ** action_power
-
-
 def _quantile(ordered: Tensor, last: Tensor, share: float) -> Tensor:
     """The quantile of the numbers up to position ``last``."""
     place = last.double() * share

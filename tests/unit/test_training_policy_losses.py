@@ -23,7 +23,6 @@ from empo_core.training.policy_losses import (
     RunningScale,
     constants,
     disagreement,
-    entropy_bonus,
     joined_heads,
     normal_parameters,
     num_numbers,
@@ -269,6 +268,13 @@ class TestEntropyCoefficient:
         assert (float(own.value), float(other.value)) == (1.0, 1.5)
 
 
+def paid(policy: BoundedNormal, j: float, power: float) -> Tensor:
+    """What policies are paid for entropy by a coefficient of 1."""
+    params = EntropyParams(coef=1.0, jacobian=j, action_power=power)
+    weight = torch.ones(policy.batch_shape, dtype=policy.loc.dtype)
+    return EntropyCoefficient(params).bonus(policy, weight).paid
+
+
 class TestEntropy:
     """Item 16 of the proofs: the two entropies, and what lies between."""
 
@@ -279,7 +285,7 @@ class TestEntropy:
         many = 200_000 if j else 1
         policy = BoundedNormal(loc.expand(many, 2), log_std.expand(many, 2))
         torch.manual_seed(0)
-        entropy = entropy_bonus(policy, j, power).mean()
+        entropy = paid(policy, j, power).mean()
         by_loc, by_log_std = torch.autograd.grad(entropy, (loc, log_std), materialize_grads=True)
         return entropy.detach(), by_loc, by_log_std
 
@@ -328,7 +334,7 @@ class TestEntropy:
         active = torch.tensor([[True, False], [True, True]])
         policy = BoundedNormal(torch.zeros(2, 2), torch.zeros(2, 2), active=active)
         one = 0.5 + 0.5 * math.log(2 * math.pi)
-        torch.testing.assert_close(entropy_bonus(policy, 0.0, 1.0), torch.tensor([one, 4 * one]))
+        torch.testing.assert_close(paid(policy, 0.0, 1.0), torch.tensor([one, 4 * one]))
 
     def test_numbers_are_counted_in_any_distribution(self) -> None:
         assert num_numbers(normal(0.0, 1.0, numbers=5)) == 5
