@@ -14,9 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from empo_core.durable import FileOps, digest
 from empo_core.errors import NonFiniteError, StorageError
+from empo_core.training.weightfile import WEIGHTS
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.policyfile import WEIGHTS, load_policy, save_policy
+from empo_rollout.policies.policyfile import load_policy, save_policy
 from empo_rollout.vectors.contract import Actions, Interface, Observations
 
 PICTURES = Interface(

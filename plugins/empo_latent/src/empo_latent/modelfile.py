@@ -15,30 +15,15 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from empo_core.durable import (
-    DISK,
-    MANIFEST,
-    FileEntry,
-    FileOps,
-    StrictModel,
-    found_directory,
-    read_checked,
-    read_sealed,
-    refuse_surplus,
-    sealed_json,
-    write_synced,
-    written_directory,
-)
+from empo_core.durable import DISK, FileOps, StrictModel
 from empo_core.errors import EmpoError, StorageError
 from empo_core.registry import Registry
-from empo_core.training.finite import check_finite
+from empo_core.training.weightfile import Format, WeightsBody, read_weights, write_weights
 from empo_latent.contract import Interface
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 
-FORMAT, VERSION = "empo-latent-model", 1
-WEIGHTS = "weights.safetensors"
-MAX_BYTES = 2**34
+FORMAT = Format("empo-latent-model", 1)
 
 
 class _Interface(StrictModel):
@@ -52,10 +37,9 @@ class _Interface(StrictModel):
     episode_lengths: list[int]
 
 
-class _Body(StrictModel):
+class _Body(WeightsBody):
     params: dict[str, Any]
     interface: _Interface
-    weights: FileEntry
 
 
 class SavedModel(NamedTuple):
@@ -93,22 +77,15 @@ def save_model(
         NonFiniteError: A weight is not finite.
         StorageError: The disk refuses, or something else has that place.
     """
-    path = Path(path)
-    tensors = {
-        name: tensor.detach().cpu().contiguous().clone()
-        for name, tensor in model.state_dict().items()
-    }
-    check_finite(tensors, "a weight to be saved")
-    with written_directory(path, ops) as new:
-        entry = write_synced(new / WEIGHTS, safetensors.torch.save(tensors), ops)
-        body = _Body(
-            # Python callers may give tasks functions as arguments; a file can only name those.
-            params=params.model_dump(mode="json", fallback=repr),
-            interface=_described(interface),
-            weights=entry,
-        )
-        sealed = sealed_json(path, FORMAT, VERSION, body.model_dump(mode="json"))
-        write_synced(new / MANIFEST, sealed, ops)
+    # Python callers may give tasks functions as arguments; a file can only name those.
+    described = params.model_dump(mode="json", fallback=repr)
+    write_weights(
+        Path(path),
+        FORMAT,
+        model.state_dict(),
+        lambda entry: _Body(params=described, interface=_described(interface), weights=entry),
+        ops,
+    )
 
 
 def load_model(path: str | Path, *, registry: Registry | None = None) -> SavedModel:
@@ -122,10 +99,7 @@ def load_model(path: str | Path, *, registry: Registry | None = None) -> SavedMo
         StorageError: It is missing, damaged, foreign, or written by another version; or a policy
             loss that it was learned with is not installed.
     """
-    directory = found_directory(Path(path))
-    body = read_sealed(directory / MANIFEST, FORMAT, VERSION, _Body)
-    refuse_surplus(directory, {MANIFEST, WEIGHTS})
-    raw = read_checked(directory / WEIGHTS, body.weights, max_bytes=MAX_BYTES)
+    directory, body, raw = read_weights(Path(path), FORMAT, _Body)
     try:
         interface = _interface_of(body.interface)
         params = LatentParams.model_validate(body.params, context={"registry": registry})

@@ -17,29 +17,14 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from empo_core.durable import (
-    DISK,
-    MANIFEST,
-    FileEntry,
-    FileOps,
-    StrictModel,
-    found_directory,
-    read_checked,
-    read_sealed,
-    refuse_surplus,
-    sealed_json,
-    write_synced,
-    written_directory,
-)
+from empo_core.durable import DISK, FileOps, StrictModel
 from empo_core.errors import ConfigError, StorageError
-from empo_core.training.finite import check_finite
+from empo_core.training.weightfile import Format, WeightsBody, read_weights, write_weights
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, blank_policy
 from empo_rollout.vectors.contract import Actions, Interface, Observations
 
-FORMAT, VERSION = "empo-rollout-policy", 1
-WEIGHTS = "weights.safetensors"
-MAX_BYTES = 2**34
+FORMAT = Format("empo-rollout-policy", 1)
 
 
 class _Observations(StrictModel):
@@ -61,10 +46,9 @@ class _Interface(StrictModel):
     masks: bool
 
 
-class _Body(StrictModel):
+class _Body(WeightsBody):
     params: dict[str, Any]
     interface: _Interface
-    weights: FileEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +87,14 @@ def save_policy(
         NonFiniteError: A weight is not finite.
         StorageError: The disk refuses, or something else has that place.
     """
-    path = Path(path)
-    tensors = {
-        name: tensor.detach().cpu().contiguous().clone()
-        for name, tensor in policy.state_dict().items()
-    }
-    check_finite(tensors, "a weight to be saved")
-    with written_directory(path, ops) as new:
-        entry = write_synced(new / WEIGHTS, safetensors.torch.save(tensors), ops)
-        body = _Body(
-            params=params.model_dump(mode="json"), interface=_described(interface), weights=entry
-        )
-        sealed = sealed_json(path, FORMAT, VERSION, body.model_dump(mode="json"))
-        write_synced(new / MANIFEST, sealed, ops)
+    described = params.model_dump(mode="json")
+    write_weights(
+        Path(path),
+        FORMAT,
+        policy.state_dict(),
+        lambda entry: _Body(params=described, interface=_described(interface), weights=entry),
+        ops,
+    )
 
 
 def load_policy(path: str | Path, interface: Interface | None = None) -> SavedPolicy:
@@ -129,12 +108,8 @@ def load_policy(path: str | Path, interface: Interface | None = None) -> SavedPo
         StorageError: It is missing, damaged, foreign, or written by another version; or it was
             learned for other agents, observations or actions.
     """
-    directory = found_directory(Path(path))
-    manifest = directory / MANIFEST
-    body = read_sealed(manifest, FORMAT, VERSION, _Body)
-    refuse_surplus(directory, {MANIFEST, WEIGHTS})
+    directory, body, raw = read_weights(Path(path), FORMAT, _Body)
     learned = _interface_of(body.interface)
-    raw = read_checked(directory / WEIGHTS, body.weights, max_bytes=MAX_BYTES)
     try:
         params = PolicyParams.model_validate(body.params)
         policy = _with_weights(blank_policy(params, learned), safetensors.torch.load(raw))
