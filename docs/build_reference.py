@@ -16,9 +16,9 @@ from typing import Any
 
 from empo_core import protocols
 from empo_core.config import installed, library_files
-from empo_core.hookspecs import KINDS, Component, Kind
-from empo_core.registry import Offer, Registry
-from empo_core.schema import config_schema, described
+from empo_core.config.schema import config_schema, described
+from empo_core.plugins.hookspecs import KINDS, Component, Kind
+from empo_core.plugins.registry import Offer, Registry
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference"

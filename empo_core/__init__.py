@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from empo_core.config import Config, ConfigFile, ConfigPath
-from empo_core.hookspecs import Component, hookimpl
+from empo_core.plugins.hookspecs import Component, hookimpl
 
 if TYPE_CHECKING:
     from empo_core.config import RunConfig
+    from empo_core.plugins.registry import Registry
     from empo_core.protocols import Result
-    from empo_core.registry import Registry
 
 __all__ = ["Component", "Config", "ConfigFile", "ConfigPath", "hookimpl", "load_config", "run"]
 __version__ = "0.1.0"
@@ -24,8 +24,8 @@ __version__ = "0.1.0"
 def load_config(
     path: str | Path, overrides: Sequence[str] | None = None, registry: Registry | None = None
 ) -> RunConfig:
-    """Read and validate a config file; see ``empo_core.configfile.load_config``."""
-    from empo_core.configfile import load_config as load
+    """Read and validate a config file; see ``empo_core.config.loading.load_config``."""
+    from empo_core.config.loading import load_config as load
 
     return load(path, overrides, registry)
 

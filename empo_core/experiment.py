@@ -16,8 +16,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from empo_core.config import ComponentRef, RunConfig, WorldModelRef, installed
-from empo_core.configfile import load_config
+from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
+from empo_core.plugins.registry import Registry
 from empo_core.protocols import (
     Algorithm,
     EpisodeTracker,
@@ -28,8 +29,8 @@ from empo_core.protocols import (
     Tracker,
     WorldModel,
 )
-from empo_core.registry import Registry
-from empo_core.rundir import (
+from empo_core.storage.arrays import write_file
+from empo_core.storage.run_directory import (
     CONFIG,
     LOG,
     RESULTS,
@@ -40,7 +41,6 @@ from empo_core.rundir import (
     resolved,
     strict_json,
 )
-from empo_core.storage import write_file
 from empo_core.types import Histogram
 
 if TYPE_CHECKING:

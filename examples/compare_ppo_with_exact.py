@@ -20,8 +20,8 @@ from torch import Tensor
 
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.experiment import build, run
-from empo_core.interning import RowTable
 from empo_core.protocols import WorldModel
+from empo_core.worlds.row_table import RowTable
 from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult

@@ -9,8 +9,8 @@ from typing import Any
 import rich
 import torch
 
-from empo_core.enumeration import enumerate_world
 from empo_core.types import AgentSpec
+from empo_core.worlds.enumeration import enumerate_world
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 

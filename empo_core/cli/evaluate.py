@@ -10,7 +10,7 @@ import typer
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table
 
 if TYPE_CHECKING:
-    from empo_core.evaluation import Attainment, Evaluated
+    from empo_learning.evaluation import Attainment, Evaluated
 
 
 def evaluate(
@@ -36,7 +36,7 @@ def evaluate(
 ) -> None:
     """Play what a run has computed or learned: how often does each human reach each goal?"""
     with only_ours_on_stdout(json, quiet=False):
-        from empo_core.evaluation import evaluate_run
+        from empo_learning.evaluation import evaluate_run
 
         done = evaluate_run(run_dir, episodes=episodes, gifs=gifs, seed=seed, max_steps=max_steps)
     if json:

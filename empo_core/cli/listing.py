@@ -12,10 +12,10 @@ import typer
 from empo_core.cli.output import Debug, Json, print_json, print_table, stdout
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
-from empo_core.hookspecs import KINDS, Kind
+from empo_core.plugins.hookspecs import KINDS, Kind
 
 if TYPE_CHECKING:
-    from empo_core.registry import Offer
+    from empo_core.plugins.registry import Offer
 
 
 def plugins(json: Json = False, debug: Debug = False) -> None:
@@ -111,7 +111,7 @@ def describe(
     debug: Debug = False,
 ) -> None:
     """Explain one component: its parameters and where it comes from."""
-    from empo_core.schema import described
+    from empo_core.config.schema import described
 
     offer = installed().offer(_kind(kind), name)
     component = offer.component
@@ -137,7 +137,7 @@ def describe(
 
 def schema(debug: Debug = False) -> None:
     """Print the JSON Schema of configs for the installed plugins, e.g. for an editor."""
-    from empo_core.schema import config_schema
+    from empo_core.config.schema import config_schema
 
     print(jsonlib.dumps(config_schema(installed()), indent=2, ensure_ascii=False))
 

@@ -15,8 +15,8 @@ from rich.markup import escape
 
 from empo_core import __version__
 from empo_core.config import installed
-from empo_core.hookspecs import KINDS
-from empo_core.plugins import NAME
+from empo_core.plugins.discovery import NAME
+from empo_core.plugins.hookspecs import KINDS
 
 # Distributions of the core itself, present or to come.
 RESERVED = {"core", "plugin", "plugins", "testing"}

@@ -76,7 +76,7 @@ def say(text: str) -> None:
 
 def print_json(data: Mapping[str, Any]) -> None:
     """Print strict JSON; infinities and NaN, which it lacks, become strings."""
-    from empo_core.rundir import strict_json
+    from empo_core.storage.run_directory import strict_json
 
     print(strict_json(data), flush=True)
 
@@ -107,7 +107,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 @contextlib.contextmanager
 def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     """What components print goes to standard error, and so do warnings."""
-    from empo_core.rundir import process_rank
+    from empo_core.storage.run_directory import process_rank
 
     handler = logging.StreamHandler(sys.stderr)
     # Of several processes that do the same run, the first says everything.

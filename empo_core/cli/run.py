@@ -33,7 +33,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
-    from empo_core.configfile import load_config
+    from empo_core.config.loading import load_config
 
     changes = list(overrides or [])
     if count_unrolled:
@@ -75,7 +75,7 @@ def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:
-    from empo_core.rundir import process_rank
+    from empo_core.storage.run_directory import process_rank
 
     if process_rank() > 0:
         return

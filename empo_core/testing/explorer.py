@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from empo_core.protocols import Explorer, LearnedExplorer, WorldModel
-from empo_core.sampling import is_terminal, sample_successors
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.testing.exploration import (
     global_randomness_untouched,
     reachable_states,
 )
 from empo_core.testing.worlds import TinyWorld
-from empo_core.training.tree import flatten, unflatten
 from empo_core.types import Scene, Successors, WorldSpec
+from empo_core.worlds.sampling import is_terminal, sample_successors
 
 ENVIRONMENTS = 12
 ROUNDS = 8

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss, WeighsCandidates
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.testing.imagined import (
     STARTS,
     TENSORS,
@@ -29,7 +30,6 @@ from empo_core.testing.imagined import (
     some_candidates,
     some_starts,
 )
-from empo_core.training.tree import flatten, unflatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 
 

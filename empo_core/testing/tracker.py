@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from empo_core.protocols import EpisodeTracker, Narrator, RunStatus, Tracker
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.testing.exploration import global_randomness_untouched
-from empo_core.training.tree import flatten, unflatten
 from empo_core.types import Histogram
 
 CONFIG: dict[str, Any] = {

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.protocols import Drawable, Located, WorldModel
-from empo_core.sampling import is_terminal
 from empo_core.testing.exploration import (
     as_mappings,
     chance_of_worse_fit,
@@ -21,6 +20,7 @@ from empo_core.testing.exploration import (
     reachable_states,
 )
 from empo_core.types import Successors
+from empo_core.worlds.sampling import is_terminal
 
 SAMPLES = 4000
 UNLIKELY = 1e-6

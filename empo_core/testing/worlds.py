@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.sampling import sample_successors
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from empo_core.worlds.sampling import sample_successors
 
 CLOSED, OPEN, INSIDE = range(3)
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from empo_core.training.allocator import keep_freed_memory
+from empo_learning.allocator import keep_freed_memory
 from empo_rollout.experience.advantages import advantages, with_torch
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.params import AdvantageParams

@@ -36,8 +36,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from empo_core.experiment import build
-from empo_core.training.allocator import keep_freed_memory
-from empo_core.training.profile import StageProfile
 from empo_latent.contract import Interface, Slices
 from empo_latent.learning import objectives
 from empo_latent.learning.loops import LoopUpdater, loop_model
@@ -47,6 +45,8 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.presets import PRESETS
+from empo_learning.allocator import keep_freed_memory
+from empo_learning.stage_profile import StageProfile
 
 WORDS, ACTIONS, DISCOUNT = 17, 6, 0.99
 INTERFACE = Interface(

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from empo_environments.specs import Actions, Interface, Observations
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.vectors.contract import Actions, Interface, Observations
 
 ROWS = (64, 512, 4096)
 TIMES, SEGMENTS = 64, (64, 256)

@@ -19,9 +19,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from empo_environments.specs import Actions, Arrival, Interface, Observations
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
-from empo_rollout.vectors.contract import Actions, Arrival, Interface, Observations
 
 BLOCKS = 2
 WORDS = 64

@@ -31,8 +31,8 @@ from rich.table import Table
 
 from empo_core.experiment import build
 from empo_core.protocols import Collector
-from empo_core.training.allocator import keep_freed_memory
-from empo_core.training.profile import StageProfile
+from empo_learning.allocator import keep_freed_memory
+from empo_learning.stage_profile import StageProfile
 from empo_multigrid.world import world_from_text
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions

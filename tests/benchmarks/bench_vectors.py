@@ -22,10 +22,10 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from rich.console import Console
 from rich.table import Table
 
-from empo_rollout.vectors.contract import Vector
-from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.process import Process
-from empo_rollout.vectors.serial import Serial
+from empo_environments.gymnasium_env import GymnasiumEnvironment
+from empo_environments.process import Process
+from empo_environments.serial import Serial
+from empo_environments.specs import Vector
 
 ENVS = 64
 WARM_UP_S, TURN_S = 0.3, 0.5

@@ -8,7 +8,7 @@ an agent-step is one agent of one copy acting once. The contenders take turns:
 - *listed*: one successor drawn from all that ``world.transitions`` lists;
 - *world.step*: one call of the world, in one thread, and in two with half of the copies each;
 - *copies*: ``world.step``, and everything a learner needs but observations: what others do, what
-  is available, rewards, ends and new episodes (``empo_rollout.vectors.copies``);
+  is available, rewards, ends and new episodes (``empo_rollout.empowerment.world_copies``);
 - *vector*: the same with observations, as a learner receives and answers them.
 
 What counts is processor time, except for two threads: they are timed by the clock, and need two
@@ -30,14 +30,14 @@ from torch import Tensor
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.sampling import sample_successors
-from empo_core.training.allocator import keep_freed_memory
+from empo_core.worlds.sampling import sample_successors
+from empo_learning.allocator import keep_freed_memory
 from empo_multigrid import reference
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
 from empo_rollout.empowerment.sight import Sight
-from empo_rollout.vectors.copies import Copies, Stage
-from empo_rollout.vectors.world import WorldVector
+from empo_rollout.empowerment.world_copies import Copies, Stage
+from empo_rollout.empowerment.world_vector import WorldVector
 
 WORLDS = ("trivial", "two_robots", "small_trolley", "household", "warehouse")
 COPIES = 4096

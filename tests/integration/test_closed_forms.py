@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from empo_core.enumeration import EnumeratedWorld
+from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult, StateValues
 from empo_exact.solver import solve

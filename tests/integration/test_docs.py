@@ -37,10 +37,10 @@ from typer.testing import CliRunner
 from empo_core.cli import app
 from empo_core.cli.check import build_named
 from empo_core.config import installed
-from empo_core.configfile import load_config
+from empo_core.config.loading import load_config
+from empo_core.config.yaml import dump_yaml, parse_yaml
 from empo_core.errors import EmpoError
-from empo_core.hookspecs import KINDS
-from empo_core.yamldoc import dump_yaml, parse_yaml
+from empo_core.plugins.hookspecs import KINDS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

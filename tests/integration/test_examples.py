@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from empo_core.cli import app
-from empo_core.yamldoc import read_yaml
+from empo_core.config.yaml import read_yaml
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

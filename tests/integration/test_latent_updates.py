@@ -15,10 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from empo_core import experiment
 from empo_core.config import RunConfig, merged
-from empo_core.plugins import discover
-from empo_core.registry import Registry
-from empo_core.training.randomness import capture
-from empo_core.training.tree import flatten
+from empo_core.plugins.discovery import discover
+from empo_core.plugins.registry import Registry
+from empo_core.storage.state_tree import flatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_latent.contract import Interface, Slices
 from empo_latent.environments.fleet import Fleet
@@ -31,6 +30,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.result import LatentResult
+from empo_learning.randomness import capture
 
 AWR = {
     "name": "awr",

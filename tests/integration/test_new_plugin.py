@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from empo_core.cli.new_plugin import write_plugin
-from empo_core.hookspecs import KINDS, Kind
+from empo_core.plugins.hookspecs import KINDS, Kind
 
 EMPO = "from empo_core.cli import main; main()"
 

@@ -17,11 +17,11 @@ import torch
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import Context, build, seed_everything
+from empo_core.storage.state_tree import flatten
 from empo_core.testing.algorithm import RecordingTracker, fresh
-from empo_core.training.checkpoint import Checkpoints
-from empo_core.training.profile import StageProfile
-from empo_core.training.tree import flatten
 from empo_core.types import Histogram
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.params import Phase2Params
 from empo_phase2.session import CHECKPOINTS

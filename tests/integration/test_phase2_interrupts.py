@@ -19,11 +19,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from typer.testing import CliRunner
 
 from empo_core.cli import app
-from empo_core.configfile import load_config
+from empo_core.config.loading import load_config
 from empo_core.experiment import RunInterrupted, execute, resume
 from empo_core.testing.algorithm import RecordingTracker
-from empo_core.training.checkpoint import Checkpoints
 from empo_core.types import Histogram
+from empo_learning.checkpoint import Checkpoints
 
 STEPS, EVERY = 400, 20
 """Enough steps for a signal to arrive before they are over, and how often they are logged."""

@@ -12,11 +12,11 @@ from torch import Tensor
 
 import empo_multigrid
 from empo_core.protocols import ValueNetwork
-from empo_core.training.profile import StageProfile
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
+from empo_learning.stage_profile import StageProfile
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 from empo_phase2.experience import States, Transitions

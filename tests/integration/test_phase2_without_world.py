@@ -26,7 +26,7 @@ import sys
 import torch
 
 from empo_core.experiment import build
-from empo_core.training.profile import StageProfile
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.experience import Block, GoalSlots
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from empo_core.enumeration import enumerate_world
 from empo_core.testing.induction import Induction, Theory
+from empo_core.worlds.enumeration import enumerate_world
 
 pytest.importorskip("empo_exact")
 SCRIPT = Path(__file__).parents[2] / "examples" / "python_world.py"

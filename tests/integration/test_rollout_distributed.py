@@ -14,9 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from empo_core.configfile import load_config
+from empo_core.config.loading import load_config
 from empo_core.experiment import run
-from empo_core.training.checkpoint import Checkpoints
+from empo_learning.checkpoint import Checkpoints
 from empo_rollout.result import RolloutResult
 
 pytestmark = pytest.mark.slow  # Three processes that import torch, each time.

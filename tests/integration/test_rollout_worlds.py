@@ -12,20 +12,20 @@ import torch
 
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.evaluation import evaluate_run
 from empo_core.experiment import Context, Run, RunInterrupted, Trackers, build, execute, resume
 from empo_core.protocols import WorldModel
-from empo_core.sampling import is_terminal
+from empo_core.worlds.sampling import is_terminal
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
+from empo_learning.evaluation import evaluate_run
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
+from empo_rollout.empowerment.world_vector import WorldVector
 from empo_rollout.environments import PowerReward
 from empo_rollout.testing.vectors import Player
-from empo_rollout.vectors.world import WorldVector
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, Literal
 import pytest
 import torch
 
-from empo_core.durable import DISK, FileOps
 from empo_core.errors import StorageError
-from empo_core.training.checkpoint import Checkpoints
+from empo_core.storage.atomic import DISK, FileOps
+from empo_learning.checkpoint import Checkpoints
 
 
 class Crash(BaseException):
@@ -329,7 +329,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import torch
-from empo_core.training.checkpoint import Checkpoints
+from empo_learning.checkpoint import Checkpoints
 
 checkpoints = Checkpoints(Path(sys.argv[1]))
 step = int(sys.argv[2])

@@ -12,7 +12,7 @@ import torch
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.training.profile import StageProfile
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.params import Phase2Params

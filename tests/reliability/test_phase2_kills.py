@@ -18,8 +18,8 @@ from empo_async_actors.plugin import AsyncParams
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.testing.algorithm import RecordingTracker, fresh
-from empo_core.training.profile import StageProfile
 from empo_core.types import Histogram
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Problem
 from empo_phase2.explorers.team import Team
 from empo_phase2.params import Phase2Params

@@ -20,8 +20,8 @@ import pytest
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError
 from empo_core.experiment import resume, run
-from empo_core.training.checkpoint import Checkpoints
 from empo_core.types import Histogram
+from empo_learning.checkpoint import Checkpoints
 from empo_rollout.result import RolloutResult
 
 PATIENCE_S = 100

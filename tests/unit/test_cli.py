@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from empo_core import Config
 from empo_core.cli import app
 from empo_core.config import TrackerRef, installed
-from empo_core.schema import described
+from empo_core.config.schema import described
 
 PLUGIN = '''
 from pathlib import Path
@@ -56,7 +56,7 @@ def empo_components():
 PARTS = '''
 import os, time
 import torch
-from empo_core.configfile import read_yaml, validate_document
+from empo_core.config.loading import read_yaml, validate_document
 from empo_core.errors import ConfigError, SolveError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from pydantic import Field

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from empo_core.compiling import forget_stale_code
+from empo_core.compilation import forget_stale_code
 
 
 @pytest.fixture

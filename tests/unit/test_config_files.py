@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from empo_core import Component, Config, ConfigFile
-from empo_core.configfile import load_config
+from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
-from empo_core.registry import Offer, Provider, Registry
+from empo_core.plugins.registry import Offer, Provider, Registry
 
 
 class Params(Config):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import AggregatorRef
-from empo_core.configfile import (
+from empo_core.config.loading import (
     apply_override,
     joined,
     load_config,
@@ -22,9 +22,9 @@ from empo_core.configfile import (
     read_yaml,
     validate_document,
 )
+from empo_core.config.yaml import MAX_BYTES, MAX_DEPTH
 from empo_core.errors import ConfigError
-from empo_core.registry import Offer, Provider, Registry
-from empo_core.yamldoc import MAX_BYTES, MAX_DEPTH
+from empo_core.plugins.registry import Offer, Provider, Registry
 
 
 class AlgorithmParams(Config):

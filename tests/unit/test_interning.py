@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from empo_core.interning import RowTable, row_hash
+from empo_core.worlds.row_table import RowTable, row_hash
 
 Rows = NDArray[Any]
 DTYPES = [np.int8, np.uint8, np.int16, np.int32, np.int64]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
-from empo_core.plugins import discover
-from empo_core.registry import Provider
+from empo_core.plugins.discovery import discover
+from empo_core.plugins.registry import Provider
 
 Install = Callable[..., None]
 
@@ -222,7 +222,7 @@ def test_what_a_plugin_prints_does_not_reach_standard_output(
 def test_listing_plugins_imports_neither_torch_nor_numba() -> None:
     script = (
         "import sys\n"
-        "from empo_core.plugins import discover\n"
+        "from empo_core.plugins.discovery import discover\n"
         "discover()\n"
         "heavy = {'torch', 'numba', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

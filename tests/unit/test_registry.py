@@ -2,8 +2,8 @@ import pytest
 
 from empo_core import Component, Config
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
-from empo_core.hookspecs import Kind
-from empo_core.registry import Offer, Provider, Registry
+from empo_core.plugins.hookspecs import Kind
+from empo_core.plugins.registry import Offer, Provider, Registry
 
 
 class Params(Config):

@@ -25,13 +25,13 @@ from pydantic import Field
 
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import RunConfig
-from empo_core.configfile import load_config, parse_yaml
+from empo_core.config.loading import load_config, parse_yaml
+from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import RunInterrupted, execute, resume, run
-from empo_core.registry import Offer, Provider, Registry
-from empo_core.rundir import RunDirectory
+from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_core.storage.run_directory import RunDirectory
 from empo_core.types import Histogram
-from empo_core.yamldoc import dump_yaml
 
 CALLS: list[str] = []
 
@@ -265,7 +265,7 @@ def test_a_finished_run_is_not_resumed(config: RunConfig, registry: Registry) ->
 HOLD = """
 import sys, time
 from pathlib import Path
-from empo_core.rundir import RunDirectory
+from empo_core.storage.run_directory import RunDirectory
 directory = RunDirectory(Path(sys.argv[1]))
 assert directory._hold()
 directory.mark("running")

@@ -43,8 +43,8 @@ ALLOWED = {
     ("plugins/empo_async_actors/src/empo_async_actors/child.py", "cloudpickle.loads"),
     ("plugins/empo_async_actors/src/empo_async_actors/fleet.py", "cloudpickle.loads"),
     # Likewise what makes environments in worker processes.
-    ("plugins/empo_rollout/src/empo_rollout/vectors/child.py", "cloudpickle.loads"),
-    ("plugins/empo_rollout/src/empo_rollout/vectors/worker.py", "cloudpickle.loads"),
+    ("plugins/empo_environments/src/empo_environments/worker_main.py", "cloudpickle.loads"),
+    ("plugins/empo_environments/src/empo_environments/worker.py", "cloudpickle.loads"),
     # The kit sends a world through memory and back, as to a worker.
     ("empo_core/testing/world_model.py", "cloudpickle.loads"),
 }
@@ -100,7 +100,7 @@ def test_templates_of_plugins_never_load_code_from_data() -> None:
 
 
 def test_something_is_shipped() -> None:
-    assert ROOT / "empo_core" / "plugins.py" in SHIPPED
+    assert ROOT / "empo_core" / "plugins" / "discovery.py" in SHIPPED
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from empo_core.errors import StorageError
-from empo_core.storage import FileOps, load_arrays, read_json, save_arrays, write_file
+from empo_core.storage.arrays import FileOps, load_arrays, read_json, save_arrays, write_file
 
 OLD = {"values": np.arange(6.0).reshape(2, 3)}
 NEW = {"values": np.ones((40, 3)), "policy": np.zeros(5, dtype=np.int16)}
@@ -223,7 +223,7 @@ def test_random_byte_flips_are_noticed(tmp_path: Path) -> None:
 
 def forge(directory: Path, **changes: Any) -> None:
     """Rewrite the manifest with a correct sha256 of its own, as an attacker would."""
-    from empo_core.durable import digest
+    from empo_core.storage.atomic import digest
 
     manifest = json.loads((directory / "manifest.json").read_text())
     entry = manifest["body"]["arrays"].pop("values")

@@ -17,7 +17,6 @@ from empo_bushworld.prior import ShortestPath
 from empo_bushworld.reference import successors
 from empo_bushworld.world import BushWorld, load_world
 from empo_core.config import HumanPriorRef, WorldModelRef
-from empo_core.enumeration import enumerate_world
 from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import Drawable, HumanPrior, Located, WorldModel
 from empo_core.testing.human_prior import HumanPriorTests
@@ -25,6 +24,7 @@ from empo_core.testing.induction import Induction, Theory
 from empo_core.testing.world_model import WorldModelTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, Overlay
+from empo_core.worlds.enumeration import enumerate_world
 
 COMPONENTS = {component.name: component for component in empo_components()}
 LIBRARY = COMPONENTS["bushworld"].library

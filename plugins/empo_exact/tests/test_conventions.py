@@ -25,7 +25,7 @@ from random_games import (
 )
 from reference_solver import Parameters
 
-from empo_core.sampling import is_terminal
+from empo_core.worlds.sampling import is_terminal
 from empo_exact.plugin import ExactParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve

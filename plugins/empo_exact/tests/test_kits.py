@@ -2,11 +2,11 @@
 
 import pytest
 
-from empo_core.enumeration import enumerate_world
 from empo_core.protocols import Algorithm, HumanPrior, WorldModel
 from empo_core.testing.algorithm import AlgorithmTests
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.types import AgentSpec
+from empo_core.worlds.enumeration import enumerate_world
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.prior import ExactPrior, UniformPrior

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_exact.game import CACHE_LINE, aligned
 from empo_exact.lanes import four, lane_sum, load, sixteen, store
 from empo_exact.phase1 import exponential

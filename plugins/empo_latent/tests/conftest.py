@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from empo_core import Component, Config
-from empo_core.registry import Offer, Provider, Registry
+from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_latent.contract import Interface, Slices
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.training.tree import flatten, unflatten
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.environments.fleet import Fleet
 from empo_latent.evaluating import Evaluation, evaluate, is_solved
 from empo_latent.filming import tell_once

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError, StorageError
-from empo_core.training.tree import flatten, unflatten
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.environments.fleet import Fleet, Step
 from empo_latent.tasks import GymnasiumTask
 

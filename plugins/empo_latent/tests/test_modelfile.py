@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from empo_core.durable import FileOps, digest
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.registry import Registry
+from empo_core.plugins.registry import Registry
+from empo_core.storage.atomic import FileOps, digest
 from empo_latent.contract import Interface
 from empo_latent.modelfile import WEIGHTS, SavedModel, load_model, save_model
 from empo_latent.networks.model import LatentModel

@@ -14,7 +14,7 @@ import sys
 import torch
 
 from empo_core import Component, Config
-from empo_core.registry import Offer, Provider, Registry
+from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_latent.contract import Interface
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams

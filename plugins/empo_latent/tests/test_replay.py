@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError, StorageError
-from empo_core.training.tree import flatten, unflatten
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.contract import Interface, Slices
 from empo_latent.replay import Replay
 from empo_latent.replay_reference import PlainReplay

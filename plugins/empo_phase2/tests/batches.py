@@ -9,8 +9,8 @@ import torch
 from doors import aggregator
 from torch import Tensor, nn
 
-from empo_core.training.profile import StageProfile
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.experience import GoalSlots, States, Transitions
 from empo_phase2.params import Theory
 from empo_phase2.quantities import Quantities

@@ -13,9 +13,9 @@ from walks import Even, Street, favours_first, timetable
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Actor, WorldModel
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.testing.exploration import as_mappings, joint_actions
 from empo_core.testing.worlds import TinyWorld
-from empo_core.training.tree import flatten, unflatten
 from empo_core.types import AgentSpec, Goal, Successors
 from empo_phase2.actor import ActorSettings, Phase2Actor, Phase2ActorFactory
 from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of

@@ -16,9 +16,9 @@ from torch import Tensor
 from empo_core import Config
 from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError, UnknownComponentError
-from empo_core.hookspecs import Component
+from empo_core.plugins.hookspecs import Component
+from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Solution
-from empo_core.registry import Offer, Provider, Registry
 from empo_core.types import ValueQuery
 from empo_phase2 import compare
 from empo_phase2.compare import Comparison, solve, solver_for

@@ -13,9 +13,9 @@ from doors import Adding
 from torch import Tensor, nn
 
 from empo_core.errors import NonFiniteError
-from empo_core.training.profile import StageProfile
-from empo_core.training.tree import flatten
+from empo_core.storage.state_tree import flatten
 from empo_core.types import Quantity
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.experience import States, Transitions
 from empo_phase2.learner import Learner, decision_weight
 from empo_phase2.params import Phase2Params

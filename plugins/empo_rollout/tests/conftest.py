@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from empo_environments.specs import Actions, Interface, Observations
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.vectors.contract import Actions, Interface, Observations
 
 WORDS = 3
 

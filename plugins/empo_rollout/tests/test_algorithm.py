@@ -18,14 +18,14 @@ from empo_core.errors import CollectError, ConfigError, NonFiniteError
 from empo_core.experiment import RunInterrupted, resume, run
 from empo_core.protocols import Algorithm
 from empo_core.testing.algorithm import AlgorithmTests
-from empo_core.training.checkpoint import Checkpoints
 from empo_core.types import Histogram
+from empo_environments.specs import Arrival, Vector
+from empo_learning.checkpoint import Checkpoints
 from empo_rollout.algorithm import RolloutAlgorithm
 from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.result import RolloutResult
-from empo_rollout.vectors.contract import Arrival, Vector
 
 SMALL: dict[str, Any] = {
     "total_steps": 96,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from empo_environments.specs import Actions, Arrival, Interface, Observations
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
-from empo_rollout.vectors.contract import Actions, Arrival, Interface, Observations
 
 
 class Line:

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from empo_environments.specs import Actions, Arrival, Interface, Observations
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
-from empo_rollout.vectors.contract import Actions, Arrival, Interface, Observations
 
 PER_SEGMENT = {"memory", "agent"}
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from empo_core.errors import ConfigError
+from empo_environments.specs import Actions, Arrival, Interface, Observations
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
-from empo_rollout.vectors.contract import Actions, Arrival, Interface, Observations
 
 Tail = Literal["bootstrap", "drop"]
 Pick = Callable[[list[int]], int]

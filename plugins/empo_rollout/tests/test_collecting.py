@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.training.timing import Timers
+from empo_environments.gymnasium_env import GymnasiumEnvironment
+from empo_environments.serial import Serial
+from empo_learning.timers import Timers
 from empo_rollout.collecting import Collecting
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.batch import Rollout
@@ -18,8 +20,6 @@ from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.serial import Serial
 
 
 class Counting(gymnasium.Env[np.ndarray, np.int64]):

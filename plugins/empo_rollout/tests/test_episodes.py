@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from empo_core.experiment import Trackers
+from empo_environments.specs import Actions, Arrival, Interface, Observations
 from empo_rollout.episodes import WINDOW, Episodes
 from empo_rollout.learning.distributed import Group
-from empo_rollout.vectors.contract import Actions, Arrival, Interface, Observations
 
 NAMES = ("terminated", "truncated", "bored")
 

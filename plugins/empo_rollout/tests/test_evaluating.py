@@ -11,14 +11,14 @@ import pytest
 import torch
 from pettingzoo import ParallelEnv
 
+from empo_environments.environment import episode_seed
+from empo_environments.gymnasium_env import GymnasiumEnvironment
+from empo_environments.pettingzoo_env import PettingZooEnvironment
+from empo_environments.serial import Serial
+from empo_environments.specs import Vector
 from empo_rollout.evaluating import Evaluation, evaluate
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.vectors.contract import Vector
-from empo_rollout.vectors.environment import episode_seed
-from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.pettingzoo_env import PettingZooEnvironment
-from empo_rollout.vectors.serial import Serial
 
 SEEN = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
 SEED = 11

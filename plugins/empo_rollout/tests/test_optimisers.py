@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from empo_core.errors import StorageError
-from empo_core.training.tree import flatten, unflatten
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_rollout.learning.optimisers import Optimiser, in_a_row
 from empo_rollout.learning.schedules import learning_rate
 from empo_rollout.params import OptimiserParams

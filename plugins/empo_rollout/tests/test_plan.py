@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError
+from empo_environments.specs import Actions, Interface, Observations
 from empo_rollout.plan import VecPlan, plan_vectorisation
-from empo_rollout.vectors.contract import Actions, Interface, Observations
 
 SEED_EXAMPLE = {
     "agents": 128,

@@ -15,7 +15,7 @@ import torch
 
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import COMPILE_OPTIONS, build_policy
-from empo_rollout.vectors.contract import Actions, Interface, Observations
+from empo_environments.specs import Actions, Interface, Observations
 
 network, agents, actions = sys.argv[1:]
 torch.set_num_threads(1)

@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from empo_core.durable import FileOps, digest
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.training.weightfile import WEIGHTS
+from empo_core.storage.atomic import FileOps, digest
+from empo_environments.specs import Actions, Interface, Observations
+from empo_learning.saved_model import WEIGHTS
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy, save_policy
-from empo_rollout.vectors.contract import Actions, Interface, Observations
 
 PICTURES = Interface(
     Observations(2 * 3 * 4 + 1, "uint8", (2, 3, 4)),

@@ -13,14 +13,14 @@ from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
+from empo_environments.specs import Arrival
 from empo_rollout.empowerment.playback import EvenHumans, LearnedHumans, LearnedRobots
 from empo_rollout.empowerment.prior import GoalPpo, save_prior
+from empo_rollout.empowerment.world_vector import WorldVector
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.contract import Step
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.vectors.contract import Arrival
-from empo_rollout.vectors.world import WorldVector
 
 
 def untrained(vector: WorldVector, **given: object) -> Networks:

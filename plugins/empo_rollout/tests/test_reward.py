@@ -14,15 +14,15 @@ from empo_core import Component, Config
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import execute
+from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Empowering, RunContext, WorldModel
-from empo_core.registry import Offer, Provider, Registry
-from empo_core.rundir import RESULTS, RunDirectory
-from empo_core.storage import write_file
+from empo_core.storage.arrays import write_file
+from empo_core.storage.run_directory import RESULTS, RunDirectory
 from empo_core.testing.worlds import TinyWorld
 from empo_rollout.empowerment.remembering import Memory
 from empo_rollout.empowerment.reward import power_reward
+from empo_rollout.empowerment.world_environments import Worlds
 from empo_rollout.environments import PowerReward, WorldParams
-from empo_rollout.vectors.worlds import Worlds
 
 
 class DoorParams(Config):

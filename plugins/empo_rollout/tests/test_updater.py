@@ -17,8 +17,9 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Policy
-from empo_core.training.tree import flatten, unflatten
+from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_environments.specs import Actions
 from empo_rollout.experience.advantages import advantages
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.minibatches import probabilities
@@ -27,7 +28,6 @@ from empo_rollout.learning.updater import Updater
 from empo_rollout.plan import VecPlan
 from empo_rollout.plugin import PpoParams
 from empo_rollout.policies.networks import Networks
-from empo_rollout.vectors.contract import Actions
 
 HORIZON, SEGMENTS = 6, 8
 ALL = HORIZON * SEGMENTS

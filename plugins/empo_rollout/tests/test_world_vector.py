@@ -14,9 +14,9 @@ from empo_core.errors import CollectError, ConfigError, SolveError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.testing.worlds import CLOSED, INSIDE, OPEN, TinyWorld
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from empo_environments.specs import Arrival
+from empo_rollout.empowerment.world_vector import WorldVector
 from empo_rollout.testing.vectors import MakeVector, Player, VectorTests
-from empo_rollout.vectors.contract import Arrival
-from empo_rollout.vectors.world import WorldVector
 
 WAIT, GO = range(2)
 

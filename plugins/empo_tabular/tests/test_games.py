@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 import torch
 
-from empo_core.enumeration import EnumeratedWorld
 from empo_core.testing.induction import Induction, Theory
+from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_tabular import games
 from empo_tabular.table import Table
 from empo_tabular.world import world_of

@@ -16,8 +16,8 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import Trackers
 from empo_core.protocols import EpisodeTracker, Tracker
 from empo_core.testing.tracker import TrackerTests
-from empo_core.training.checkpoint import Checkpoints
 from empo_core.types import Histogram
+from empo_learning.checkpoint import Checkpoints
 from empo_trackers.episodes import EpisodicEma, EpisodicHistogram
 from empo_trackers.plugin import EpisodicEmaParams, EpisodicHistogramParams
 

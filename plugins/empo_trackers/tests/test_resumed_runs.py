@@ -13,13 +13,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from empo_core import Component, Config
 from empo_core.config import installed
-from empo_core.configfile import load_config
+from empo_core.config.loading import load_config
 from empo_core.experiment import RunInterrupted, Trackers, resume, run
+from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Rewindable, RunContext
-from empo_core.registry import Offer, Provider, Registry
-from empo_core.training.checkpoint import Checkpoints
-from empo_core.training.randomness import capture, restore
 from empo_core.types import Histogram
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.randomness import capture, restore
 
 STEPS, EVERY = 30, 7
 

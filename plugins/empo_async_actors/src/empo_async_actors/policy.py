@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 
 from empo_core.errors import StorageError, WorkerError
 from empo_core.protocols import Weights
-from empo_core.training.finite import check_finite
+from empo_learning.finite import check_finite
 
 _HEADER = struct.Struct("<4sQQ32s")  # Magic, version, length, digest of all but the magic.
 _MAGIC = b"EMP1"

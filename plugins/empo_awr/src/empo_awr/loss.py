@@ -16,14 +16,14 @@ from empo_awr.params import AwrParams, TargetEss, Temperature
 from empo_awr.trust import TrustRegion
 from empo_awr.weighting import Weighed, Weighting, effective_sample_size, weight_entropy
 from empo_core.protocols import Critic, Policy
-from empo_core.training.policy_losses import (
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_learning.policy_losses import (
     EntropyCoefficient,
     constants,
     policy_metrics,
     require_needs,
     weighted_mean,
 )
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 
 ENOUGH = 8
 """Fewer candidates say hardly anything about which actions are good."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from empo_awr.params import TrustRegionParams
-from empo_core.training.policy_losses import normal_parameters, num_numbers, weighted_mean, written
+from empo_learning.policy_losses import normal_parameters, num_numbers, weighted_mean, written
 
 LOG_MULTIPLIERS = (math.log(1e-6), math.log(1e6))
 """Bounds of the multipliers' logarithms."""

@@ -10,12 +10,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from empo_awr.params import AwrParams, FixedTemperature, KlBound, TargetEss
-from empo_core.training.policy_losses import (
+from empo_core.types import ImaginedBatch
+from empo_learning.policy_losses import (
     RunningScale,
     disagreement,
     joined_heads,
 )
-from empo_core.types import ImaginedBatch
 
 POINTS, ROUNDS = 16, 3
 """Temperatures that are tried at once, and how often, each time between two neighbours."""

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from empo_core import Config
-from empo_core.configfile import joined, located_error, read_yaml, validate_document
+from empo_core.config.loading import joined, located_error, read_yaml, validate_document
+from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError
-from empo_core.yamldoc import Document
 
 MAX_CELLS = 4096
 MAX_AGENTS = 8

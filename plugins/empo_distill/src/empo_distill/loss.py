@@ -13,7 +13,9 @@ from torch.distributions import Distribution
 
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import Critic, Policy
-from empo_core.training.policy_losses import (
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_distill.params import DistillParams
+from empo_learning.policy_losses import (
     EntropyCoefficient,
     RunningScale,
     constants,
@@ -22,8 +24,6 @@ from empo_core.training.policy_losses import (
     require_needs,
     weighted_mean,
 )
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
-from empo_distill.params import DistillParams
 
 
 class Distill:

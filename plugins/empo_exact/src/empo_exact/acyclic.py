@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_exact.graph import StateGraph

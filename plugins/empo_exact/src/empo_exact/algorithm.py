@@ -7,7 +7,7 @@ from typing import Any
 
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import RunContext, WorldModel
-from empo_core.rundir import RESULTS
+from empo_core.storage.run_directory import RESULTS
 from empo_exact import memory
 from empo_exact.graph import build_graph
 from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_core.errors import SolveError
-from empo_core.interning import RowTable
 from empo_core.parallel import StartMethod
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
 from empo_exact.expansion import expander
 
 ITEMS_PER_BLOCK = 1 << 18

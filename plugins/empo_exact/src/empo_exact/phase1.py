@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled, inlined
+from empo_core.compilation import compiled, inlined
 from empo_core.equations import TIE_TOLERANCE
 from empo_exact.game import WIDEST, Floats, Game, Humans, Scratch
 from empo_exact.lanes import (

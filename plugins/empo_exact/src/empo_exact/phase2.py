@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled, inlined
+from empo_core.compilation import compiled, inlined
 from empo_exact.game import Floats, Game, Scratch, Theory
 from empo_exact.lanes import Lanes, eight, entry, four, lane_sum, load, store
 from empo_exact.rows import PLAIN, TERMINAL, blend, blend_some, find_rows

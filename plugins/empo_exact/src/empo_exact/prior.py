@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.errors import SolveError
-from empo_core.interning import RowTable
 from empo_core.protocols import WorldModel
+from empo_core.worlds.row_table import RowTable
 from empo_exact.acyclic import levels_of
 from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import build_graph

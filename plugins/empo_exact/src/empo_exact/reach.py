@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_exact.graph import StateGraph
 
 Mask = NDArray[np.bool_]

@@ -16,9 +16,9 @@ from rich.console import RenderableType
 from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
-from empo_core.interning import RowTable
 from empo_core.protocols import Located
 from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
 from empo_exact import memory
 from empo_exact.asking import numbers_of, policies_of, time_of
 from empo_exact.game import Floats, make_scratch

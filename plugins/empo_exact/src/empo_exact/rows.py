@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compiling import inlined
+from empo_core.compilation import inlined
 from empo_exact.game import Floats, Game, Scratch
 from empo_exact.lanes import Lanes, eight, entry, four, larger, load, sixteen, smaller, store
 

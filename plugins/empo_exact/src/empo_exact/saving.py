@@ -12,7 +12,7 @@ import numpy as np
 from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.storage import load_arrays, save_arrays
+from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_core.types import WorldSpec
 from empo_exact.game import Humans
 from empo_exact.graph import StateGraph

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from empo_core.compiling import is_compiled
+from empo_core.compilation import is_compiled
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, Tracker, WorldModel
 from empo_exact import memory

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from empo_core.errors import StorageError
-from empo_core.storage import load_arrays, save_arrays
+from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_exact.game import Floats
 
 

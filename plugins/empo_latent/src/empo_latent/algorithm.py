@@ -12,8 +12,6 @@ import torch
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import PolicyLoss, RunContext, WorldModel
-from empo_core.training.allocator import keep_freed_memory
-from empo_core.training.timing import Timers
 from empo_latent.acting import Acting
 from empo_latent.agent import discounts, planner_of
 from empo_latent.checks import refuse_misfits
@@ -27,6 +25,8 @@ from empo_latent.parts import Parts
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult
 from empo_latent.session import Session
+from empo_learning.allocator import keep_freed_memory
+from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
 

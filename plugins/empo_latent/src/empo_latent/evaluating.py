@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 
 from empo_core.experiment import seed_everything
-from empo_core.training.randomness import capture, restore
 from empo_latent.acting import Acting
 from empo_latent.environments.fleet import Fleet, Step
 from empo_latent.filming import Camera, Film
@@ -20,6 +19,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor
 from empo_latent.planning.mppi import Planner
 from empo_latent.recording import Experience, Recorder
+from empo_learning.randomness import capture, restore
 
 SEEDS = 2**32
 """How many seeds the global generators take."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 
 from empo_core.errors import CollectError, ConfigError
-from empo_core.training.randomness import capture, restore
 from empo_latent.environments.fleet import Fleet
 from empo_latent.evaluating import Evaluation, evaluate
 from empo_latent.filming import tell_once
@@ -17,6 +16,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.recording import Experience, slices_of
+from empo_learning.randomness import capture, restore
 
 log = logging.getLogger(__name__)
 

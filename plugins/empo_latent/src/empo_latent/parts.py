@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from empo_core.training.timing import Timers
 from empo_latent.acting import Acting
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episodes import Episodes
@@ -12,6 +11,7 @@ from empo_latent.examining import Examiner
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.replay import Replay
+from empo_learning.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.pictures import replace_file
-from empo_core.storage import write_file
+from empo_core.storage.arrays import write_file
 from empo_latent.contract import Interface
 from empo_latent.evaluating import Evaluation, Outcome, is_solved
 from empo_latent.filming import save_films

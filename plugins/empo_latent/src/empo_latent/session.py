@@ -14,14 +14,14 @@ import torch
 
 from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
-from empo_core.training.checkpoint import Checkpoints
-from empo_core.training.interrupt import Interrupts
-from empo_core.training.randomness import capture, restore
 from empo_latent.environments.fleet import Step
 from empo_latent.evaluating import Evaluation
 from empo_latent.params import LatentParams
 from empo_latent.parts import Mark, Parts
 from empo_latent.result import LatentResult
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.interrupts import Interrupts
+from empo_learning.randomness import capture, restore
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_core.interning import RowTable
+from empo_core.worlds.row_table import RowTable
 
 _WORD = 8
 """Keys are padded to multiples of this many bytes, by which they are hashed and compared."""

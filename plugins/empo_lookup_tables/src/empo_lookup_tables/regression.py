@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.interning import RowTable
 from empo_core.types import Fit, ValueQuery
+from empo_core.worlds.row_table import RowTable
 from empo_lookup_tables.keys import has_unknown
 from empo_lookup_tables.rules import Adam, Moved, Rule, RunningMean, Step, grown
 

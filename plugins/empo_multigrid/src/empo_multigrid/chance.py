@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_multigrid.effects import (
     AGENTS,
     COLOUR,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from empo_core.config.yaml import Document
 from empo_core.types import AgentSpec, WorldSpec
-from empo_core.yamldoc import Document
 from empo_multigrid.anatomy import Anatomy
 from empo_multigrid.features import MultigridFeatures
 from empo_multigrid.furniture import (

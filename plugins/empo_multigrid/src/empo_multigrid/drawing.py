@@ -7,7 +7,7 @@ and one is picked. The answers are those of picking from ``kernel.transitions``.
 
 from __future__ import annotations
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_multigrid.chance import (
     Luck,
     form_blocks,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_multigrid.layout import (
     AGENT_WORDS,
     BLOCK,

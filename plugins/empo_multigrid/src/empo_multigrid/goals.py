@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from empo_core.config.yaml import Loc
 from empo_core.types import Goal
-from empo_core.yamldoc import Loc
 from empo_multigrid.layout import DOOR, LAVA, WALL, Bools
 from empo_multigrid.mapcodes import Code
 from empo_multigrid.problems import Problems

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_multigrid.chance import (
     Luck,
     emit,

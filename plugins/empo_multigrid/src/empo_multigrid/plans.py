@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_core.compiling import compiled, inlined
+from empo_core.compilation import compiled, inlined
 from empo_multigrid.effects import (
     ACTOR_COLOUR,
     AGENTS,

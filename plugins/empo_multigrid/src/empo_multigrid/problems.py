@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from empo_core.configfile import joined, located_error
+from empo_core.config.loading import joined, located_error
+from empo_core.config.yaml import Document, Loc
 from empo_core.errors import ConfigError
-from empo_core.yamldoc import Document, Loc
 from empo_multigrid.mapcodes import Place
 
 MAX_SHOWN = 20

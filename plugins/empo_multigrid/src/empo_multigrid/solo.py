@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled
+from empo_core.compilation import compiled
 from empo_multigrid.chance import (
     MAX_OUTCOMES,
     Luck,

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.training.regression import size_of_moments
 from empo_core.types import Fit, ValueQuery
+from empo_learning.regression import size_of_moments
 
 if TYPE_CHECKING:
     from empo_networks.network import Network

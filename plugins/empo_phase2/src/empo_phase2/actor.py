@@ -15,8 +15,8 @@ from empo_core.config import WorldModelRef
 from empo_core.errors import SolveError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, Weights, WorldModel
-from empo_core.sampling import sample_successors
 from empo_core.types import Experience, Scene, Successors
+from empo_core.worlds.sampling import sample_successors
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.ensemble import (
     EnsembleWorld,

@@ -23,11 +23,11 @@ from empo_core.protocols import (
     RunContext,
     WorldModel,
 )
-from empo_core.rundir import RESULTS
-from empo_core.training.allocator import keep_freed_memory
-from empo_core.training.checkpoint import Checkpoints
-from empo_core.training.profile import StageProfile
+from empo_core.storage.run_directory import RESULTS
 from empo_core.types import WorldSpec
+from empo_learning.allocator import keep_freed_memory
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.ensemble import members_of, slots_of

@@ -11,8 +11,8 @@ from torch import Tensor
 from empo_core.config import ValueNetworkRef
 from empo_core.experiment import build
 from empo_core.protocols import Aggregator, SharesEncoders, ValueNetwork, Weights
-from empo_core.training.finite import check_finite
 from empo_core.types import Quantity, WorldSpec
+from empo_learning.finite import check_finite
 from empo_phase2.experience import GoalSlots, States, Transitions
 from empo_phase2.params import QUANTITIES, Phase2Params, Values
 from empo_phase2.profiles import HumanProfiles

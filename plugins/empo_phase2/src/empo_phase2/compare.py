@@ -16,9 +16,9 @@ from torch import Tensor
 from empo_core.config import AlgorithmRef, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import Context, Trackers, build
-from empo_core.interning import RowTable
+from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, Solution, WorldModel
-from empo_core.registry import Registry
+from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
 from empo_phase2.looking import Assessment
 from empo_phase2.params import Theory

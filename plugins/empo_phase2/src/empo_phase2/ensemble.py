@@ -14,8 +14,8 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
 from empo_core.experiment import build
 from empo_core.protocols import Compactable, HumanPrior, WorldModel
-from empo_core.sampling import sample_successors
 from empo_core.types import Features, FeatureShape, Featurizer, Successors, WorldSpec
+from empo_core.worlds.sampling import sample_successors
 from empo_phase2.experience import GoalSlots
 from empo_phase2.slots import goal_slots
 from empo_phase2.successions import joined, pick

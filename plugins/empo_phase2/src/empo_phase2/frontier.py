@@ -11,8 +11,8 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_core.interning import RowTable
 from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
 
 
 class Frontier:

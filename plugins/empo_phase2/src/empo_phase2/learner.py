@@ -14,11 +14,11 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import Aggregator, Regression, ValueNetwork
-from empo_core.training.finite import check_finite
-from empo_core.training.profile import StageProfile
-from empo_core.training.regression import regression_of
-from empo_core.training.tree import flatten
+from empo_core.storage.state_tree import flatten
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
+from empo_learning.finite import check_finite
+from empo_learning.regression import regression_of
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.behaviour import build_networks
 from empo_phase2.experience import GoalSlots, States, Transitions
 from empo_phase2.params import Phase2Params

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.interning import RowTable
 from empo_core.protocols import HumanPrior
 from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import GoalSlots
 
 

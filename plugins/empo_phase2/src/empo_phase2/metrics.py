@@ -10,8 +10,8 @@ from rich.console import Console, RenderableType
 from torch import Tensor
 
 from empo_core.protocols import Collector
-from empo_core.training.profile import StageProfile
 from empo_core.types import Fit, Quantity
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES
 from empo_phase2.replay import Replay

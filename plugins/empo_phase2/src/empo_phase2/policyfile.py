@@ -20,13 +20,13 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from empo_core.durable import StrictModel, open_regular, parse_json, write_file
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
-from empo_core.sampling import fingerprint
-from empo_core.training.finite import check_finite
+from empo_core.storage.atomic import StrictModel, open_regular, parse_json, write_file
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
+from empo_core.worlds.sampling import fingerprint
+from empo_learning.finite import check_finite
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of
 from empo_phase2.looking import Lookout

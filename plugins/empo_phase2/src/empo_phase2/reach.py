@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from empo_core.errors import SolveError
-from empo_core.interning import RowTable
 from empo_core.protocols import WorldModel
+from empo_core.worlds.row_table import RowTable
 
 log = logging.getLogger(__name__)
 

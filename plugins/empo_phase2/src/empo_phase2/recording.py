@@ -10,9 +10,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.interning import RowTable
 from empo_core.protocols import Compactable, WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
 from empo_phase2.ensemble import EnsembleWorld
 from empo_phase2.experience import GoalSlots, States
 from empo_phase2.slots import by_slot

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compiling import compiled, inlined
+from empo_core.compilation import compiled, inlined
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]

@@ -15,8 +15,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.protocols import Weights, WorldModel
-from empo_core.rundir import strict_json
-from empo_core.storage import write_file
+from empo_core.storage.arrays import write_file
+from empo_core.storage.run_directory import strict_json
 from empo_core.types import WorldSpec
 from empo_phase2.compare import Comparison
 from empo_phase2.looking import Assessment

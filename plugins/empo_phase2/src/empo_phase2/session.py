@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from empo_core.errors import EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import Collector, Rewindable, RunContext, Weights
-from empo_core.training.checkpoint import Checkpoints
-from empo_core.training.interrupt import Interrupts
-from empo_core.training.profile import StageProfile
-from empo_core.training.randomness import capture, restore
 from empo_core.types import Fit, Quantity
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.interrupts import Interrupts
+from empo_learning.randomness import capture, restore
+from empo_learning.stage_profile import StageProfile
 from empo_phase2 import metrics
 from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block

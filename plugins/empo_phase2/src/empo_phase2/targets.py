@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator
-from empo_core.training.profile import StageProfile
 from empo_core.types import Segments, WorldSpec
+from empo_learning.stage_profile import StageProfile
 from empo_phase2.experience import GoalSlots, States, Transitions
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, Situations, mean_value, policy_of

@@ -5,8 +5,8 @@ The clock is the number of training steps, never that of environment steps.
 
 from __future__ import annotations
 
-from empo_core.training import schedule
 from empo_core.types import Quantity
+from empo_learning import schedule
 from empo_phase2.params import QUANTITIES, Phase2Params
 
 STAGES = (*QUANTITIES, "ramp", "full")

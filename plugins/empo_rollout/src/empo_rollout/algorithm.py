@@ -13,10 +13,11 @@ import torch
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, RobotPolicy, RunContext, WorldModel
-from empo_core.rundir import RESULTS
-from empo_core.training.allocator import keep_freed_memory
-from empo_core.training.checkpoint import Checkpoints
-from empo_core.training.timing import Timers
+from empo_core.storage.run_directory import RESULTS
+from empo_environments.specs import Vector
+from empo_learning.allocator import keep_freed_memory
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.timers import Timers
 from empo_rollout.collecting import Collecting
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
 from empo_rollout.environments import Environment, WorldParams
@@ -32,7 +33,6 @@ from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy
 from empo_rollout.result import POLICY, RolloutResult
 from empo_rollout.session import CHECKPOINTS, Session
-from empo_rollout.vectors.contract import Vector
 
 log = logging.getLogger(__name__)
 

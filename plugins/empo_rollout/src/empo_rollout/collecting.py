@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from empo_core.training.timing import Timers
+from empo_environments.specs import Arrival, Vector
+from empo_learning.timers import Timers
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.contract import ActorCritic, Step
-from empo_rollout.vectors.contract import Arrival, Vector
 
 
 class Collecting:

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool
 
 from empo_core.protocols import EpisodeTracker, Tracker
+from empo_environments.specs import Arrival, Interface
 from empo_rollout.learning.distributed import Group
-from empo_rollout.vectors.contract import Arrival, Interface
 
 WINDOW = 100
 """How many of the newest episodes averages are about."""

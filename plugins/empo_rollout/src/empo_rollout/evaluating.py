@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from empo_core.training.randomness import capture, restore
+from empo_environments.specs import Interface, Vector
+from empo_learning.randomness import capture, restore
 from empo_rollout.collecting import judged
 from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.contract import ActorCritic
-from empo_rollout.vectors.contract import Interface, Vector
 
 log = logging.getLogger(__name__)
 

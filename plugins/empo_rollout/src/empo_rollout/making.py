@@ -13,6 +13,14 @@ import gymnasium
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
+from empo_environments.desynchronised import Desynchronised
+from empo_environments.environment import Environment, MakeEnvironment
+from empo_environments.gymnasium_env import GymnasiumEnvironment
+from empo_environments.gymnasium_vector import GymnasiumVector
+from empo_environments.process import Process
+from empo_environments.serial import Serial
+from empo_environments.specs import Vector
+from empo_rollout.empowerment.world_environments import Worlds
 from empo_rollout.environments import (
     GymnasiumParams,
     GymnasiumVectorParams,
@@ -21,14 +29,6 @@ from empo_rollout.environments import (
 )
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, plan_vectorisation, usable_processors
-from empo_rollout.vectors.contract import Vector
-from empo_rollout.vectors.desync import Desynchronised
-from empo_rollout.vectors.environment import Environment, MakeEnvironment
-from empo_rollout.vectors.gymnasium_env import GymnasiumEnvironment
-from empo_rollout.vectors.gymnasium_vector import GymnasiumVector
-from empo_rollout.vectors.process import Process
-from empo_rollout.vectors.serial import Serial
-from empo_rollout.vectors.worlds import Worlds
 
 WHERE = "algorithm.params.environment"
 MOST_EVALUATED = 100
@@ -68,7 +68,7 @@ class MakePettingZoo:
             ConfigError: The factory cannot be imported, or takes other arguments.
         """
         # Imported here because PettingZoo is an optional dependency.
-        from empo_rollout.vectors.pettingzoo_env import PettingZooEnvironment
+        from empo_environments.pettingzoo_env import PettingZooEnvironment
 
         env = _called(self.params.factory, self.params.kwargs)
         return PettingZooEnvironment(env, reasons=self.params.reasons)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from empo_core.errors import ConfigError
-from empo_rollout.vectors.contract import Interface, Order
+from empo_environments.specs import Interface, Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ from rich.table import Table
 
 from empo_core.pictures import replace_file
 from empo_core.protocols import WorldModel
-from empo_core.storage import write_file
+from empo_core.storage.arrays import write_file
+from empo_environments.specs import Interface
 from empo_rollout.empowerment.prior import PRIOR, save_prior
 from empo_rollout.evaluating import Evaluation
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks
 from empo_rollout.policies.policyfile import save_policy
 from empo_rollout.session import Mark
-from empo_rollout.vectors.contract import Interface
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

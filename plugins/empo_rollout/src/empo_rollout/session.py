@@ -13,10 +13,10 @@ import torch
 
 from empo_core.errors import CollectError, ConfigError, EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
-from empo_core.training.checkpoint import Checkpoints
-from empo_core.training.interrupt import Interrupts
-from empo_core.training.randomness import capture, restore
-from empo_core.training.timing import Timers
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.interrupts import Interrupts
+from empo_learning.randomness import capture, restore
+from empo_learning.timers import Timers
 from empo_rollout.collecting import Collecting
 from empo_rollout.episodes import Episodes, Record
 from empo_rollout.evaluating import Evaluation, evaluate

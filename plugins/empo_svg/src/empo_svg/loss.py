@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.protocols import Critic, Policy
-from empo_core.training.policy_losses import (
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_learning.policy_losses import (
     EntropyCoefficient,
     RunningScale,
     constants,
@@ -20,7 +21,6 @@ from empo_core.training.policy_losses import (
     require_needs,
     weighted_mean,
 )
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_svg.params import SvgParams
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from empo_core import Config
-from empo_core.entropy import EntropyParams
+from empo_learning.entropy_params import EntropyParams
 
 
 class SvgParams(Config):

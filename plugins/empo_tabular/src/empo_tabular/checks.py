@@ -36,7 +36,7 @@ def _agents(table: Table) -> Iterator[Problem]:
         yield (
             ("states",),
             f"the game has {pairs} pairs of a state and a joint action, more than {MAX_PAIRS}; "
-            "write it in Python (empo_core.enumeration)",
+            "write it in Python (empo_core.worlds.enumeration)",
         )
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from empo_core.configfile import joined, located_error, read_yaml, validate_document
-from empo_core.enumeration import EnumeratedWorld
+from empo_core.config.loading import joined, located_error, read_yaml, validate_document
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_tabular.checks import Problem, problems_with_names
 from empo_tabular.features import OneHotFeatures
 from empo_tabular.plugin import TableParams

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from empo_core.protocols import RunStatus
-from empo_core.storage import write_file
+from empo_core.storage.arrays import write_file
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
 

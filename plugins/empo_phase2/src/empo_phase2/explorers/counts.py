@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.interning import RowTable
 from empo_core.types import Scene, WorldSpec
+from empo_core.worlds.row_table import RowTable
 from empo_phase2.explorers.expectation import boosted, expected
 from empo_phase2.explorers.params import CountBonusParams
 

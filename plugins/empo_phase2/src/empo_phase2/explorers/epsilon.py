@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.training import schedule
 from empo_core.types import Scene, WorldSpec
+from empo_learning import schedule
 from empo_phase2.explorers.params import EpsilonGreedyParams
 
 

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from empo_core.interning import RowTable
 from empo_core.protocols import Weights
-from empo_core.training.finite import check_finite
 from empo_core.types import Scene, WorldSpec
+from empo_core.worlds.row_table import RowTable
+from empo_learning.finite import check_finite
 from empo_phase2.explorers.expectation import boosted, expected
 from empo_phase2.explorers.params import RndParams
 

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.interning import RowTable
 from empo_core.types import Scene, Successors, WorldSpec
+from empo_core.worlds.row_table import RowTable
 from empo_phase2.explorers.params import ActionSequencesParams, SequenceType
 from empo_phase2.successions import draw
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from empo_core.protocols import WorldModel
-from empo_core.sampling import fingerprint
+from empo_core.worlds.sampling import fingerprint
 
 
 def identity(world: WorldModel) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from empo_core.durable import (
+from empo_core.errors import StorageError
+from empo_core.protocols import WorldModel
+from empo_core.storage.atomic import (
     DISK,
     MANIFEST,
     FileOps,
@@ -19,16 +21,14 @@ from empo_core.durable import (
     write_synced,
     written_directory,
 )
-from empo_core.errors import StorageError
-from empo_core.protocols import WorldModel
-from empo_core.rundir import CONFIG, RESULTS
+from empo_core.storage.run_directory import CONFIG, RESULTS
 from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.empowerment.playback import LearnedHumans
+from empo_rollout.empowerment.world_vector import WorldVector
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.networks import Networks
 from empo_rollout.policies.policyfile import load_policy, save_policy
-from empo_rollout.vectors.world import WorldVector
 
 FORMAT, VERSION = "empo-rollout-prior", 1
 POLICY, PRIOR = "policy", "prior"

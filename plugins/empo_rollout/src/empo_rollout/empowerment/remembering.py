@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.interning import Rows, RowTable
+from empo_core.worlds.row_table import Rows, RowTable
 
 Question: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """From rows ``[state word]`` and steps left ``[state]`` to one answer per state."""

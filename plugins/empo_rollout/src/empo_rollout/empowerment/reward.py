@@ -10,13 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.config import AlgorithmRef, installed
-from empo_core.configfile import load_config
+from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
 from empo_core.experiment import Context, Trackers, build, build_world
+from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, WorldModel
-from empo_core.registry import Registry
-from empo_core.rundir import CONFIG, RESULTS, RunDirectory
-from empo_core.storage import write_file
+from empo_core.storage.arrays import write_file
+from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory
 from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.empowerment.remembering import Memory
 from empo_rollout.environments import PowerReward

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.types import WorldSpec
-from empo_rollout.vectors.contract import Actions, Observations
+from empo_environments.specs import Actions, Observations
 
 Learners: TypeAlias = Literal["robots", "humans"]
 

@@ -12,9 +12,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_environments.specs import Arrival, Interface
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.plan import VecPlan
-from empo_rollout.vectors.contract import Arrival, Interface
 
 Place: TypeAlias = tuple[int, slice]
 """Where a step of a block is: its time within segments, and those segments."""

@@ -14,8 +14,9 @@ from torch.distributions import Distribution
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_core.training.finite import check_finite
 from empo_core.types import ImaginedBatch
+from empo_environments.specs import Interface
+from empo_learning.finite import check_finite
 from empo_rollout.experience.advantages import advantages
 from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.minibatches import annealed_beta, minibatches
@@ -29,7 +30,6 @@ from empo_rollout.learning.values import explained_variance, value_loss
 from empo_rollout.params import ComputeParams, RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.contract import ActorCritic
-from empo_rollout.vectors.contract import Interface
 
 KL = "approx_kl"
 """What a policy loss calls how far the policy has moved."""

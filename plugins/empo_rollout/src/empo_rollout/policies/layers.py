@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from empo_environments.specs import Observations
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.memory import Recurrent
-from empo_rollout.vectors.contract import Observations
 
 COARSE = 16
 """A convolution that reads pictures with a longer side than this halves them."""

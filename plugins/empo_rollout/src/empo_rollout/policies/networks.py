@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError
+from empo_environments.specs import Interface
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.contract import Step, Unrolled
 from empo_rollout.policies.distributions import Choices, Numbers
@@ -22,7 +23,6 @@ from empo_rollout.policies.layers import (
     scaled,
 )
 from empo_rollout.policies.memory import Recurrent, forgotten
-from empo_rollout.vectors.contract import Interface
 
 COMPILE_OPTIONS = {"layout_optimization": False}
 """Options for ``torch.compile``. Without them it plans wrong strides for convolutions over as

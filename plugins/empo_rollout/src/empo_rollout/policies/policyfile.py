@@ -17,12 +17,12 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from empo_core.durable import DISK, FileOps, StrictModel
 from empo_core.errors import ConfigError, StorageError
-from empo_core.training.weightfile import Format, WeightsBody, read_weights, write_weights
+from empo_core.storage.atomic import DISK, FileOps, StrictModel
+from empo_environments.specs import Actions, Interface, Observations
+from empo_learning.saved_model import Format, WeightsBody, read_weights, write_weights
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, blank_policy
-from empo_rollout.vectors.contract import Actions, Interface, Observations
 
 FORMAT = Format("empo-rollout-policy", 1)
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from empo_core.training.tree import flatten, unflatten
-from empo_rollout.vectors.contract import Action, Arrival, Interface, Vector
+from empo_core.storage.state_tree import flatten, unflatten
+from empo_environments.specs import Action, Arrival, Interface, Vector
 
 SEED = 5
 MakeVector = Callable[[], Vector]

@@ -1,0 +1,185 @@
+"""Validation errors as lines people can act on: place, key, reason, value, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from empo_core.config import installed
+from empo_core.config.schema import Slot, children, keys_of, models
+from empo_core.config.yaml import Document, Loc, child, dotted
+from empo_core.errors import ConfigError
+from empo_core.plugins.registry import Registry
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+_short.maxlevel = 3
+_OWN_WORDS = {
+    "extra_forbidden": "unknown key",
+    "missing": "required key is missing",
+    "invalid_key": "a key must be a string here",
+    "literal_error": "is not one of the choices",
+    "enum": "is not one of the choices",
+    "model_type": "should be a mapping",
+    "dict_type": "should be a mapping",
+}
+
+
+def explain(
+    errors: ValidationError,
+    document: Document,
+    model: type[BaseModel] | None = None,
+    registry: Registry | None = None,
+) -> list[str]:
+    """One line per problem, in the order of the file.
+
+    Args:
+        errors: What pydantic found wrong with ``document.data``.
+        document: The data and where it was written.
+        model: What the data should have been; adds what is allowed to each line.
+        registry: The components that references may name; default: the installed ones.
+    """
+    return _Explainer(document, model, registry).lines(errors)
+
+
+def quote(value: Any) -> str:
+    """A value as a config would show it, shortened."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _short.repr(value)
+
+
+class _Explainer:
+    def __init__(
+        self, document: Document, model: type[BaseModel] | None, registry: Registry | None
+    ) -> None:
+        self._document = document
+        self._root = [Slot(model)] if model is not None else []
+        self._registry = registry if registry is not None else installed()
+
+    def lines(self, errors: ValidationError) -> list[str]:
+        """One line per place; the branches of a union that all failed share theirs."""
+        by_path: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
+        for error in errors.errors(include_url=False):
+            path, _ = self._trace(error["loc"], missing=error["type"] == "missing")
+            by_path.setdefault(path, []).append(error)
+        for path in list(by_path):
+            # A union member of the wrong type is no news beside one that went deeper.
+            branched = all(len(error["loc"]) > len(path) for error in by_path[path])
+            if branched and any(len(p) > len(path) and p[: len(path)] == path for p in by_path):
+                del by_path[path]
+        located = [
+            (self._document.locate(path), index, self._line(path, found))
+            for index, (path, found) in enumerate(by_path.items())
+        ]
+        return [line for _, _, lines in sorted(located, key=lambda x: x[:2]) for line in lines]
+
+    def _trace(
+        self, loc: Loc, *, missing: bool = False
+    ) -> tuple[tuple[str | int, ...], list[Slot]]:
+        """``loc`` without the parts pydantic adds for union branches, and what may be there."""
+        path: list[str | int] = []
+        slots, value = self._root, self._document.data
+        for position, part in enumerate(loc):
+            below = [s for slot in slots for s in children(slot, part, value, self._registry)]
+            try:
+                value = child(value, part)
+            except LookupError:
+                last = missing and position == len(loc) - 1
+                declared = any(str(part) in keys_of(model) for model in models(slots))
+                if not (last or declared):
+                    continue
+                value = None
+            path.append(part)
+            slots = below
+        return tuple(path), slots
+
+    def _line(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> list[str]:
+        nested = _nested(errors)
+        if nested:
+            return nested
+        where = self._document.place(path)
+        key = dotted(path)
+        kinds = {error["type"] for error in errors}
+        reason = " or ".join(dict.fromkeys(_reason(error) for error in errors))
+        clauses = [reason]
+        if "missing" not in kinds:
+            clauses[0] += f" (got {quote(self._got(path, errors))})"
+        allowed, suggestion = self._allowed(path, errors[0])
+        if allowed:
+            clauses.append(f"allowed: {allowed}")
+        if suggestion:
+            clauses.append(f"did you mean {suggestion!r}?")
+        text = " ".join("; ".join(clauses).split())
+        return [f"{where}: {key}: {text}" if key else f"{where}: {text}"]
+
+    def _got(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> Any:
+        try:
+            return self._document.value(path)
+        except LookupError:
+            return errors[0]["input"]
+
+    def _allowed(self, path: tuple[str | int, ...], error: ErrorDetails) -> tuple[str, str | None]:
+        """What may stand at a place, and the choice that is nearest to what does."""
+        if error["type"] in ("extra_forbidden", "invalid_key"):
+            owners = models(self._trace(path[:-1])[1])
+            names = list(dict.fromkeys(name for owner in owners for name in keys_of(owner)))
+            taken = self._siblings(path)
+            word = str(path[-1]) if path else ""
+            return ", ".join(names) or "no keys", _nearest(
+                word, [name for name in names if name not in taken]
+            )
+        slots = self._trace(path)[1]
+        words = " or ".join(dict.fromkeys(slot.words for slot in slots))
+        if error["type"] in ("literal_error", "enum"):
+            choices = str(error.get("ctx", {}).get("expected", ""))
+            names = [name.strip("'") for name in choices.replace(" or ", ", ").split(", ")]
+            value = error["input"]
+            return words or choices, _nearest(value, names) if isinstance(value, str) else None
+        if error["type"] in ("value_error", "assertion_error"):
+            return "", None  # The plugin's own sentence says what is allowed.
+        return words, None
+
+    def _siblings(self, path: tuple[str | int, ...]) -> set[str]:
+        try:
+            return {str(key) for key in self._document.value(path[:-1])}
+        except (LookupError, TypeError):
+            return set()
+
+
+def _reason(error: ErrorDetails) -> str:
+    if error["type"] in _OWN_WORDS:
+        return _OWN_WORDS[error["type"]]
+    message = error["msg"]
+    for prefix, replacement in (
+        ("Value error, ", ""),
+        ("Assertion failed, ", ""),
+        ("Input should be", "should be"),
+    ):
+        if message.startswith(prefix):
+            return replacement + message[len(prefix) :]
+    return message
+
+
+def _nested(errors: Sequence[ErrorDetails]) -> list[str]:
+    """The lines of a ``ConfigError`` about another file, raised inside a validator."""
+    lines: list[str] = []
+    for error in errors:
+        cause = error.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            lines += [line for line in str(cause).splitlines() if not _counts(line)]
+    return lines
+
+
+def _counts(line: str) -> bool:
+    number, _, rest = line.partition(" ")
+    return number.isdigit() and rest.endswith("; nothing was run")
+
+
+def _nearest(word: str, choices: Sequence[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, choices, n=1)), None)

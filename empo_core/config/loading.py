@@ -1,0 +1,183 @@
+"""Config and world files: read with positions, validated, rejected with located messages.
+
+``load_config`` reads a run's config. ``read_yaml``, ``validate_document`` and
+``located_error`` are for plugins that have files of their own, e.g. worlds:
+
+    document = read_yaml(path)
+    world = validate_document(WorldFile, document)
+    if world.width > 99:
+        raise located_error(document, ["width"], "must be at most 99")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from empo_core.config import RunConfig, installed
+from empo_core.config.errors import explain, quote
+from empo_core.config.yaml import (
+    Document,
+    Loc,
+    dotted,
+    parse_value,
+    parse_yaml,
+    problems,
+    read_yaml,
+)
+from empo_core.errors import ConfigError, EmpoError
+from empo_core.plugins.registry import Registry
+
+__all__ = [
+    "Document",
+    "apply_override",
+    "explain",
+    "joined",
+    "load_config",
+    "located_error",
+    "parse_yaml",
+    "read_yaml",
+    "validate_document",
+]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_config(
+    path: str | Path,
+    overrides: Sequence[str] | None = None,
+    registry: Registry | None = None,
+) -> RunConfig:
+    """Read and validate a config file.
+
+    Args:
+        path: The YAML or JSON file.
+        overrides: ``key.path=value`` each; later ones win. Values are YAML, list positions
+            are numbers, and a component given by its bare name may be refined, e.g.
+            ``trackers.0.params.every=10``.
+        registry: The components it may name; default: the installed ones.
+
+    Raises:
+        ConfigError: With one located line per problem.
+    """
+    document = read_yaml(path)
+    for override in overrides or ():
+        apply_override(document, override)
+    registry = registry if registry is not None else installed()
+    return validate_document(RunConfig, document, {"registry": registry})
+
+
+def validate_document(
+    model: type[Model], document: Document, context: Mapping[str, Any] | None = None
+) -> Model:
+    """The document's data as ``model``.
+
+    Args:
+        model: What the data should be.
+        document: What ``read_yaml`` returned.
+        context: Handed to pydantic's validators; ``base`` defaults to the document's folder.
+
+    Raises:
+        ConfigError: With one located line per problem.
+    """
+    full = {"base": document.base, **(context or {})}
+    try:
+        return model.model_validate(document.data, context=full)
+    except ValidationError as error:
+        raise problems(explain(error, document, model, full.get("registry"))) from error
+    except EmpoError as error:
+        raise located_error(document, (), str(error)) from error
+    except Exception as error:
+        reason = f"a validator raised {type(error).__name__}: {error}; report it to the plugin"
+        raise located_error(document, (), reason) from error
+
+
+def located_error(
+    document: Document,
+    loc: Loc,
+    reason: str,
+    *,
+    at: tuple[int, int] | None = None,
+) -> ConfigError:
+    """An error about one place of a document, to raise or to collect.
+
+    Args:
+        document: What ``read_yaml`` returned.
+        loc: Keys and list positions from the root to the value.
+        reason: What is wrong, the offending value, what is allowed, what to do.
+        at: Row and column (from 0) of the culprit inside a string, e.g. of a map.
+    """
+    place = document.place_in_text(loc, *at) if at is not None else document.place(loc)
+    key = dotted(loc)
+    text = " ".join(reason.split())
+    return problems([f"{place}: {key}: {text}" if key else f"{place}: {text}"])
+
+
+def joined(errors: Sequence[ConfigError]) -> ConfigError:
+    """Several errors as one that reports them all."""
+    return problems(line for error in errors for line in str(error).splitlines()[:-1])
+
+
+def apply_override(document: Document, override: str) -> None:
+    """Set one value of a document as ``key.path=value`` says.
+
+    Raises:
+        ConfigError: The override is malformed or its path leads nowhere.
+    """
+    key, equals, text = override.partition("=")
+    key = key.strip()
+
+    def wrong(reason: str) -> ConfigError:
+        return problems([f"command line: {key}: {reason}"])
+
+    parts = key.split(".")
+    if not equals or not all(parts):
+        raise wrong(f"write key.path=value (got {override!r})")
+    try:
+        value = parse_value(text)
+    except ConfigError as error:
+        reason = str(error).splitlines()[0].partition(": ")[2]
+        raise wrong(f"the value {text!r} {reason}") from error
+    if document.data is None:
+        document.data = {}
+    if isinstance(document.data, dict) and parts[0] in ("world", "world_model"):
+        # Two spellings of one key: keep to the one in the file.
+        parts[0] = next(
+            (name for name in ("world", "world_model") if name in document.data), parts[0]
+        )
+    _assign(document, parts, value, wrong)
+    path = tuple(parts)
+    for known in [known for known in document.marks if known[: len(path)] == path]:
+        del document.marks[known]
+    document.marks[path] = "command line"
+
+
+def _assign(
+    document: Document, parts: Sequence[str], value: Any, wrong: Callable[[str], ConfigError]
+) -> None:
+    """Put ``value`` where ``parts`` lead, opening mappings and bare component names."""
+    node = document.data
+    for depth, part in enumerate(parts):
+        here = ".".join(parts[:depth]) or "the config"
+        key: Any
+        if isinstance(node, list):
+            if not (part.isdecimal() and int(part) <= len(node)):
+                raise wrong(f"{here} is a list; positions 0 to {len(node)} exist (got {part!r})")
+            key = int(part)
+            if key == len(node):
+                node.append(None)
+        elif isinstance(node, dict):
+            key = next((known for known in node if str(known) == part), part)
+            node.setdefault(key)
+        else:
+            raise wrong(f"{here} is {quote(node)}; it has no key {part!r}")
+        if depth == len(parts) - 1:
+            node[key] = value
+        elif node[key] is None:
+            node[key] = {}
+        elif isinstance(node[key], str) and parts[depth + 1] in ("name", "params"):
+            node[key] = {"name": node[key]}  # A bare name is short for one without params.
+        node = node[key]

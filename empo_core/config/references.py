@@ -1,0 +1,264 @@
+"""Configs choose components by name; the component's own model checks its params.
+
+Reading files and locating errors in them is ``empo_core.config.loading``'s job; this module
+only says what a valid config is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from empo_core.errors import DuplicateComponentError, EmpoError
+from empo_core.plugins.discovery import discover
+from empo_core.plugins.hookspecs import Component, Kind
+from empo_core.plugins.registry import Registry
+
+
+class Config(BaseModel):
+    """Base of every config: frozen, strict, finite, and a misspelt key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _resolve(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, str):
+        base = (info.context or {}).get("base")
+        return Path(base or ".") / Path(value).expanduser()
+    return value
+
+
+ConfigPath = Annotated[Path, BeforeValidator(_resolve, json_schema_input_type=str)]
+"""A path in a config: relative to the config file's folder, absolute once validated."""
+
+
+def _exists(path: Path) -> Path:
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise ValueError(f"{str(path)!r} {what}; a relative path starts from the config's folder")
+    return path
+
+
+ConfigFile = Annotated[ConfigPath, AfterValidator(_exists)]
+"""As ``ConfigPath``, and a file is there; so that a wrong path is an error where it is written."""
+
+
+class ComponentRef(Config):
+    """A component by name, and its parameters as the component's own model.
+
+    Validate with ``context={"registry": registry, "base": folder}``; without a context the
+    installed plugins and the working directory are used. A bare string is short for a name
+    with default parameters. ``name: <component>/<stem>`` picks a file of the component's
+    library, e.g. ``multigrid/trivial``.
+    """
+
+    kind: ClassVar[Kind]
+    name: str
+    params: SerializeAsAny[BaseModel]
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """A mark; what may stand here depends on the installed plugins."""
+        return {"x-component": cls.kind}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, str):
+            data = {"name": data}
+        if not isinstance(data, dict):
+            return data
+        data = {"params": {}, **data}
+        name = data.get("name")
+        if isinstance(name, str) and "/" in name and isinstance(data["params"], dict):
+            name, _, stem = name.partition("/")
+            file = library_file(registry_of(info), cls.kind, name, stem)
+            data |= {"name": name, "params": {"file": str(file), **data["params"]}}
+        return data
+
+    @field_validator("name")
+    @classmethod
+    def _is_installed(cls, name: str, info: ValidationInfo) -> str:
+        try:
+            registry_of(info).get(cls.kind, name)
+        except DuplicateComponentError as error:
+            raise ValueError(str(error)) from error  # So that it gets a place in the file.
+        return name
+
+    @field_validator("params", mode="plain")
+    @classmethod
+    def _fit_component(cls, params: object, info: ValidationInfo) -> BaseModel:
+        if "name" not in info.data:  # Already reported against the name.
+            return Config()
+        component = registry_of(info).get(cls.kind, info.data["name"])
+        try:
+            return component.params.model_validate(params, context=info.context)
+        except (ValueError, AssertionError, EmpoError):
+            raise
+        except Exception as error:  # A bug of a plugin must still get a place in the file.
+            raise ValueError(
+                f"a validator raised {type(error).__name__}: {error}; report it to the plugin"
+            ) from error
+
+
+class WorldModelRef(ComponentRef):
+    """A chosen world model."""
+
+    kind: ClassVar[Kind] = "world_model"
+
+
+class HumanPriorRef(ComponentRef):
+    """A chosen human prior."""
+
+    kind: ClassVar[Kind] = "human_prior"
+
+
+class ValueNetworkRef(ComponentRef):
+    """A chosen value network."""
+
+    kind: ClassVar[Kind] = "value_network"
+
+
+class PolicyLossRef(ComponentRef):
+    """A chosen policy loss."""
+
+    kind: ClassVar[Kind] = "policy_loss"
+
+
+class AggregatorRef(ComponentRef):
+    """A chosen aggregator."""
+
+    kind: ClassVar[Kind] = "aggregator"
+
+
+class TrackerRef(ComponentRef):
+    """A chosen tracker."""
+
+    kind: ClassVar[Kind] = "tracker"
+
+
+class CollectorRef(ComponentRef):
+    """A chosen collector."""
+
+    kind: ClassVar[Kind] = "collector"
+
+
+class ExplorerRef(ComponentRef):
+    """A chosen explorer."""
+
+    kind: ClassVar[Kind] = "explorer"
+
+
+class AlgorithmRef(ComponentRef):
+    """A chosen algorithm."""
+
+    kind: ClassVar[Kind] = "algorithm"
+
+
+class RunConfig(Config):
+    """Everything one run needs to know."""
+
+    world_model: WorldModelRef | None = Field(
+        None,
+        validation_alias=AliasChoices("world_model", "world"),
+        description="The world, where one is used; 'world' is the same key.",
+    )
+    algorithm: AlgorithmRef = Field(description="What the run does.")
+    trackers: list[TrackerRef] = Field(
+        default_factory=list,
+        description="Who watches the run, e.g. [jsonl, tensorboard]; left out: jsonl.",
+    )
+    seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
+    runs: ConfigPath = Field(
+        default_factory=lambda: Path("runs").resolve(),
+        description="Folder that receives the run's own directory.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _metrics_are_kept(cls, data: Any, info: ValidationInfo) -> Any:
+        silent = isinstance(data, dict) and "trackers" not in data
+        if silent and "jsonl" in registry_of(info).names("tracker"):
+            return {**data, "trackers": ["jsonl"]}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_world(cls, data: Any) -> Any:
+        if isinstance(data, dict) and {"world", "world_model"} <= data.keys():
+            raise ValueError("give either 'world' or 'world_model', not both")
+        return data
+
+
+def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, with a preset's values where nothing was; mappings key by key."""
+    result = dict(preset)
+    for key, value in given.items():
+        below = preset.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Config):  # As Python callers give it.
+            value = value.model_dump(exclude_unset=True)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = merged(below, value)
+        result[key] = value
+    return result
+
+
+def registry_of(info: ValidationInfo) -> Registry:
+    """The registry a config is validated against."""
+    registry: Registry | None = (info.context or {}).get("registry")
+    return registry if registry is not None else installed()
+
+
+@cache
+def installed() -> Registry:
+    """The installed plugins, discovered once."""
+    return discover()
+
+
+def library_files(component: Component) -> dict[str, Path]:
+    """The files of a component's library by stem; empty where it has none."""
+    library = component.library
+    if library is None:
+        return {}
+    paths = sorted([*library.rglob("*.yaml"), *library.rglob("*.json")])
+    return {
+        path.relative_to(library).with_suffix("").as_posix(): path
+        for path in paths
+        if not path.name.endswith(".schema.json")
+    }
+
+
+def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
+    """The file ``stem`` of a component's library.
+
+    Raises:
+        ValueError: The component has no library, or no such file.
+    """
+    files = library_files(registry.get(kind, name))
+    if not files:
+        raise ValueError(f"{kind} {name!r} has no library; give its params instead")
+    if stem not in files:
+        close = difflib.get_close_matches(stem, files, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"{name!r} has no file {stem!r}; {hint}it has {', '.join(files)}")
+    return files[stem]

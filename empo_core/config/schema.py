@@ -1,0 +1,345 @@
+"""What a config may contain: types in words, and a JSON Schema for editors.
+
+Both are read off the pydantic models of the core and of the installed plugins.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypeAliasType
+
+from empo_core.config import ComponentRef, RunConfig, library_files
+from empo_core.errors import DuplicateComponentError
+from empo_core.plugins.hookspecs import Kind
+from empo_core.plugins.registry import Registry
+
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "string",
+    type(None): "null",
+    dict: "mapping",
+    list: "list",
+}
+_BOUNDS = {
+    "gt": "> {}",
+    "ge": ">= {}",
+    "lt": "< {}",
+    "le": "<= {}",
+    "multiple_of": "a multiple of {}",
+    "min_length": "length >= {}",
+    "max_length": "length <= {}",
+    "pattern": "matching {}",
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in a config as its model declares it: a type, and bounds on it."""
+
+    annotation: Any
+    metadata: tuple[Any, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What may stand here, for people, e.g. ``number, > 0``."""
+        alternatives = dict.fromkeys(_words(branch) for branch in branches(self))
+        return " or ".join(alternatives)
+
+
+def slot_of(field: FieldInfo) -> Slot:
+    """What may stand in one field of a model."""
+    return Slot(field.annotation, tuple(field.metadata))
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The keys a config may use for a model, each with its field."""
+    keys: dict[str, FieldInfo] = {}
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        if isinstance(alias, AliasChoices):
+            keys |= {str(choice): field for choice in alias.choices}
+        else:
+            keys[alias if isinstance(alias, str) else name] = field
+    return keys
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that a config may use for a model, in words for people.
+
+    Attributes:
+        name: Of keys in groups the whole path, ``group.key``; ``list[].key`` in lists of groups.
+        type: What may stand there.
+        default: As a config would write it; empty where it must be given, and of groups.
+        required: Whether it must be given.
+        description: What it means.
+    """
+
+    name: str
+    type: str
+    default: str
+    required: bool
+    description: str
+
+
+def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
+    """The keys that a config may use for a model; those of groups follow each group.
+
+    Where one of several groups may stand, what they say of a key is put together.
+    """
+    for name, field in keys_of(model).items():
+        slot = slot_of(field)
+        groups, items = _groups(slot), _items(slot)
+        words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(slot))
+        default = default_of(field)
+        is_shown = not groups or default == "null"  # Else its keys have defaults of their own.
+        about = field.description or (_about(groups[0]) if len(groups) == 1 else "")
+        type_ = "list of mappings" if items else " or ".join(words)
+        yield Key(above + name, type_, default if is_shown else "", field.is_required(), about)
+        found: dict[str, Key] = {}
+        for group in groups or items:
+            for key in described(group, f"{above}{name}{'[]' if items else ''}."):
+                found[key.name] = _merged(found.get(key.name, key), key)
+        yield from found.values()
+
+
+def _merged(one: Key, other: Key) -> Key:
+    types, defaults = (
+        " or ".join(dict.fromkeys(filter(None, pair)))
+        for pair in ((one.type, other.type), (one.default, other.default))
+    )
+    return replace(one, type=types, default=defaults, required=one.required and other.required)
+
+
+def _about(model: type[BaseModel]) -> str:
+    return (inspect.getdoc(model) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _items(slot: Slot) -> list[type[BaseModel]]:
+    """The models that the items of a list may be."""
+    lists = [b.annotation for b in branches(slot) if get_origin(b.annotation) is list]
+    return _groups(*(Slot(get_args(each)[0]) for each in lists))
+
+
+def _groups(*slots: Slot) -> list[type[BaseModel]]:
+    """The models among some alternatives whose keys are known; not so those of components."""
+    return [model for model in models(slots) if not issubclass(model, ComponentRef)]
+
+
+def default_of(field: FieldInfo) -> str:
+    """The default of a field as a config would write it; empty where it must be given."""
+    if field.is_required():
+        return ""
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, BaseModel | list | dict):
+        value = to_jsonable_python(value)
+    plain = value is None or isinstance(value, int | float | list | dict)
+    if isinstance(value, str):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False) if plain else str(value)
+
+
+def branches(slot: Slot) -> Iterator[Slot]:
+    """The alternatives of a type: unions taken apart, ``Annotated`` unwrapped."""
+    annotation = slot.annotation
+    origin = get_origin(annotation)
+    if isinstance(annotation, TypeAliasType):
+        yield from branches(Slot(annotation.__value__, slot.metadata))
+    elif origin is Annotated:
+        inner, *extra = get_args(annotation)
+        yield from branches(Slot(inner, (*slot.metadata, *extra)))
+    elif origin in (Union, types.UnionType):
+        for alternative in get_args(annotation):
+            yield from branches(Slot(alternative, slot.metadata))
+    else:
+        yield slot
+
+
+def children(slot: Slot, part: str | int, value: Any, registry: Registry) -> list[Slot]:
+    """What may stand below a place, under a key or list position; ``value`` is what is there."""
+    found: list[Slot] = []
+    for branch in branches(slot):
+        annotation, origin = branch.annotation, get_origin(branch.annotation)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            if issubclass(annotation, ComponentRef) and part == "params":
+                found += _params(annotation, value, registry)
+            elif issubclass(annotation, ComponentRef) and part == "name":
+                names = tuple(registry.names(annotation.kind))
+                found.append(Slot(Literal[names] if names else str))
+            elif field := keys_of(annotation).get(str(part)):
+                found.append(slot_of(field))
+        elif isinstance(origin, type):
+            arguments = get_args(annotation)
+            if issubclass(origin, Mapping) and len(arguments) == 2:
+                found.append(Slot(arguments[1]))
+            elif issubclass(origin, Sequence) and arguments and isinstance(part, int):
+                fixed = origin is tuple and Ellipsis not in arguments
+                found.append(Slot(arguments[min(part, len(arguments) - 1) if fixed else 0]))
+    return found
+
+
+def models(slots: Sequence[Slot]) -> list[type[BaseModel]]:
+    """The models among some alternatives."""
+    every = [branch.annotation for slot in slots for branch in branches(slot)]
+    return [each for each in every if isinstance(each, type) and issubclass(each, BaseModel)]
+
+
+def _params(ref: type[ComponentRef], value: Any, registry: Registry) -> list[Slot]:
+    name = value.get("name") if isinstance(value, dict) else value
+    if not isinstance(name, str):
+        return []
+    name = name.partition("/")[0]
+    if name not in registry.names(ref.kind):
+        return []
+    return [Slot(registry.get(ref.kind, name).params)]
+
+
+def _words(slot: Slot) -> str:
+    annotation, origin = slot.annotation, get_origin(slot.annotation)
+    arguments = get_args(annotation)
+    if origin is Literal:
+        text = ", ".join(repr(choice) for choice in arguments)
+    elif isinstance(annotation, type) and issubclass(annotation, ComponentRef):
+        article = "an" if annotation.kind[0] in "aeiou" else "a"
+        text = f"the name of {article} {annotation.kind}, or {{name, params}}"
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        text = f"mapping with {', '.join(keys_of(annotation)) or 'no keys'}"
+    elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
+        text = f"mapping of {Slot(arguments[0]).words} to {Slot(arguments[1]).words}"
+    elif origin is tuple and Ellipsis not in arguments:
+        text = f"list of {len(arguments)}: {', '.join(Slot(each).words for each in arguments)}"
+    elif isinstance(origin, type) and issubclass(origin, Sequence) and arguments:
+        text = f"list of {Slot(arguments[0]).words}"
+    else:
+        text = _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)).lower())
+    bounds = () if annotation is type(None) else _bounds(slot.metadata)
+    return ", ".join([text, *bounds])
+
+
+def _bounds(metadata: Sequence[Any]) -> Iterator[str]:
+    for item in metadata:
+        inner = item.metadata if isinstance(item, FieldInfo) else [item]
+        for each in inner:
+            for name, template in _BOUNDS.items():
+                bound = getattr(each, name, None)
+                if bound is not None:
+                    yield template.format(bound)
+
+
+def config_schema(registry: Registry) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
+    schema = _Hoister(registry).schema()
+    properties = schema["properties"]
+    for key, field in keys_of(RunConfig).items():
+        # A key with two spellings may be written once, in either.
+        first = next(name for name, other in keys_of(RunConfig).items() if other is field)
+        if key != first:
+            properties[key] = properties[first]
+            schema["not"] = {"required": [first, key]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Config of an empo run",
+        **schema,
+    }
+
+
+class _Lenient(GenerateJsonSchema):
+    """Params may hold what JSON cannot, e.g. functions; a file leaves them out."""
+
+    ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012  (pydantic declares it so)
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+        """Whatever a file says there is for the validator to judge."""
+        return {}
+
+
+class _Hoister:
+    """Puts the schemas of a config, its components and theirs into one, by reference."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._definitions: dict[str, Any] = {}
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of a whole config."""
+        root = self._model(RunConfig, "config")
+        return {**root, "$defs": self._definitions}
+
+    def _model(self, model: type[BaseModel], prefix: str) -> dict[str, Any]:
+        raw = model.model_json_schema(schema_generator=_Lenient)
+        inner = raw.pop("$defs", {})
+        for name, definition in inner.items():
+            self._definitions[f"{prefix}.{name}"] = self._linked(definition, prefix)
+        linked: dict[str, Any] = self._linked(raw, prefix)
+        return linked
+
+    def _linked(self, node: Any, prefix: str) -> Any:
+        """``node`` with references to the hoisted definitions."""
+        if isinstance(node, list):
+            return [self._linked(item, prefix) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "x-component" in node:
+            return {"$ref": f"#/$defs/{self._kind(node['x-component'])}"}
+        node = {key: self._linked(value, prefix) for key, value in node.items()}
+        reference = node.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/$defs/"):
+            target = reference.removeprefix("#/$defs/")
+            if target not in self._definitions or f"{prefix}.{target}" in self._definitions:
+                node["$ref"] = f"#/$defs/{prefix}.{target}"
+        return node
+
+    def _kind(self, kind: Kind) -> Kind:
+        if kind not in self._definitions:
+            self._definitions[kind] = {}  # Params may name components of their own kind.
+            names = [name for name in self._registry.names(kind) if self._usable(kind, name)]
+            choices = [choice for name in names for choice in self._choices(kind, name)]
+            self._definitions[kind] = {"oneOf": choices} if choices else {"not": {}}
+        return kind
+
+    def _usable(self, kind: Kind, name: str) -> bool:
+        try:
+            self._registry.get(kind, name)
+        except DuplicateComponentError:
+            return False
+        return True
+
+    def _choices(self, kind: Kind, name: str) -> Iterator[dict[str, Any]]:
+        """How a config may name one component: bare, or with params."""
+        component = self._registry.get(kind, name)
+        params = self._model(component.params, f"{kind}.{name}")
+        self._definitions[f"{kind}.{name}"] = params
+        about = {"description": component.summary} if component.summary else {}
+        yield from _spellings(about, {"const": name}, params, f"#/$defs/{kind}.{name}")
+        library = [f"{name}/{stem}" for stem in library_files(component)]
+        if library:
+            known = {**params, "required": [n for n in params.get("required", []) if n != "file"]}
+            self._definitions[f"{kind}.{name}/"] = known
+            yield from _spellings(about, {"enum": library}, known, f"#/$defs/{kind}.{name}~1")
+
+
+def _spellings(
+    about: dict[str, Any], name: dict[str, Any], params: dict[str, Any], reference: str
+) -> Iterator[dict[str, Any]]:
+    required = bool(params.get("required"))
+    if not required:
+        yield {**about, **name}
+    yield {
+        **about,
+        "type": "object",
+        "properties": {"name": name, "params": {"$ref": reference}},
+        "required": ["name", "params"] if required else ["name"],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,380 @@
+"""YAML files as plain data with the place of every value.
+
+The rules are those of YAML 1.2's core schema (``1e-3`` is a number, ``no`` is a string), with
+less to go wrong: no tags, anchors or aliases, one document, no key twice, at most 1 MiB and 50
+levels. JSON is a subset. ``empo_core.config.loading`` is the public face of this module.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from empo_core.errors import ConfigError
+
+MAX_BYTES = 2**20
+MAX_DEPTH = 50
+
+Loc = Sequence[str | int]
+"""Where a value lies in a document: keys and list positions from the root."""
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
+_KEY = re.compile(r"[\w/+-]+")
+_SPECIAL: dict[str, Any] = {
+    **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
+    **dict.fromkeys(["true", "True", "TRUE"], True),
+    **dict.fromkeys(["false", "False", "FALSE"], False),
+    **dict.fromkeys([".nan", ".NaN", ".NAN"], float("nan")),
+    **{
+        f"{sign}{word}": float(f"{sign}inf")
+        for sign in ("", "+", "-")
+        for word in (".inf", ".Inf", ".INF")
+    },
+}
+
+
+@dataclass
+class Document:
+    """Plain data and where each piece of it was written.
+
+    Attributes:
+        name: What people call the source: the path as it was given.
+        data: Dicts, lists, strings, numbers, booleans and None.
+        base: The folder that relative paths in the document refer to, absolute.
+        text: What was read.
+        marks: Line and column of each value, or the override that set it.
+        blocks: Which values are literal blocks (``|``), whose lines lie below the key.
+    """
+
+    name: str
+    data: Any
+    base: Path
+    text: str = field(default="", repr=False)
+    marks: dict[tuple[str, ...], tuple[int, int] | str] = field(default_factory=dict, repr=False)
+    blocks: set[tuple[str, ...]] = field(default_factory=set, repr=False)
+
+    def locate(self, loc: Loc) -> tuple[int, int]:
+        """The line and column (from 1) of the value at ``loc``, or of its nearest ancestor."""
+        mark = self._mark(loc)
+        return (1, 1) if isinstance(mark, str) else mark
+
+    def place(self, loc: Loc) -> str:
+        """``file:line:column`` of the value at ``loc``, or the override that set it."""
+        mark = self._mark(loc)
+        return mark if isinstance(mark, str) else f"{self.name}:{mark[0]}:{mark[1]}"
+
+    def place_in_text(self, loc: Loc, row: int, column: int) -> str:
+        """``file:line:column`` of a character (from 0) of the string at ``loc``."""
+        mark = self._mark(loc)
+        if isinstance(mark, str):
+            return mark
+        line, start = mark
+        if tuple(str(part) for part in loc) not in self.blocks:  # Then it is on one line.
+            quoted = self.text.split("\n")[line - 1][start - 1 : start] in ("'", '"')
+            return f"{self.name}:{line}:{start + quoted + column}"
+        first = next((text for text in self.text.split("\n")[line:] if text.strip()), "")
+        indent = len(first) - len(first.lstrip(" "))
+        return f"{self.name}:{line + 1 + row}:{indent + column + 1}"
+
+    def _mark(self, loc: Loc) -> tuple[int, int] | str:
+        path = tuple(str(part) for part in loc)
+        while path not in self.marks and path:
+            path = path[:-1]
+        return self.marks.get(path, (1, 1))
+
+    def value(self, loc: Loc) -> Any:
+        """The value at ``loc``.
+
+        Raises:
+            LookupError: There is none.
+        """
+        value = self.data
+        for part in loc:
+            value = child(value, part)
+        return value
+
+
+def child(value: Any, part: str | int) -> Any:
+    """What a piece of plain data holds under a key or at a list position.
+
+    Raises:
+        LookupError: Nothing is there.
+    """
+    if isinstance(value, dict):
+        return value[part]
+    if isinstance(value, list) and isinstance(part, int) and part >= 0:
+        return value[part]
+    raise LookupError(part)
+
+
+def read_yaml(path: str | Path) -> Document:
+    """Read a YAML or JSON file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not YAML as this project accepts it; the
+            message is ``file:line:column: reason``.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise problems([f"{path}:1:1: cannot be read: {reason}; check the path"]) from error
+    except ValueError as error:  # A NUL byte in the path.
+        raise problems([f"{path}:1:1: cannot be read: {error}; check the path"]) from error
+    return parse_yaml(raw, name=str(path), base=path.resolve().parent)
+
+
+def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Document:
+    """Read YAML from memory; ``name`` stands for the file in messages.
+
+    Raises:
+        ConfigError: As for ``read_yaml``.
+    """
+    raw = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
+    if len(raw) > MAX_BYTES:
+        raise problems([f"{name}:1:1: is larger than {MAX_BYTES:,} bytes; shorten or split it"])
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8-sig", "replace")
+        reason = f"byte 0x{raw[error.start]:02x} is not UTF-8 text; save the file as UTF-8"
+        raise problems([f"{_place(name, before)}: {reason}"]) from error
+    if name.endswith(".json"):
+        text = text.replace("\t", " ")  # JSON may be indented by tabs and has none in strings.
+    document = Document(name=name, data=None, base=Path(base).resolve(), text=text)
+    _Builder(document).build(_events(text, name))
+    return document
+
+
+def parse_value(text: str) -> Any:
+    """A value as YAML reads it, e.g. the right side of ``key=value``.
+
+    Raises:
+        ConfigError: It is not a single YAML value.
+    """
+    return parse_yaml(text, name="value").data
+
+
+def _events(text: str, name: str) -> Iterator[Event]:
+    """The parser's events; whatever it raises becomes a located ``ConfigError``."""
+    try:
+        yield from YAML(typ="safe", pure=True).parse(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        what = " ".join(what.split())
+        raise problems([f"{name}:{line}:{column}: is not valid YAML: {what}"]) from error
+    except ReaderError as error:
+        place = _place(name, text[: error.position])
+        reason = f"control character {chr(error.character)!r} is not allowed; remove it"
+        raise problems([f"{place}: {reason}"]) from error
+    except ConfigError:
+        raise
+    except Exception as error:  # The parser has a few bugs, e.g. on "\UFFFFFFFF".
+        raise problems([f"{name}:1:1: is not valid YAML: {error}"]) from error
+
+
+def _place(name: str, before: str) -> str:
+    """The place right after the text ``before``."""
+    lines = before.split("\n")
+    return f"{name}:{len(lines)}:{len(lines[-1]) + 1}"
+
+
+def dotted(loc: Loc) -> str:
+    """A place as people write it, e.g. ``params.pieces.0``; odd keys are quoted."""
+    parts = [str(part) for part in loc]
+    return ".".join(part if _KEY.fullmatch(part) else repr(part) for part in parts)
+
+
+def problems(lines: Iterable[str]) -> ConfigError:
+    """One error that reports every line, without terminal escapes, and counts them."""
+    clean = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]
+    count = f"{len(clean)} error{'s' if len(clean) != 1 else ''}; nothing was run"
+    return ConfigError("\n".join([*clean, count]))
+
+
+@dataclass
+class _Frame:
+    """A collection that is still open while its children are read."""
+
+    container: dict[Any, Any] | list[Any]
+    path: tuple[str, ...]
+    key: Any = None
+    has_key: bool = False
+    names: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class _Builder:
+    """Turns events into data without recursion, so that no nesting can overflow the stack."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._frames: list[_Frame] = []
+        self._documents = 0
+
+    def build(self, events: Iterator[Event]) -> None:
+        """Fill the document."""
+        for event in events:
+            if isinstance(event, DocumentStartEvent):
+                self._documents += 1
+                if self._documents > 1:
+                    raise self._error(event, "a second document starts here; only one is allowed")
+            elif isinstance(event, AliasEvent):
+                raise self._error(
+                    event, f"alias '*{event.anchor}' is not allowed; repeat the value"
+                )
+            elif isinstance(event, NodeEvent):
+                self._node(event)
+            elif isinstance(event, CollectionEndEvent):
+                self._frames.pop()
+
+    def _node(self, event: NodeEvent) -> None:
+        if event.anchor is not None:
+            raise self._error(event, f"anchor '&{event.anchor}' is not allowed; remove it")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            raise self._error(event, f"tag {str(tag)!r} is not allowed; remove it")
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and isinstance(frame.container, dict) and not frame.has_key:
+            self._key(frame, event)
+            return
+        value: Any = self._scalar(event) if isinstance(event, ScalarEvent) else None
+        if isinstance(event, CollectionStartEvent):
+            value = {} if isinstance(event, MappingStartEvent) else []
+        path = self._place(frame, event, value)
+        if isinstance(event, CollectionStartEvent):
+            if len(self._frames) >= MAX_DEPTH:
+                raise self._error(event, f"nesting is deeper than {MAX_DEPTH} levels; flatten it")
+            self._frames.append(_Frame(value, path))
+
+    def _place(self, frame: _Frame | None, event: NodeEvent, value: Any) -> tuple[str, ...]:
+        """Put a value into its container and note where it was written."""
+        mark = event.start_mark.line + 1, event.start_mark.column + 1
+        if frame is None:
+            self._document.data = value
+            path: tuple[str, ...] = ()
+        elif isinstance(frame.container, list):
+            path = (*frame.path, str(len(frame.container)))
+            frame.container.append(value)
+        else:
+            path = (*frame.path, str(frame.key))
+            key_mark = frame.names[str(frame.key)]
+            # A block below its key is best found by the key.
+            mark = mark if mark[0] == key_mark[0] else key_mark
+            frame.container[frame.key] = value
+            frame.has_key = False
+        self._document.marks[path] = mark
+        if isinstance(event, ScalarEvent) and event.style == "|":
+            self._document.blocks.add(path)
+        return path
+
+    def _key(self, frame: _Frame, event: NodeEvent) -> None:
+        if not isinstance(event, ScalarEvent):
+            raise self._error(event, "a key must be a word or a whole number, not a collection")
+        key = self._scalar(event)
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise self._error(
+                event, f"a key must be a word or a whole number (got {event.value}); quote it"
+            )
+        if str(key) in frame.names:
+            line = frame.names[str(key)][0]
+            raise self._error(
+                event, f"key {str(key)!r} is already given in line {line}; remove one of the two"
+            )
+        frame.names[str(key)] = event.start_mark.line + 1, event.start_mark.column + 1
+        frame.key, frame.has_key = key, True
+
+    def _scalar(self, event: ScalarEvent) -> Any:
+        text: str = event.value
+        if event.implicit[0]:  # Plain, so the core schema decides what it is.
+            return self._plain(text, event)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            try:  # JSON writes characters beyond U+FFFF as pairs of surrogates.
+                return text.encode("utf-16", "surrogatepass").decode("utf-16")
+            except UnicodeDecodeError as error:
+                raise self._error(event, "half of a surrogate pair is not a character") from error
+        return text
+
+    def _plain(self, text: str, event: ScalarEvent) -> Any:
+        if text in _SPECIAL:
+            return _SPECIAL[text]
+        if _INT.fullmatch(text):
+            prefix = text[:2]
+            base = {"0o": 8, "0x": 16}.get(prefix, 10)
+            try:
+                return int(text[2:] if base != 10 else text, base)
+            except ValueError as error:  # Python refuses more than 4300 digits.
+                raise self._error(event, f"a number of {len(text)} digits is too long") from error
+        return float(text) if _FLOAT.fullmatch(text) else text
+
+    def _error(self, event: Event, reason: str) -> ConfigError:
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        key = dotted([*self._frames[-1].path, *self._open_key()]) if self._frames else ""
+        place = f"{self._document.name}:{line}:{column}: "
+        return problems([f"{place}{key}: {reason}" if key else f"{place}{reason}"])
+
+    def _open_key(self) -> list[str]:
+        frame = self._frames[-1]
+        return [str(frame.key)] if frame.has_key else []
+
+
+def dump_yaml(data: Any) -> str:
+    """Plain data as YAML that ``parse_yaml`` reads back as it was, in the same order."""
+    if isinstance(data, dict | list) and data:
+        return "".join(f"{line}\n" for line in _lines(data))
+    return f"{_flow(data)}\n"
+
+
+def _lines(data: dict[Any, Any] | list[Any]) -> Iterator[str]:
+    items = data.items() if isinstance(data, dict) else (("-", value) for value in data)
+    for key, value in items:
+        head = f"{_flow(key)}:" if isinstance(data, dict) else "-"
+        nested = isinstance(value, dict) or (
+            isinstance(value, list) and any(isinstance(below, dict | list) for below in value)
+        )
+        if value and nested and isinstance(data, dict):
+            yield head
+            yield from (f"  {line}" for line in _lines(value))
+        else:
+            yield f"{head} {_flow(value)}"
+
+
+def _flow(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{_flow(key)}: {_flow(below)}" for key, below in value.items()) + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if isinstance(value, str):
+        if _WORD.fullmatch(value) and value not in _SPECIAL:
+            return value
+        return json.dumps(value).replace("\x7f", "\\x7f")  # JSON allows it raw, YAML does not.
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
+    return json.dumps(value)

@@ -1,0 +1,102 @@
+"""Look components up by kind and name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from empo_core.errors import DuplicateComponentError, UnknownComponentError
+from empo_core.plugins.hookspecs import Component, Kind
+
+BLOCK = "EMPO_BLOCK_PLUGINS"
+"""Environment variable: plugins to leave out, by entry point or distribution, comma-separated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An installed plugin: the distribution that brought it and what became of it.
+
+    Attributes:
+        distribution: Name of the distribution, e.g. ``empo-scatter-add``.
+        version: Its version.
+        entry_point: Name of its ``empo`` entry point.
+        problem: One line saying why it offers nothing; empty when it works.
+    """
+
+    distribution: str
+    version: str
+    entry_point: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A component and the plugin that offers it."""
+
+    provider: Provider
+    component: Component
+
+
+class Registry:
+    """An immutable table of components, built once and passed to whoever needs it."""
+
+    def __init__(self, offers: Iterable[Offer], providers: Sequence[Provider] = ()) -> None:
+        """Index the offers; two of one kind and name are kept and refused when asked for."""
+        self.providers = tuple(providers)
+        self._by_key: dict[tuple[str, str], list[Offer]] = {}
+        for offer in offers:
+            key = offer.component.kind, offer.component.name
+            self._by_key.setdefault(key, []).append(offer)
+
+    @property
+    def offers(self) -> list[Offer]:
+        """Every offer, by kind and name."""
+        return [offer for key in sorted(self._by_key) for offer in self._by_key[key]]
+
+    def names(self, kind: Kind) -> list[str]:
+        """Every installed name for ``kind``, sorted."""
+        return sorted(name for k, name in self._by_key if k == kind)
+
+    def get(self, kind: Kind, name: str) -> Component:
+        """The component called ``name``.
+
+        Raises:
+            UnknownComponentError: No installed plugin provides it.
+            DuplicateComponentError: More than one does.
+        """
+        return self.offer(kind, name).component
+
+    def offer(self, kind: Kind, name: str) -> Offer:
+        """The component called ``name`` with its provider; raises what ``get`` raises."""
+        offers = self._by_key.get((kind, name), [])
+        if len(offers) > 1:
+            raise DuplicateComponentError(self.clash(offers))
+        if offers:
+            return offers[0]
+        names = self.names(kind)
+        lines = [f"No {kind} named {name!r}."]
+        if close := difflib.get_close_matches(name, names, n=1):
+            lines.append(f"Did you mean {close[0]!r}?")
+        lines.append(f"Installed: {', '.join(names) or 'none'}.")
+        lines += [
+            f"Plugin {provider.distribution} is unusable and may provide it: {provider.problem}"
+            for provider in self.providers
+            if provider.problem
+        ]
+        raise UnknownComponentError(" ".join(lines))
+
+    def clashes(self) -> list[str]:
+        """One line per name that several plugins provide."""
+        return [self.clash(offers) for offers in self._by_key.values() if len(offers) > 1]
+
+    @staticmethod
+    def clash(offers: Sequence[Offer]) -> str:
+        """Say which distributions provide one name, and what to do."""
+        component = offers[0].component
+        names = [offer.provider.distribution for offer in offers]
+        others = ",".join(offer.provider.entry_point for offer in offers[1:])
+        return (
+            f"{component.kind} {component.name!r} is provided by both {' and '.join(names)}. "
+            f"Uninstall all but one, or set {BLOCK}={others}."
+        )

@@ -1,0 +1,100 @@
+"""What the core asks of each kind of component.
+
+A component's factory (its ``target``) is called once, with its validated params first:
+
+=============  ==========================================
+kind           factory call
+=============  ==========================================
+world_model    ``factory(params)``
+human_prior    ``factory(params, world)``
+value_network  ``factory(params, spec, quantity)``
+policy_loss    ``factory(params)``
+aggregator     ``factory(params)``
+tracker        ``factory(params)``
+collector      ``factory(params)``
+explorer       ``factory(params, spec, agents)``
+algorithm      ``factory(params)``
+=============  ==========================================
+"""
+
+from __future__ import annotations
+
+from empo_core.protocols.collection import (
+    Actor,
+    ActorFactory,
+    Collector,
+    Explorer,
+    LearnedExplorer,
+    Weights,
+)
+from empo_core.protocols.learning import (
+    AdaptivePolicyLoss,
+    Aggregator,
+    Critic,
+    FitsItself,
+    Policy,
+    PolicyLoss,
+    Regression,
+    SharesEncoders,
+    ValueNetwork,
+    WeighsCandidates,
+)
+from empo_core.protocols.runs import (
+    Algorithm,
+    Empowering,
+    EpisodeTracker,
+    IntrinsicReward,
+    Narrator,
+    Playable,
+    Result,
+    Rewindable,
+    RunContext,
+    RunStatus,
+    Solution,
+    Tracker,
+)
+from empo_core.protocols.world import (
+    Compactable,
+    Drawable,
+    HumanPrior,
+    Located,
+    RobotPolicy,
+    WorldModel,
+)
+
+__all__ = [
+    "Actor",
+    "ActorFactory",
+    "AdaptivePolicyLoss",
+    "Aggregator",
+    "Algorithm",
+    "Collector",
+    "Compactable",
+    "Critic",
+    "Drawable",
+    "Empowering",
+    "EpisodeTracker",
+    "Explorer",
+    "FitsItself",
+    "HumanPrior",
+    "IntrinsicReward",
+    "LearnedExplorer",
+    "Located",
+    "Narrator",
+    "Playable",
+    "Policy",
+    "PolicyLoss",
+    "Regression",
+    "Result",
+    "Rewindable",
+    "RobotPolicy",
+    "RunContext",
+    "RunStatus",
+    "SharesEncoders",
+    "Solution",
+    "Tracker",
+    "ValueNetwork",
+    "WeighsCandidates",
+    "Weights",
+    "WorldModel",
+]

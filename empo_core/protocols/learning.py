@@ -1,0 +1,196 @@
+"""What is learned and how: value networks, regressions, policy losses, aggregators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from empo_core.types import (
+    Fit,
+    ImaginedBatch,
+    LossNeeds,
+    LossOutput,
+    Quantity,
+    Reduction,
+    Segments,
+    ValueQuery,
+)
+
+
+@runtime_checkable
+class ValueNetwork(Protocol):
+    """One of Q_r, V_h^e, X_h, U_r, V_r as a trainable function of states.
+
+    Every ``torch.nn.Module`` with a ``quantity`` and a suitable ``forward`` fits.
+    """
+
+    quantity: Quantity
+
+    def __call__(self, query: ValueQuery) -> Float[Tensor, "query output"]:
+        """The value of each query, within the bounds of its quantity.
+
+        ``output`` is the number of joint robot actions for ``q_r`` (robot 0 of
+        ``spec.robots`` counts fastest) and 1 otherwise.
+        """
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The trainable tensors."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to restore the network, as tensors."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+        """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class Regression(Protocol):
+    """Fits one value network to targets, and remembers what it needs for that."""
+
+    def fit(
+        self,
+        query: ValueQuery,
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        *,
+        lr: float,
+    ) -> Fit:
+        """Move the network's answers towards the targets, by one step.
+
+        Args:
+            query: The questions.
+            target: What the answers should be; read nowhere where the weight is 0.
+            weight: How much each answer counts, at least 0.
+            lr: Learning rate.
+
+        Raises:
+            NonFiniteError: The loss or the gradient is not finite; the network is unchanged.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it remembers, e.g. an optimiser's moments; the network is not part of it."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class FitsItself(Protocol):
+    """A value network that brings its own way of fitting it; optional.
+
+    Others are fitted by gradient descent on squared errors (``empo_core.training.regression``).
+    """
+
+    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
+        """What fits this network from now on."""
+
+
+@runtime_checkable
+class SharesEncoders(Protocol):
+    """A value network that can read what another network's encoders make of a state; optional."""
+
+    def share(self, source: ValueNetwork) -> bool:
+        """Use the encoders of ``source`` beside its own, without training them.
+
+        They become part of ``state_dict`` but not of ``parameters``. Returns whether ``source``
+        has encoders that fit; where it has none, nothing changes.
+        """
+
+
+Policy = Callable[[Tensor], Distribution]
+"""From features ``[... feature]`` to a distribution over actions ``[... action]``."""
+
+
+Critic = Callable[[Tensor, Tensor], Tensor]
+"""From features and actions to values ``[... head]``, differentiable in the actions."""
+
+
+@runtime_checkable
+class PolicyLoss(Protocol):
+    """From candidate actions and their targets to a scalar and metrics."""
+
+    @property
+    def needs(self) -> LossNeeds:
+        """What it must be given."""
+
+    def __call__(
+        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    ) -> LossOutput:
+        """The loss of ``policy`` on ``batch``.
+
+        Its gradient reaches the parameters of ``policy`` and no others: the batch is
+        constant and the critic's parameters must be left without gradients. A call changes
+        nothing, not even the loss.
+
+        Raises:
+            ValueError: Something that it needs is missing, or the batch has too few candidates.
+        """
+
+
+@runtime_checkable
+class AdaptivePolicyLoss(Protocol):
+    """A policy loss that changes in the course of training; optional.
+
+    A running scale, a coefficient that falls or is tuned: the learner calls ``adapt`` once after
+    each step of the policy's optimiser, and puts the state into its checkpoints.
+    """
+
+    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+        """Remember what a call found.
+
+        Args:
+            memory: ``LossOutput.memory`` of the call that the optimiser followed.
+            progress: Share of the run that is done, from 0 to 1.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so: a tree as checkpoints take it."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class WeighsCandidates(Protocol):
+    """A policy loss that prefers some candidates to others; optional.
+
+    A learner may let its value targets prefer the same ones.
+    """
+
+    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
+        """How much each candidate counts; at least 0, adding up to 1 at each start."""
+
+
+@runtime_checkable
+class Aggregator(Protocol):
+    """Reduces many items to one value per segment, e.g. successors to states."""
+
+    def __call__(
+        self,
+        values: Float[Tensor, " item *trailing"],
+        segments: Segments,
+        *,
+        reduction: Reduction = "sum",
+        weight: Float[Tensor, " item"] | None = None,
+    ) -> Float[Tensor, " segment *trailing"]:
+        """Combine the items of each segment; the order of items has no effect.
+
+        Args:
+            values: One row per item, any trailing axes.
+            segments: The segment of each item.
+            reduction: How items combine. An empty segment gives the neutral value: 0 for
+                ``sum`` and ``mean``, +inf for ``min``, -inf for ``max``.
+            weight: Factor of each item, for ``sum`` and ``mean``; the weighted mean divides
+                by the total weight (0 where that is 0).
+
+        Returns:
+            One row per segment, in the dtype of ``values``.
+
+        Raises:
+            ValueError: Shapes disagree, or a weight is given with ``min`` or ``max``.
+        """

@@ -1,0 +1,164 @@
+"""Arrays on disk: safe against crashes, damage and hostile contents.
+
+A stored set of arrays is a directory of ``.npy`` files (never with pickle) and a
+``manifest.json`` that lists each with dtype, shape, size and sha256 and has a sha256 of its
+own. How it is written is ``empo_core.storage.atomic``'s business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from empo_core.errors import StorageError
+from empo_core.storage.atomic import (
+    DISK,
+    MANIFEST,
+    FileEntry,
+    FileOps,
+    HashingFile,
+    StrictModel,
+    check_size,
+    found_directory,
+    open_regular,
+    read_json,
+    read_sealed,
+    refuse_surplus,
+    sealed_json,
+    write_file,
+    write_synced,
+    written_directory,
+)
+
+__all__ = ["DISK", "FileOps", "load_arrays", "read_json", "save_arrays", "write_file"]
+
+FORMAT, VERSION = "empo-arrays", 1
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+_KINDS = "biufc"  # Booleans and numbers; an array of objects would need pickle.
+
+
+class _Entry(FileEntry):
+    dtype: str = Field(max_length=8)
+    shape: list[Annotated[int, Field(ge=0)]] = Field(max_length=32)
+
+
+class _Body(StrictModel):
+    arrays: dict[str, _Entry]
+    metadata: dict[str, Any]
+
+
+def save_arrays(
+    directory: str | Path,
+    arrays: Mapping[str, np.ndarray],
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    ops: FileOps = DISK,
+) -> None:
+    """Store arrays under names, and JSON data with them.
+
+    An older set in the same place stays loadable until the new one is complete; whatever
+    happens in between, ``load_arrays`` finds one of the two.
+
+    Raises:
+        StorageError: Something cannot be stored, or the disk refuses; nothing is half-written.
+    """
+    directory = Path(directory)
+    with written_directory(directory, ops) as new:
+        entries = {name: _write_array(new, name, array, ops) for name, array in arrays.items()}
+        body = {"arrays": entries, "metadata": dict(metadata or {})}
+        write_synced(new / MANIFEST, sealed_json(directory, FORMAT, VERSION, body), ops)
+
+
+def load_arrays(
+    directory: str | Path, *, mmap: bool = False
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """What ``save_arrays`` stored, after checking all of it.
+
+    Args:
+        directory: Where it was stored.
+        mmap: Map the arrays read-only instead of reading them into memory.
+
+    Returns:
+        The arrays by name, and the metadata.
+
+    Raises:
+        StorageError: Something is missing, damaged, or was not written by ``save_arrays``.
+    """
+    directory = found_directory(Path(directory))
+    path = directory / MANIFEST
+    body = read_sealed(path, FORMAT, VERSION, _Body)
+    for name in body.arrays:
+        if not _NAME.fullmatch(name):
+            raise StorageError(f"{path}: array name {name!r} is not allowed")
+    refuse_surplus(directory, {MANIFEST, *(f"{name}.npy" for name in body.arrays)})
+    arrays = {
+        name: _read_array(directory / f"{name}.npy", entry, mmap=mmap)
+        for name, entry in body.arrays.items()
+    }
+    return arrays, body.metadata
+
+
+def _write_array(directory: Path, name: str, array: np.ndarray, ops: FileOps) -> dict[str, Any]:
+    path = directory / f"{name}.npy"
+    if not _NAME.fullmatch(name):
+        raise StorageError(f"array name {name!r} may have letters, digits and _ . + - only")
+    if array.dtype.kind not in _KINDS:
+        raise StorageError(
+            f"array {name!r} has dtype {array.dtype}; only booleans and numbers can be stored"
+        )
+    with path.open("xb") as file:
+        hashing = HashingFile(file, ops)
+        np.lib.format.write_array(hashing, np.asarray(array), allow_pickle=False)
+    ops.sync(path)
+    return {
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        **hashing.entry.model_dump(),
+    }
+
+
+def _read_array(path: Path, entry: _Entry, *, mmap: bool) -> np.ndarray:
+    dtype = _dtype(path, entry)
+    data_bytes = math.prod(entry.shape) * dtype.itemsize
+
+    def check(file: io.BufferedReader) -> None:
+        check_size(path, file, entry)
+        if entry.bytes < data_bytes:  # A shape may claim more than any memory holds.
+            raise StorageError(
+                f"{path}: has {entry.bytes:,} bytes, too few for {entry.dtype} {entry.shape}; "
+                "it is truncated or replaced"
+            )
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+            raise StorageError(f"{path}: is damaged: its sha256 does not match")
+
+    open_regular(path, check)
+    try:
+        array: np.ndarray = np.load(
+            path, mmap_mode="r" if mmap and data_bytes else None, allow_pickle=False
+        )
+    except Exception as error:
+        raise StorageError(f"{path}: is not a plain array file: {error}") from error
+    if array.dtype != dtype or list(array.shape) != entry.shape:
+        raise StorageError(
+            f"{path}: holds {array.dtype.str} {list(array.shape)} where the manifest says "
+            f"{entry.dtype} {entry.shape}"
+        )
+    return array
+
+
+def _dtype(path: Path, entry: _Entry) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(entry.dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise StorageError(f"{path}: dtype {entry.dtype!r} does not exist") from error
+    if dtype.kind not in _KINDS:
+        raise StorageError(f"{path}: dtype {entry.dtype!r} is not a boolean or number")
+    return dtype

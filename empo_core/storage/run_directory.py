@@ -1,0 +1,288 @@
+"""The directory of one run: what it was, what it did, and whether it is still at it.
+
+``runs/<date>-<world>-<algorithm>-<seed>[-n]/`` holds ``config.yaml`` (resolved, runs again as it
+is), ``env.json``, ``status.json``, ``log.txt``, ``results/`` and whatever trackers write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import math
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from empo_core.config import RunConfig
+from empo_core.config.yaml import dump_yaml
+from empo_core.errors import ConfigError, StorageError
+from empo_core.plugins.registry import Registry
+from empo_core.storage.arrays import read_json, write_file
+
+try:
+    import fcntl
+except ImportError:  # Not on Windows; there only the recorded process id protects a run.
+    fcntl = None  # type: ignore[assignment]
+
+CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
+RESULTS = "results"
+SUMMARY = "summary.json"
+Status = Literal["running", "finished", "failed", "interrupted"]
+
+log = logging.getLogger("empo_core")
+
+
+def process_rank() -> int:
+    """Which of the processes of ``torchrun`` this is; 0 where there is but one.
+
+    All of them do the same run, and rank 0 alone keeps records of it. The others have no trackers,
+    print no result, and get a temporary run directory, which is gone when they release it.
+    """
+    rank = os.environ.get("RANK", "")
+    return int(rank) if "WORLD_SIZE" in os.environ and rank.isdecimal() else 0
+
+
+class RunDirectory:
+    """One run's directory, held by one process at a time."""
+
+    def __init__(self, path: Path, *, is_temporary: bool = False) -> None:
+        self.path = path
+        self.is_temporary = is_temporary
+        self._lock: IO[bytes] | None = None
+
+    @classmethod
+    def create(cls, config: RunConfig, registry: Registry) -> RunDirectory:
+        """A new directory under ``config.runs``, which no other run has or will get.
+
+        Raises:
+            StorageError: It cannot be made.
+        """
+        directory = cls._temporary() if process_rank() else cls(_new_directory(config))
+        directory._hold()
+        path = directory.path
+        head = f"# The resolved config of this run; repeat it with: empo run {path / CONFIG}\n"
+        write_file(path / CONFIG, head + dump_yaml(resolved(config)))
+        _write_json(path / ENVIRONMENT, environment(config, registry))
+        (path / RESULTS).mkdir()
+        directory.mark("running")
+        return directory
+
+    @classmethod
+    def reopen(cls, path: str | Path) -> RunDirectory:
+        """The directory of a run that stopped before its end, to go on with it.
+
+        Raises:
+            ConfigError: It is not one, has finished, or its process is alive.
+        """
+        directory = cls(Path(path).resolve())
+        if not (directory.path / CONFIG).is_file():
+            raise ConfigError(f"{path}: is not a run directory: it has no {CONFIG}")
+        if process_rank():
+            others = cls._temporary()
+            shutil.copy(directory.path / CONFIG, others.path)
+            return others
+        status = directory.status()
+        if status.get("status") == "finished":
+            raise ConfigError(
+                f"{path}: this run has finished; start a new one with: "
+                f"empo run {directory.path / CONFIG}"
+            )
+        who = f"process {status.get('pid')} on {status.get('host')}"
+        alive = ConfigError(f"{path}: this run is still going on ({who}); wait for it or stop it")
+        here = status.get("host") == socket.gethostname()
+        if status.get("status") == "running" and not here:
+            raise ConfigError(
+                f"{path}: this run was started as {who}, which cannot be seen from here; if it "
+                f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
+            )
+        if fcntl is None and status.get("status") == "running" and _exists(status.get("pid")):
+            raise alive
+        if not directory._hold():
+            raise alive
+        directory.mark("running")
+        return directory
+
+    def status(self) -> dict[str, Any]:
+        """What ``status.json`` says; empty where there is none.
+
+        Raises:
+            StorageError: It is damaged.
+        """
+        file = self.path / STATUS
+        if not file.exists():
+            return {}
+        status = read_json(file)
+        if not isinstance(status, dict):
+            raise StorageError(f"{file}: is damaged or not ours")
+        return status
+
+    def mark(self, status: Status, error: str | None = None) -> None:
+        """Record how the run is doing."""
+        record: dict[str, Any] = {
+            "status": status,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "updated": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        if error is not None:
+            record["error"] = error
+        _write_json(self.path / STATUS, record)
+
+    @contextlib.contextmanager
+    def logging(self) -> Iterator[None]:
+        """Send what Python's ``logging`` is told, from INFO up, to ``log.txt`` as well."""
+        handler = logging.FileHandler(self.path / LOG, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            root.setLevel(level)
+            root.removeHandler(handler)
+            handler.close()
+
+    def release(self) -> None:
+        """Let another process hold the directory; the end of this process does it too."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        if self.is_temporary:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    @classmethod
+    def _temporary(cls) -> RunDirectory:
+        return cls(Path(tempfile.mkdtemp(prefix="empo-run-")), is_temporary=True)
+
+    def _hold(self) -> bool:
+        """Lock the directory; the kernel unlocks it when this process ends, however it does."""
+        if fcntl is None:
+            return True
+        try:
+            self._lock = (self.path / ".lock").open("wb")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            return False
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be locked: {error.strerror}") from error
+        return True
+
+
+def _new_directory(config: RunConfig) -> Path:
+    stem = "-".join([datetime.date.today().isoformat(), *labels(config), str(config.seed)])
+    number = 1
+    while True:
+        path = config.runs / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            config.runs.mkdir(parents=True, exist_ok=True)
+            path.mkdir()  # Fails where it exists, so two runs never share one.
+            return path
+        except FileExistsError as error:
+            if not config.runs.is_dir():
+                raise _unmakeable(config.runs, error) from error
+            number += 1
+        except OSError as error:
+            raise _unmakeable(path, error) from error
+
+
+def labels(config: RunConfig) -> list[str]:
+    """The world (where there is one) and the algorithm, as parts of a file name."""
+    names = []
+    if config.world_model is not None:
+        file = getattr(config.world_model.params, "file", None)
+        names.append(file.stem if isinstance(file, Path) else config.world_model.name)
+    names.append(config.algorithm.name)
+    return [re.sub(r"[^A-Za-z0-9_]+", "_", name)[:60].strip("_") or "x" for name in names]
+
+
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """The config as plain data with every default and absolute paths."""
+    # Python callers may put functions into params; a file can only name those.
+    return config.model_dump(mode="json", fallback=repr)
+
+
+def environment(config: RunConfig, registry: Registry) -> dict[str, Any]:
+    """What a result may depend on besides its config."""
+    return {
+        "seed": config.seed,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "versions": {name: _version(name) for name in ("empo-core", "torch", "numpy")},
+        "plugins": {provider.distribution: provider.version for provider in registry.providers},
+        "git": _git_commit(),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, with ``+`` where it has uncommitted changes."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    try:
+        commit = _output(git, "rev-parse", "HEAD")
+        changed = _output(git, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit + ("+" if changed else "")
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    write_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+def _exists(pid: object) -> bool:
+    try:
+        os.kill(int(str(pid)), 0)
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def _unmakeable(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path}: cannot be made: {error.strerror}; choose another place with runs=FOLDER"
+    )
+
+
+def strict_json(data: Mapping[str, Any]) -> str:
+    """Strict JSON text; infinities and NaN, which it lacks, become strings."""
+    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    # Scalars and arrays of numpy and torch.
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

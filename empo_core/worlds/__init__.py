@@ -1,0 +1,1 @@
+"""What world models and their solvers need: enumeration, expansion, sampling, row tables."""

@@ -1,0 +1,396 @@
+"""From ``transition_probabilities`` on hashable states to a world model.
+
+A model author writes one small class (see ``EnumerableModel``); ``enumerate_world`` visits
+every state it can reach, checks what the class says, and returns an ``EnumeratedWorld``: the
+same game as flat arrays, whose methods are array operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.parallel import StartMethod, WorkerPool
+from empo_core.types import AgentSpec, Goal, Segments, Successors, WorldSpec
+from empo_core.worlds import sampling
+from empo_core.worlds.expansion import SUM_TOLERANCE, Expander, Expansion, Predicate
+
+_CHUNK = 64
+"""States per task of a worker; fixed, so that the worker count changes nothing."""
+
+
+class EnumerableModel(Protocol):
+    """What ``enumerate_world`` needs; states are any hashable values.
+
+    A model may also have these attributes:
+
+    * ``name: str`` (default: the class name);
+    * ``horizon: int``, steps after which an episode ends (default: the world ends by itself);
+    * ``goals: {human index: [(name, predicate on states, weight)]}``; without weights each
+      of a human's ``n`` goals weighs ``1 / n``;
+    * ``available_actions(state, agent) -> iterable of action indices`` (default: all
+      actions); where no agent has any, the state is terminal;
+    * ``transition_durations(state, actions, transitions) -> [duration per transition]``,
+      positive (default: 1 each).
+    """
+
+    @property
+    def agents(self) -> Sequence[AgentSpec]:
+        """Who acts, as what, and what each of their actions is called."""
+
+    def initial_state(self) -> Hashable:
+        """Where every episode starts."""
+
+    def transition_probabilities(
+        self, state: Hashable, actions: tuple[int, ...]
+    ) -> Sequence[tuple[float, Hashable]] | None:
+        """What can follow when the agents act so; None where the state is terminal."""
+
+
+class EnumeratedWorld:
+    """A world model made of arrays over numbered states; a state's row is its number.
+
+    Conforms to ``empo_core.protocols.WorldModel``.
+    """
+
+    def __init__(
+        self,
+        spec: WorldSpec,
+        labels: Sequence[Hashable],
+        successors: Successors,
+        available: Bool[Tensor, "state agent action"],
+        achieved: Bool[Tensor, "state goal"],
+        initial: int = 0,
+    ) -> None:
+        """Check the arrays and keep them.
+
+        Args:
+            spec: Its rows must be a single ``int32``.
+            labels: What each state stands for, distinct.
+            successors: Those of every state under every joint action, in that order.
+            available: Which actions each agent has in each state.
+            achieved: Whether each goal is achieved in each state.
+            initial: Number of the state that episodes start from.
+
+        Raises:
+            WorldError: The arrays contradict one another.
+        """
+        _check_arrays(spec, labels, successors, available, achieved, initial)
+        self._spec = spec
+        self._labels = labels
+        self._index = {label: index for index, label in enumerate(labels)}
+        self._all = successors
+        self._available = available
+        self._achieved = achieved
+        self._initial = initial
+        self._sizes = torch.tensor(spec.num_actions)
+        self._strides = torch.tensor(spec.strides)
+
+    @property
+    def spec(self) -> WorldSpec:
+        """What never changes: agents, actions, goals, horizon, row format."""
+        return self._spec
+
+    @property
+    def num_states(self) -> int:
+        """How many states there are."""
+        return len(self._labels)
+
+    def initial_state(self) -> Int[Tensor, " word"]:
+        """The row every episode starts from."""
+        return torch.tensor([self._initial], dtype=torch.int32)
+
+    def transitions(
+        self,
+        states: Int[Tensor, "state word"],
+        actions: Int[Tensor, "state agent"] | None = None,
+    ) -> Successors:
+        """All successors; see ``WorldModel.transitions``."""
+        joint = self._spec.num_joint_actions
+        first = self._numbers(states) * joint
+        if actions is None:
+            pairs = (first[:, None] + torch.arange(joint)).flatten()
+        else:
+            pairs = first + (self._checked(actions, len(states)) * self._strides).sum(1)
+        start = self._all.offsets[pairs]
+        counts = self._all.offsets[pairs + 1] - start
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        # Item i of the answer lies as far behind its pair's start here as it does there.
+        items = torch.arange(int(offsets[-1])) + torch.repeat_interleave(
+            start - offsets[:-1], counts
+        )
+        duration = self._all.duration
+        return Successors(
+            offsets,
+            self._all.states[items],
+            self._all.prob[items],
+            None if duration is None else duration[items],
+        )
+
+    def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
+        """Which actions each agent has in each state; all False where it is terminal."""
+        return self._available[self._numbers(states)]
+
+    def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
+        """Whether each goal of ``spec.goals`` is achieved in each state."""
+        return self._achieved[self._numbers(states)]
+
+    def step(
+        self,
+        states: Int[Tensor, "state word"],
+        actions: Int[Tensor, "state agent"],
+        generator: torch.Generator,
+    ) -> Int[Tensor, "state word"]:
+        """One sampled successor per state; a terminal state is returned as it is."""
+        return sampling.sample_successors(self.transitions(states, actions), states, generator)
+
+    def transition_probabilities(
+        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
+    ) -> list[tuple[float, tuple[int, ...]]] | None:
+        """As EMPO users know it; see ``empo_core.worlds.sampling.transition_probabilities``."""
+        return sampling.transition_probabilities(self, state, actions)
+
+    def describe(self, state: Int[Tensor, " word"]) -> str:
+        """The state as the model's author wrote it."""
+        label = self.state_of(state)
+        return label if isinstance(label, str) else repr(label)
+
+    def state_of(self, row: Int[Tensor, " word"]) -> Hashable:
+        """The hashable state behind a row."""
+        return self._labels[int(self._numbers(row[None])[0])]
+
+    def index_of(self, state: Hashable) -> int:
+        """The number of a hashable state, which is the only word of its row.
+
+        Raises:
+            WorldError: The world has no such state.
+        """
+        if state not in self._index:
+            raise WorldError(
+                f"{self._spec.name} has no state {state!r}; its {self.num_states} states are "
+                f"those that can be reached, from {self._labels[0]!r} to {self._labels[-1]!r}"
+            )
+        return self._index[state]
+
+    def _numbers(self, states: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
+        if states.ndim != 2 or states.shape[1] != 1 or states.dtype.is_floating_point:
+            raise WorldError(
+                f"states must be integer rows of 1 word; got {states.dtype} of shape "
+                f"{tuple(states.shape)}"
+            )
+        numbers = states[:, 0].long()
+        wrong = (numbers < 0) | (numbers >= self.num_states)
+        if bool(wrong.any()):
+            raise WorldError(
+                f"there is no state number {int(numbers[wrong][0])}; {self._spec.name} has "
+                f"{self.num_states} states, numbered from 0"
+            )
+        return numbers
+
+    def _checked(
+        self, actions: Int[Tensor, "state agent"], rows: int
+    ) -> Int[Tensor, "state agent"]:
+        expected = (rows, len(self._spec.agents))
+        if tuple(actions.shape) != expected or actions.dtype.is_floating_point:
+            raise WorldError(
+                f"actions must be integers of shape {expected}, one per state and agent; got "
+                f"{actions.dtype} of shape {tuple(actions.shape)}"
+            )
+        wrong = (actions < 0) | (actions >= self._sizes)
+        if bool(wrong.any()):
+            row, agent = (int(place) for place in wrong.nonzero()[0])
+            who = self._spec.agents[agent]
+            raise WorldError(
+                f"action {int(actions[row, agent])} of {who.name} in row {row} is out of range; "
+                f"it has actions 0 to {len(who.actions) - 1}"
+            )
+        return actions.long()
+
+
+def enumerate_world(
+    model: EnumerableModel,
+    *,
+    max_steps: int | None = None,
+    max_states: int = 1_000_000,
+    workers: int = 0,
+    start_method: StartMethod | None = None,
+) -> EnumeratedWorld:
+    """Visit every state the model can reach, breadth first, and check it on the way.
+
+    States are numbered in the order of their discovery, which depends on nothing but the
+    model: not on the number of workers, the start method or the hash seed. States that are
+    first met at the horizon are not asked for successors and look terminal.
+
+    Args:
+        model: The game as its author wrote it.
+        max_steps: Horizon; None means the model's own.
+        max_states: Give up beyond so many states.
+        workers: Processes that expand states; 0 does it in this process. The model must
+            then be one that cloudpickle can send.
+        start_method: How processes start; see ``WorkerPool``.
+
+    Raises:
+        WorldError: The model contradicts itself; the message names the state and the actions.
+        WorkerError: A worker process was lost.
+    """
+    goals, predicates = _goals(model)
+    horizon = getattr(model, "horizon", None) if max_steps is None else max_steps
+    if horizon is not None and horizon < 1:
+        raise WorldError(f"the horizon is {horizon}; an episode needs at least 1 step")
+    spec = WorldSpec(
+        name=getattr(model, "name", type(model).__name__),
+        agents=tuple(model.agents),
+        goals=goals,
+        state_words=1,
+        state_dtype=torch.int32,
+        horizon=horizon,
+        # A look-up is too cheap for processes to pay.
+        releases_gil=True,
+    )
+    expander = Expander(model, spec, predicates)
+    with ExitStack() as stack:
+        if workers > 0:
+            pool = stack.enter_context(WorkerPool(expander, workers, start_method))
+            return _search(spec, expander.initial(), pool.map, max_states)
+        return _search(spec, expander.initial(), partial(map, expander), max_states)
+
+
+_Task = tuple[Sequence[Hashable], bool]
+
+
+def _search(
+    spec: WorldSpec,
+    initial: Hashable,
+    expand: Callable[[Iterable[_Task]], Iterator[Expansion | WorldError]],
+    max_states: int,
+) -> EnumeratedWorld:
+    """Breadth-first search, one level of equal distance after the other."""
+    number: dict[Hashable, int] = {initial: 0}
+    order: list[Hashable] = [initial]
+    parts: list[tuple[Expansion, Int[np.ndarray, " item"]]] = []
+    frontier = [initial]
+    depth = 0
+    while frontier:
+        goes_on = spec.horizon is None or depth < spec.horizon
+        chunks = ((frontier[i : i + _CHUNK], goes_on) for i in range(0, len(frontier), _CHUNK))
+        known = len(order)
+        for part in expand(chunks):
+            if isinstance(part, WorldError):
+                raise part
+            ids = [number.setdefault(state, len(number)) for state in part.distinct]
+            order += (state for state, i in zip(part.distinct, ids, strict=True) if i == len(order))
+            if len(order) > max_states:
+                raise WorldError(
+                    f"{spec.name} has more than {max_states} states (max_states) within "
+                    f"{depth + 1} steps; shorten the horizon or raise max_states"
+                )
+            parts.append((part, np.array(ids, dtype=np.int32)[part.items]))
+        frontier = order[known:]
+        depth += 1
+    return EnumeratedWorld(
+        spec,
+        order,
+        _successors(parts),
+        torch.from_numpy(np.concatenate([part.available for part, _ in parts])),
+        torch.from_numpy(np.concatenate([part.achieved for part, _ in parts])),
+    )
+
+
+def _successors(parts: Sequence[tuple[Expansion, Int[np.ndarray, " item"]]]) -> Successors:
+    counts = np.concatenate([part.counts for part, _ in parts])
+    durations = [part.duration for part, _ in parts if part.duration is not None]
+    return Successors(
+        torch.from_numpy(np.concatenate([[0], counts.cumsum()])),
+        torch.from_numpy(np.concatenate([items for _, items in parts]))[:, None],
+        torch.from_numpy(np.concatenate([part.prob for part, _ in parts])),
+        torch.from_numpy(np.concatenate(durations)) if durations else None,
+    )
+
+
+def _goals(model: EnumerableModel) -> tuple[tuple[Goal, ...], list[Predicate]]:
+    """The model's goals and the predicate of each."""
+    goals: list[Goal] = []
+    predicates: list[Predicate] = []
+    given: Mapping[int, Sequence[tuple[Any, ...]]] = getattr(model, "goals", {})
+    for human, entries in given.items():
+        if not 0 <= human < len(model.agents) or model.agents[human].role != "human":
+            raise WorldError(f"goals are given for agent {human!r}, which is not a human")
+        for entry in entries:
+            if len(entry) not in (2, 3) or not callable(entry[1]):
+                raise WorldError(
+                    f"goal {entry!r} of agent {human} is not (name, predicate on states) or "
+                    "(name, predicate on states, weight)"
+                )
+            weight = float(entry[2]) if len(entry) == 3 else 1 / len(entries)
+            if not 0 <= weight < math.inf:
+                raise WorldError(f"goal {entry[0]!r} of agent {human} has the weight {weight}")
+            goals.append(Goal(human=human, name=str(entry[0]), weight=weight))
+            predicates.append(entry[1])
+    return tuple(goals), predicates
+
+
+def _check_arrays(
+    spec: WorldSpec,
+    labels: Sequence[Hashable],
+    successors: Successors,
+    available: Bool[Tensor, "state agent action"],
+    achieved: Bool[Tensor, "state goal"],
+    initial: int,
+) -> None:
+    states, items = len(labels), len(successors.prob)
+    shape = (states, len(spec.agents), max(spec.num_actions))
+    counts = successors.offsets.diff()
+    total = Segments.from_offsets(successors.offsets)
+    mass = torch.zeros(total.num_segments, dtype=torch.float64)
+    if items:
+        mass.index_add_(0, total.index, successors.prob.double())
+    targets = successors.states
+    possible = _possible_pairs(spec, available) if tuple(available.shape) == shape else None
+    problems = [
+        (spec.state_words != 1 or spec.state_dtype != torch.int32, "rows must be one int32"),
+        (not 0 <= initial < states, f"the initial state {initial} is not one of {states} states"),
+        (len(set(labels)) != states, "two states have the same label"),
+        (possible is None, f"available must have the shape {shape}"),
+        (tuple(achieved.shape) != (states, len(spec.goals)), "achieved must be [state, goal]"),
+        (len(counts) != states * spec.num_joint_actions, "offsets must be [state * joint + 1]"),
+        (tuple(targets.shape) != (items, 1), "there must be one successor row per probability"),
+        (
+            items > 0 and not 0 <= int(targets.min()) <= int(targets.max()) < states,
+            "a successor is no state",
+        ),
+        (bool((successors.prob <= 0).any()), "a probability is not positive"),
+        (
+            bool(((mass - 1).abs() > SUM_TOLERANCE)[counts > 0].any()),
+            "probabilities do not sum to 1",
+        ),
+        (
+            possible is not None and not torch.equal(possible, counts > 0),
+            "available and offsets disagree",
+        ),
+    ]
+    for wrong, what in problems:
+        if wrong:
+            raise WorldError(f"the arrays of world {spec.name!r} are wrong: {what}")
+
+
+def _possible_pairs(
+    spec: WorldSpec, available: Bool[Tensor, "state agent action"]
+) -> Bool[Tensor, " pair"]:
+    """Whether each agent's part of each joint action is available."""
+    joint = torch.arange(spec.num_joint_actions)
+    possible = torch.ones(len(available), spec.num_joint_actions, dtype=torch.bool)
+    for agent, (stride, number) in enumerate(zip(spec.strides, spec.num_actions, strict=True)):
+        possible &= available[:, agent, joint // stride % number]
+    return possible.flatten()
+
+
+__all__ = ["EnumerableModel", "EnumeratedWorld", "enumerate_world"]

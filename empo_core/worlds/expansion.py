@@ -1,0 +1,275 @@
+"""Asking a hashable-state model for the successors of some states, and checking its answers.
+
+Part of ``empo_core.worlds.enumeration``; runs in worker processes, so what comes back is compact.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+import traceback
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from empo_core.errors import WorldError
+from empo_core.types import WorldSpec
+
+if TYPE_CHECKING:
+    from empo_core.worlds.enumeration import EnumerableModel
+
+Predicate = Callable[[Hashable], object]
+
+SUM_TOLERANCE = 1e-9
+"""How far the probabilities of one pair may be from 1 in total; they are then rescaled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The successors of some states under every joint action.
+
+    Attributes:
+        distinct: The distinct successors, in the order in which they were met.
+        items: Position in ``distinct`` of each successor of each pair.
+        counts: Number of successors per (state, joint action) pair.
+        prob: Probability of each successor.
+        duration: Duration of each transition; None where the model has none.
+        available: Which actions each agent has in each state.
+        achieved: Whether each goal is achieved in each state.
+    """
+
+    distinct: list[Hashable]
+    items: Int[np.ndarray, " item"]
+    counts: Int[np.ndarray, " pair"]
+    prob: Float[np.ndarray, " item"]
+    duration: Float[np.ndarray, " item"] | None
+    available: Bool[np.ndarray, "state agent action"]
+    achieved: Bool[np.ndarray, "state goal"]
+
+
+class Expander:
+    """Expands lists of states; one object serves a whole search."""
+
+    def __init__(
+        self, model: EnumerableModel, spec: WorldSpec, predicates: Sequence[Predicate]
+    ) -> None:
+        """Keep what every expansion needs.
+
+        Args:
+            model: Who is asked.
+            spec: Agents and goals of the model.
+            predicates: The predicate of each goal of ``spec.goals``.
+        """
+        self._model = model
+        self._spec = spec
+        self._predicates = predicates
+        self._available = getattr(model, "available_actions", None)
+        self._durations = getattr(model, "transition_durations", None)
+
+    def __call__(self, task: tuple[Sequence[Hashable], bool]) -> Expansion | WorldError:
+        """Expand some states, or only look at them where the flag is False.
+
+        A complaint about the model is returned, not raised, so that it is the same
+        exception whether this runs here or in a worker.
+        """
+        states, goes_on = task
+        try:
+            return self._expand(states, goes_on)
+        except WorldError as error:
+            return error
+
+    def initial(self) -> Hashable:
+        """The model's initial state.
+
+        Raises:
+            WorldError: It cannot be a state.
+        """
+        state: Hashable = self._asked("initial_state()", self._model.initial_state)
+        _check_state(state, "initial_state() returned")
+        return state
+
+    def _expand(self, states: Sequence[Hashable], goes_on: bool) -> Expansion:
+        spec = self._spec
+        joint, strides = spec.num_joint_actions, spec.strides
+        counts = np.zeros((len(states), joint), dtype=np.int64)
+        available = np.zeros((len(states), len(spec.agents), max(spec.num_actions)), dtype=bool)
+        number: dict[Hashable, int] = {}
+        items: list[int] = []
+        prob: list[float] = []
+        duration: list[float] = []
+        for row, state in enumerate(states if goes_on else ()):
+            choices = self._choices(state)
+            answers = list(self._answers(state, choices))
+            if not answers:
+                continue
+            for agent, chosen in enumerate(choices):
+                available[row, agent, chosen] = True
+            for actions, merged in answers:
+                index = sum(a * stride for a, stride in zip(actions, strides, strict=True))
+                counts[row, index] = len(merged)
+                for successor, (p, time) in merged.items():
+                    items.append(number.setdefault(successor, len(number)))
+                    prob.append(p)
+                    duration.append(time)
+        return Expansion(
+            list(number),
+            np.array(items, dtype=np.int64),
+            counts.ravel(),
+            np.array(prob),
+            None if self._durations is None else np.array(duration),
+            available,
+            self._achieved(states),
+        )
+
+    def _choices(self, state: Hashable) -> list[list[int]]:
+        """The available actions of each agent, ascending; no lists where it is terminal."""
+        if self._available is None:
+            return [list(range(number)) for number in self._spec.num_actions]
+        choices = []
+        for agent, who in enumerate(self._spec.agents):
+            what = f"available_actions({state!r}, {agent})"
+            found = self._asked(what, _listing(self._available), state, agent)
+            if any(not _is_index(action, len(who.actions)) for action in found):
+                raise WorldError(
+                    f"{what} returned {found!r}; {who.name} has actions 0 to {len(who.actions) - 1}"
+                )
+            choices.append(sorted(set(found)))
+        empty = [agent for agent, actions in enumerate(choices) if not actions]
+        if 0 < len(empty) < len(choices):
+            who = self._spec.agents[empty[0]]
+            raise WorldError(
+                f"state {state!r}: {who.name} has no available action but others do; give it one "
+                "that does nothing, or give nobody any where the state is terminal"
+            )
+        return [] if empty else choices
+
+    def _answers(
+        self, state: Hashable, choices: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[tuple[int, ...], dict[Hashable, tuple[float, float]]]]:
+        """Every joint action, agent 0 fastest, with its successors; nothing if terminal."""
+        first: tuple[int, ...] | None = None
+        none_at_first = False
+        for reverse in itertools.product(*reversed(choices)) if choices else ():
+            actions = reverse[::-1]
+            answer = self._asked(
+                self._call(state, actions),
+                self._model.transition_probabilities,
+                state,
+                actions,
+            )
+            if first is None:
+                first, none_at_first = actions, answer is None
+            if (answer is None) != none_at_first:
+                nothing, something = (actions, first) if answer is None else (first, actions)
+                raise WorldError(
+                    f"{self._call(state, nothing)} returned None, which means that the state is "
+                    f"terminal, but {self._call(state, something)} returned successors; use "
+                    "available_actions to say that an action is not available"
+                )
+            if answer is not None:
+                yield actions, self._merged(state, actions, answer)
+
+    def _merged(
+        self, state: Hashable, actions: tuple[int, ...], answer: Any
+    ) -> dict[Hashable, tuple[float, float]]:
+        """Probability and duration per distinct successor, checked and rescaled to sum to 1."""
+        call = self._call(state, actions)
+        try:
+            answer = [(float(p), successor) for p, successor in answer]
+        except (TypeError, ValueError) as error:
+            raise WorldError(
+                f"{call} returned {answer!r}, which is not a list of (probability, state)"
+            ) from error
+        durations = self._checked_durations(state, actions, answer)
+        merged: dict[Hashable, tuple[float, float]] = {}
+        for (p, successor), time in zip(answer, durations, strict=True):
+            if not (0 <= p < math.inf):
+                raise WorldError(f"{call} gives {successor!r} the probability {p}")
+            _check_state(successor, f"{call} returned")
+            if p == 0:
+                continue
+            before, other_time = merged.get(successor, (0.0, time))
+            if other_time != time:
+                raise WorldError(
+                    f"{call} reaches {successor!r} with two durations, {other_time} and {time}; "
+                    "make them two states"
+                )
+            merged[successor] = before + p, time
+        total = math.fsum(p for p, _ in merged.values())
+        if abs(total - 1) > SUM_TOLERANCE:
+            raise WorldError(f"{call}: the probabilities sum to {total!r}, not to 1")
+        return {successor: (p / total, time) for successor, (p, time) in merged.items()}
+
+    def _checked_durations(
+        self, state: Hashable, actions: tuple[int, ...], answer: list[tuple[float, Hashable]]
+    ) -> list[float]:
+        if self._durations is None:
+            return [1.0] * len(answer)
+        what = f"transition_durations({state!r}, {actions}, ...)"
+        found = self._asked(what, _listing(self._durations), state, actions, answer)
+        if len(found) != len(answer) or not all(map(_is_duration, found)):
+            raise WorldError(
+                f"{what} returned {found!r} for {len(answer)} transitions; each needs one "
+                "positive duration"
+            )
+        return [float(time) for time in found]
+
+    def _achieved(self, states: Sequence[Hashable]) -> Bool[np.ndarray, "state goal"]:
+        achieved = np.zeros((len(states), len(self._predicates)), dtype=bool)
+        for column, predicate in enumerate(self._predicates):
+            goal = self._spec.goals[column]
+            for row, state in enumerate(states):
+                what = f"the predicate of goal {goal.name!r} at state {state!r}"
+                achieved[row, column] = bool(self._asked(what, predicate, state))
+        return achieved
+
+    def _call(self, state: Hashable, actions: tuple[int, ...]) -> str:
+        names = ", ".join(
+            agent.actions[action] for agent, action in zip(self._spec.agents, actions, strict=True)
+        )
+        return f"transition_probabilities({state!r}, {actions}) [{names}]"
+
+    @staticmethod
+    def _asked(what: str, question: Callable[..., Any], *args: Any) -> Any:
+        """The model's answer; an exception of its code becomes a WorldError that says where."""
+        try:
+            return question(*args)
+        except Exception as error:
+            complaint = WorldError(f"{what} raised {type(error).__name__}: {error}")
+            # The traceback reaches the author even from a worker process.
+            complaint.add_note(traceback.format_exc())
+            raise complaint from error
+
+
+def _listing(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    return lambda *args: list(function(*args))
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and 0 < float(value) < math.inf
+
+
+def _is_index(value: object, size: int) -> bool:
+    return isinstance(value, int | np.integer) and 0 <= int(value) < size
+
+
+def _check_state(state: object, where: str) -> None:
+    try:
+        hash(state)
+    except TypeError as error:
+        raise WorldError(
+            f"{where} the state {state!r}, which is not hashable ({error}); use tuples and "
+            "frozensets in place of lists, dicts and sets"
+        ) from error
+    if type(state).__eq__ is object.__eq__ and not isinstance(state, enum.Enum):
+        raise WorldError(
+            f"{where} the state {state!r}, whose type {type(state).__name__} compares by identity, "
+            "so that no two states would ever be equal; use a tuple or a frozen dataclass"
+        )
+
+
+__all__ = ["SUM_TOLERANCE", "Expander", "Expansion", "Predicate"]

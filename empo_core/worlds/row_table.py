@@ -1,0 +1,153 @@
+"""Numbering distinct rows in order of first discovery; compiled hash table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_core.compilation import compiled
+
+Rows = NDArray[Any]
+
+
+@compiled
+def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
+    """A 64-bit hash of one row (multiply-xorshift per word)."""
+    value = np.uint64(0x9E3779B97F4A7C15)
+    for word in range(words):
+        value ^= np.uint64(rows[index, word])
+        value *= np.uint64(0xBF58476D1CE4E5B9)
+        value ^= value >> np.uint64(29)
+    value *= np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(32))
+
+
+@compiled
+def rebuild(states: Rows, count: int, slots: NDArray[np.int32]) -> None:
+    """Enter the first ``count`` states into empty slots (-1); their number is a power of 2."""
+    mask = np.uint64(len(slots) - 1)
+    words = states.shape[1]
+    for state in range(count):
+        slot = row_hash(states, state, words) & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = state
+
+
+@compiled
+def find_slot(rows: Rows, item: int, states: Rows, slots: NDArray[np.int32]) -> np.uint64:
+    """The slot that holds a row's number, or the empty one where it belongs."""
+    mask = np.uint64(len(slots) - 1)
+    words = rows.shape[1]
+    slot = row_hash(rows, item, words) & mask
+    while slots[slot] >= 0:
+        state = slots[slot]
+        same = True
+        for word in range(words):
+            if states[state, word] != rows[item, word]:
+                same = False
+                break
+        if same:
+            break
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@compiled
+def intern(
+    rows: Rows,
+    first: int,
+    states: Rows,
+    count: int,
+    slots: NDArray[np.int32],
+    index: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Look up rows from ``first`` on, appending new ones to ``states``.
+
+    Stops where ``states`` is full or half the slots are used. Returns how far it came and
+    the new number of states; ``index`` is filled in up to there.
+    """
+    limit = min(len(states), len(slots) // 2)
+    for item in range(first, len(rows)):
+        slot = find_slot(rows, item, states, slots)
+        if slots[slot] < 0:
+            if count >= limit:
+                return item, count
+            for word in range(rows.shape[1]):
+                states[count, word] = rows[item, word]
+            slots[slot] = count
+            count += 1
+        index[item] = slots[slot]
+    return len(rows), count
+
+
+@compiled
+def look_up(rows: Rows, states: Rows, slots: NDArray[np.int32], index: NDArray[np.int32]) -> None:
+    """The number of each row among the states; -1 where it is not there."""
+    for item in range(len(rows)):
+        index[item] = slots[find_slot(rows, item, states, slots)]
+
+
+class RowTable:
+    """Distinct state rows, numbered in order of first discovery.
+
+    Attributes:
+        count: How many there are.
+    """
+
+    def __init__(self, words: int, dtype: np.dtype[Any]) -> None:
+        self.count = 0
+        self._dtype = dtype
+        # Rows are hashed and compared by the largest pieces that they consist of.
+        size = words * dtype.itemsize
+        self._piece = next(np.dtype(f"u{n}") for n in (8, 4, 2, 1) if size % n == 0)
+        self._states = np.empty((1024, size // self._piece.itemsize), self._piece)
+        self._slots = np.full(4096, -1, np.int32)
+
+    @classmethod
+    def of(cls, rows: Rows) -> RowTable:
+        """A table of rows that are known to be distinct."""
+        table = cls(rows.shape[1], rows.dtype)
+        table.number(rows)
+        return table
+
+    @property
+    def rows(self) -> Rows:
+        """All rows so far, in order [state word]."""
+        return self._states[: self.count].view(self._dtype)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes taken, spare room included."""
+        return self._states.nbytes + self._slots.nbytes
+
+    def number(self, rows: Rows) -> NDArray[np.int32]:
+        """The number of each row; new rows get the next ones."""
+        rows = self._pieces(rows)
+        index = np.empty(len(rows), np.int32)
+        done = 0
+        while True:
+            done, self.count = intern(rows, done, self._states, self.count, self._slots, index)
+            if done == len(rows):
+                return index
+            self._grow()
+
+    def find(self, rows: Rows) -> NDArray[np.int32]:
+        """The number of each row; -1 where it is not known."""
+        index = np.empty(len(rows), np.int32)
+        look_up(self._pieces(rows), self._states, self._slots, index)
+        return index
+
+    def _pieces(self, rows: Rows) -> Rows:
+        return np.ascontiguousarray(rows, self._dtype).view(self._piece)
+
+    def _grow(self) -> None:
+        if self.count == len(self._states):
+            states = np.empty((2 * len(self._states), self._states.shape[1]), self._states.dtype)
+            states[: self.count] = self._states[: self.count]
+            self._states = states
+        if self.count >= len(self._slots) // 2:
+            self._slots = np.full(2 * len(self._slots), -1, np.int32)
+            rebuild(self._states, self.count, self._slots)

@@ -1,0 +1,206 @@
+"""Observations and actions of many copies at once, as vector environments have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from jaxtyping import Bool, Shaped
+
+from empo_core.errors import CollectError
+from empo_environments.spaces import acting, observing
+from empo_environments.specs import Action, Actions
+from empo_environments.step_checks import Masks
+
+Space: TypeAlias = spaces.Space[Any]
+Rows: TypeAlias = Shaped[np.ndarray, "slot word"]
+Flags: TypeAlias = Bool[np.ndarray, " slot"]
+Mask: TypeAlias = Bool[np.ndarray, "slot option"] | None
+
+
+class BatchedObservations:
+    """Batches of observations as rows, laid out as ``spaces.observing`` does."""
+
+    def __init__(self, space: Space) -> None:
+        """Look at the space of a single copy.
+
+        Raises:
+            ConfigError: Its observations cannot become rows.
+        """
+        self._space = space
+        self.format, self._bind = observing(space)
+
+    def rows(self, batch: Any, count: int) -> Rows:
+        """The rows of ``count`` observations; perhaps a view.
+
+        Raises:
+            CollectError: They are not of the space's shape or dtype.
+        """
+        if isinstance(self._space, spaces.Box):
+            return self._boxes(self._space, batch, count)
+        rows = np.empty((count, self.format.words), self.format.dtype)
+        one_by_one = iterate(batch_space(self._space, count), batch)
+        for number in range(count):
+            try:
+                observation = next(one_by_one)
+            except (StopIteration, KeyError, IndexError, TypeError, ValueError) as error:
+                raise CollectError(
+                    f"environment {number} has no observation: {batch!r:.200}"
+                ) from error
+            try:
+                self._bind(rows[number])(observation)
+            except CollectError as error:
+                raise CollectError(f"environment {number}: {error}") from error
+        return rows
+
+    def stacked(self, observations: Iterable[Any]) -> Any:
+        """Observations of single copies as a batch.
+
+        Raises:
+            CollectError: They do not fit together.
+        """
+        try:
+            return _batch(self._space, list(observations))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise CollectError(
+                f"the observations {observations!r:.200} are not of the space {self._space}"
+            ) from error
+
+    def _boxes(self, space: spaces.Box, batch: Any, count: int) -> Rows:
+        """All at once: the row of a box is its numbers."""
+        array, dtype = np.asarray(batch), space.dtype
+        shape = (count, *space.shape)
+        if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise CollectError(
+                f"the observations are {array.dtype} of shape {array.shape}; the space of a single "
+                f"environment says {dtype} of shape {shape[1:]}, and there are {count}"
+            )
+        grid = self.format.grid
+        if grid is not None and len(shape) == 4 and shape[1:] != grid:
+            array = array.transpose(0, 3, 1, 2)
+        rows: Rows = array.astype(self.format.dtype, copy=False).reshape(count, -1)
+        return rows
+
+
+class BatchedActions:
+    """Rows of numbers as batches of actions."""
+
+    def __init__(self, space: Space) -> None:
+        """Look at the space of a single copy.
+
+        Raises:
+            ConfigError: There are no rows for its actions.
+        """
+        self._space = space
+        self.format, self._decode = acting(space)
+
+    def batch(self, action: Action) -> Any:
+        """The batch that the rows stand for."""
+        space, count = self._space, len(action)
+        if isinstance(space, spaces.Discrete):
+            return action[:, 0] + space.start
+        if isinstance(space, spaces.MultiDiscrete):
+            return (action.reshape(count, *space.shape) + space.start).astype(space.dtype)
+        if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+            array = action.reshape(count, *space.shape).astype(space.dtype)
+            return array.clip(space.low, space.high)
+        return _batch(space, [self._decode(row) for row in action])
+
+
+def _batch(space: Space, values: list[Any]) -> Any:
+    empty: Any = create_empty_array(space, n=len(values), fn=np.zeros)
+    return concatenate(space, values, empty)
+
+
+def legal(actions: Actions, action: Action) -> Action:
+    """Actions that an environment can look at, though some may mean nothing."""
+    if actions.is_discrete:
+        options: Action = action.clip(0, np.array(actions.choices) - 1)
+        return options
+    values: Action = np.nan_to_num(action)  # Decoding keeps to the bounds.
+    return values
+
+
+def masks(
+    info: Mapping[str, Any], actions: Actions, needed: Flags
+) -> Bool[np.ndarray, "slot option"]:
+    """What ``action_mask`` says is available; everything where it is not needed.
+
+    Raises:
+        CollectError: It is missing where it is needed, is no mask, or leaves nothing to do.
+    """
+    mask = np.ones((len(needed), sum(actions.choices)), bool)
+    found = info.get("action_mask", [None] * len(needed))
+    given = info.get("_action_mask", np.ones_like(needed))
+    reader, read = Masks(actions), needed
+    if isinstance(found, np.ndarray) and found.shape == mask.shape and found.dtype.kind in "biu":
+        # All at once; what is wrong is read again below, which raises.
+        fine = reader.leaves_options(found != 0) & given
+        mask[needed & fine] = found[needed & fine] != 0
+        read = needed & ~fine
+    for number in np.flatnonzero(read):
+        try:
+            mask[number] = reader.of({"action_mask": found[number]} if given[number] else {})
+        except CollectError as error:
+            raise CollectError(f"environment {number}: {error}") from error
+    return mask
+
+
+def check_available(
+    actions: Actions, action: Action, mask: Bool[np.ndarray, "slot option"], acts: Flags
+) -> None:
+    """Raise ValueError where somebody acts and does what is not available."""
+    places = np.cumsum((0, *actions.choices))[:-1] + action
+    wrong = acts.copy()
+    wrong[acts] = ~np.take_along_axis(mask[acts], places[acts], axis=1).all(1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"the action of row {row} is {action[row].tolist()}, which its mask excludes; "
+            f"available options, counted through all choices: {np.flatnonzero(mask[row]).tolist()}"
+        )
+
+
+def numbers(name: str, values: Any, count: int, kinds: str) -> np.ndarray:
+    """An array of one value per environment.
+
+    Raises:
+        CollectError: It is not, or not of one of these kinds of dtypes.
+    """
+    array = np.asarray(values)
+    if array.shape != (count,) or array.dtype.kind not in kinds:
+        raise CollectError(
+            f"the {name} are {array.dtype} of shape {array.shape}: {values!r:.200}; they must be "
+            f"{'flags' if kinds == 'b' else 'numbers'} of shape ({count},), one per environment"
+        )
+    return array
+
+
+def check_finite(
+    name: str, values: np.ndarray, action: Action | None = None, envs: np.ndarray | None = None
+) -> None:
+    """Raise CollectError where something is not finite.
+
+    Args:
+        name: What it is.
+        values: A value or a row per environment.
+        action: What they did before; None: nothing, an episode begins or is over.
+        envs: Which environments; None: all.
+    """
+    if values.dtype == np.uint8 or (finite := np.isfinite(values)).all():
+        return
+    row = int(finite.reshape(len(values), -1).all(1).argmin())
+    after = "" if action is None else f" after action {action[row].tolist()}"
+    raise CollectError(
+        f"the {name} of environment {row if envs is None else int(envs[row])} is "
+        f"{values[row].tolist()!r:.500}{after}; NaN and infinity cannot be learned from"
+    )
+
+
+__all__ = [
+    "BatchedActions", "BatchedObservations", "Flags", "Mask", "Rows", "check_available",
+    "check_finite", "legal", "masks", "numbers",
+]  # fmt: skip

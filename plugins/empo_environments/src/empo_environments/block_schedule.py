@@ -1,0 +1,102 @@
+"""Where each block is, and which comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool
+
+from empo_environments.specs import Interface, Order
+
+
+class Turns:
+    """Follows blocks as they arrive at the learner and leave it again."""
+
+    def __init__(self, blocks: int, order: Order) -> None:
+        """Nothing is under way yet.
+
+        Args:
+            blocks: How many there are.
+            order: Whether they come in strict turns, or in whatever order they get ready.
+        """
+        self._blocks, self._order = blocks, order
+        self._held: list[int] = []
+        self._away: list[int] = []
+
+    def begin(self, queue: Sequence[int] | None = None) -> None:
+        """Every block is under way, in this order or, if None, in that of their numbers."""
+        self._held, self._away = [], list(range(self._blocks) if queue is None else queue)
+
+    def queue(self) -> list[int]:
+        """All blocks in the order to ``begin`` with where what is held is to arrive again."""
+        return self._held + self._away
+
+    def awaited(self) -> list[int]:
+        """Blocks that may arrive now, those that left first ahead.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if self._away:
+            # Who left first comes first: turns that a block which is held for long does not stop.
+            return self._away[:1] if self._order == "rotation" else self._away.copy()
+        if not self._held:
+            raise ValueError("nothing was started: call start or load_state_dict first")
+        blocks = ", ".join(map(str, sorted(self._held)))
+        raise ValueError(f"nothing can arrive before send was called for block {blocks}")
+
+    def arrive(self, block: int) -> None:
+        """The learner has it now."""
+        self._away.remove(block)
+        self._held.append(block)
+
+    def holds(self, block: int) -> bool:
+        """Whether the learner has it."""
+        return block in self._held
+
+    def check(self, block: int) -> None:
+        """Raise ValueError unless the learner has it."""
+        if block not in self._held:
+            raise ValueError(
+                f"block {block} cannot be sent: there are blocks 0 to {self._blocks - 1}, and "
+                f"{', '.join(map(str, sorted(self._held))) or 'none'} has arrived"
+            )
+
+    def leave(self, block: int) -> None:
+        """It is under way again."""
+        self.check(block)
+        self._held.remove(block)
+        self._away.append(block)
+
+
+def check_action(interface: Interface, action: np.ndarray, acts: Bool[np.ndarray, " slot"]) -> None:
+    """Raise ValueError unless these are actions for one block.
+
+    Args:
+        interface: What is acted in.
+        action: One row per slot.
+        acts: Which rows must make sense.
+    """
+    actions = interface.actions
+    shape = (interface.block_slots, actions.size)
+    dtype = np.int64 if actions.is_discrete else np.float32
+    if action.shape != shape or action.dtype != dtype:
+        raise ValueError(
+            f"the action of a block must be {dtype.__name__} of shape {shape}; got "
+            f"{action.dtype} of shape {action.shape}"
+        )
+    if actions.is_discrete:
+        # Seen as unsigned, what is negative is too large as well.
+        wrong = action.view(np.uint64) >= np.array(actions.choices, np.uint64)
+    else:
+        wrong = ~np.isfinite(action)
+    if wrong.any() and (wrong := wrong & acts[:, None]).any():
+        row, place = np.argwhere(wrong)[0].tolist()
+        limit = f"from 0 to {actions.choices[place] - 1}" if actions.is_discrete else "finite"
+        raise ValueError(
+            f"the action of row {row} is {action[row].tolist()}; number {place} must be {limit}"
+        )
+
+
+__all__ = ["Turns", "check_action"]

@@ -1,0 +1,44 @@
+"""What an environment has to remember so that its episode can be played again."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import torch
+
+from empo_environments.specs import Actions
+
+
+class History:
+    """The actions of the current episode."""
+
+    def __init__(self, actions: Actions, agents: int = 1) -> None:
+        """Nothing has been done yet.
+
+        Args:
+            actions: What can be done.
+            agents: How many do it.
+        """
+        self._words = array("q" if actions.is_discrete else "f")
+        self._shape = (agents, actions.size)
+
+    def __len__(self) -> int:
+        """How many steps were taken."""
+        return len(self._words) // (self._shape[0] * self._shape[1])
+
+    def clear(self) -> None:
+        """An episode begins."""
+        del self._words[:]
+
+    def append(self, action: np.ndarray) -> None:
+        """A step was taken."""
+        self._words.frombytes(action.tobytes())
+
+    def tensor(self) -> torch.Tensor:
+        """The actions, step by step and agent by agent."""
+        dtype = np.int64 if self._words.typecode == "q" else np.float32
+        return torch.from_numpy(np.array(self._words, dtype).reshape(-1, *self._shape))
+
+
+__all__ = ["History"]

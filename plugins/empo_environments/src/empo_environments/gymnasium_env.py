@@ -1,0 +1,157 @@
+"""A single Gymnasium environment as one of many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+from jaxtyping import Shaped
+
+from empo_environments.environment import Outbox, episode_seed
+from empo_environments.episode_history import History
+from empo_environments.spaces import acting, observing
+from empo_environments.step_checks import Masks, Reasons, flag, number
+
+GymEnv: TypeAlias = gymnasium.Env[Any, Any]
+
+
+class GymnasiumEnvironment:
+    """A Gymnasium environment, reset by us as soon as its episode ends.
+
+    Where the info of ``reset`` has ``action_mask`` (a flag per option, choice by choice), the
+    agent never does what is not available. ``termination_reason`` in the info of an episode's
+    last step is its reason, by position or name.
+    """
+
+    agents: tuple[str, ...] = ("agent",)
+
+    def __init__(self, environment: GymEnv, *, reasons: Sequence[str] | None = None) -> None:
+        """Adapt an environment.
+
+        Args:
+            environment: It, without a vector around it; closed by ``close``.
+            reasons: Names of its termination reasons; None knows only its two flags.
+
+        Raises:
+            ConfigError: Its spaces do not fit.
+        """
+        self.observations, self._bind = observing(environment.observation_space)
+        self.actions, self._decode = acting(environment.action_space)
+        self._why = Reasons(reasons)
+        self.reasons = self._why.names
+        spec = environment.spec
+        self.max_episode_steps = None if spec is None else spec.max_episode_steps
+        self._environment = environment
+        self._limit, environment = _unlimited(environment)
+        self._step, self._restart = environment.step, environment.reset
+        # Nothing but an episode tells whether there are masks.
+        self.masks = "action_mask" in self._restart(seed=0)[1]
+        self._masks = Masks(self.actions) if self.masks else None
+        self._history = History(self.actions)
+        self._seed = self._number = self._episode = self._left = 0
+
+    def start(self, outbox: Outbox, seed: int, number: int) -> None:
+        """Begin the first episode."""
+        self._outbox, self._reward = outbox, outbox.reward
+        self._write = self._bind(outbox.observation[0])
+        self._write_final = self._bind(outbox.final_observation[0])
+        self._seed, self._number, self._episode = seed, number, -1
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the next episode."""
+        self._episode += 1
+        self._show(*self._reset())
+        self._outbox.starts[0] = self._outbox.acts[0] = True
+
+    def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
+        """Act, and go on to the next episode where this one ends."""
+        if self._masks is not None and self._outbox.mask is not None:
+            self._masks.check(action[0], self._outbox.mask[0])
+        self._history.append(action)
+        observation, reward, terminated, truncated, info = self._step(self._decode(action))
+        self._reward[0] = reward if reward.__class__ is float else number(reward)
+        self._left -= 1
+        if terminated is False and truncated is False and self._left:
+            self._show(observation, info)
+        else:
+            truncated = flag(truncated, 1) or not self._left
+            self._end(observation, flag(terminated, 0), truncated, info)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The episode, what was done in it, and what is seen now."""
+        return {
+            "episode": self._episode,
+            "actions": self._history.tensor(),
+            "observation": torch.from_numpy(self._outbox.observation[0].copy()),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Play the episode again."""
+        self._episode = state_dict["episode"]
+        observation, info = self._reset()
+        over = False
+        for action in state_dict["actions"].numpy():
+            if over:
+                break
+            self._history.append(action)
+            observation, _, terminated, truncated, info = self._step(self._decode(action))
+            self._left -= 1
+            over = bool(terminated or truncated or not self._left)
+        if not over:
+            self._show(observation, info)
+            self._outbox.starts[0] = not len(self._history)
+            if np.array_equal(self._outbox.observation[0], state_dict["observation"].numpy()):
+                return True
+        self.begin()
+        return False
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+    def _reset(self) -> tuple[Any, dict[str, Any]]:
+        self._history.clear()
+        self._left = self._limit
+        return self._restart(seed=episode_seed(self._seed, self._number, self._episode))
+
+    def _show(self, observation: Any, info: Mapping[str, Any]) -> None:
+        self._write(observation)
+        if self._masks is not None and self._outbox.mask is not None:
+            self._outbox.mask[0] = self._masks.of(info)
+
+    def _end(
+        self, observation: Any, terminated: bool, truncated: bool, info: Mapping[str, Any]
+    ) -> None:
+        if not (terminated or truncated):
+            self._show(observation, info)
+            return
+        outbox = self._outbox
+        outbox.terminated[0], outbox.truncated[0] = terminated, truncated
+        outbox.reason[0] = self._why.of(terminated, info)
+        if truncated:
+            self._write_final(observation)
+            outbox.has_final[0] = True
+        self.begin()
+
+
+def _unlimited(environment: GymEnv) -> tuple[int, GymEnv]:
+    """The most steps of an episode, or -1, and the environment without what counts them.
+
+    The wrappers that ``gymnasium.make`` adds take longer than all that we do in a step, and
+    counting steps and beginning with ``reset`` is our business anyway.
+    """
+    limit = -1
+    if type(environment) is TimeLimit and environment.spec is not None:
+        limit = environment.spec.max_episode_steps or -1
+        environment = environment.env
+    if type(environment) is OrderEnforcing:
+        environment = environment.env
+    return limit, environment
+
+
+__all__ = ["GymnasiumEnvironment"]

@@ -1,0 +1,289 @@
+"""A Gymnasium vector environment, in whichever way it restarts episodes."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from jaxtyping import Int, Shaped
+from numpy.random import SeedSequence
+
+from empo_core.errors import CollectError, ConfigError
+from empo_environments.batched_spaces import (
+    BatchedActions,
+    BatchedObservations,
+    Flags,
+    Mask,
+    Rows,
+    check_available,
+    check_finite,
+    legal,
+    masks,
+    numbers,
+)
+from empo_environments.block_schedule import Turns, check_action
+from empo_environments.specs import Action, Arrival, Interface
+
+log = logging.getLogger(__name__)
+
+Autoreset: TypeAlias = Literal["next_step", "same_step", "disabled", "inside_step"]
+"""How a vector environment goes on after the end of an episode.
+
+- ``next_step``: it shows the last observation, ignores the next action and resets instead.
+- ``same_step``: it resets at once and shows the first observation of the next episode; the last
+  one is ``info["final_obs"]``, or ``info["final_observation"]`` before Gymnasium 1.0.
+- ``disabled``: it waits for ``reset(options={"reset_mask": ...})``.
+- ``inside_step``: it shows the last observation; its next step resets and then applies the action
+  that was chosen from that. Nobody sees the first observation of the next episode, so its first
+  step is no experience.
+"""
+
+Env: TypeAlias = VectorEnv[Any, Any, Any]
+
+_MODES: dict[AutoresetMode, Autoreset] = {
+    AutoresetMode.NEXT_STEP: "next_step",
+    AutoresetMode.SAME_STEP: "same_step",
+    AutoresetMode.DISABLED: "disabled",
+}
+
+
+class GymnasiumVector:
+    """All copies of a vector environment, as one block; a ``Vector``.
+
+    Its episodes cannot be played again, so after ``load_state_dict`` new ones begin. Where the
+    info of ``reset`` has ``action_mask`` (a flag per option, choice by choice), arrivals say
+    what is available.
+    """
+
+    def __init__(self, make: Callable[[], Env], *, autoreset: Autoreset | None = None) -> None:
+        """Make the environment, and reset it to see what it tells.
+
+        Args:
+            make: Makes it.
+            autoreset: How it restarts episodes; None: as its metadata says.
+
+        Raises:
+            ConfigError: Its metadata does not say how, or its spaces do not fit.
+            CollectError: It cannot be reset.
+        """
+        self._env = make()
+        self._is_called = False
+        try:
+            self._autoreset = _mode(self._env, autoreset)
+            self._observations = BatchedObservations(self._env.single_observation_space)
+            self._actions = BatchedActions(self._env.single_action_space)
+            with self._calling("reset"):
+                _, info = self._env.reset(seed=0)
+        except BaseException:
+            self.close()
+            raise
+        self._interface = Interface(
+            observations=self._observations.format,
+            actions=self._actions.format,
+            agents=("agent",),
+            envs=self._env.num_envs,
+            masks="action_mask" in info,
+        )
+        self._turns = Turns(1, "rotation")
+        self._seed = self._restarts = 0
+        self._action: Action | None = None
+
+    @property
+    def interface(self) -> Interface:
+        """What never changes about it."""
+        return self._interface
+
+    def start(self, seed: int) -> None:
+        """Begin an episode in every copy.
+
+        Raises:
+            CollectError: It cannot be reset, or returns what it must not.
+        """
+        self._seed, self._restarts = seed, 0
+        self._begin()
+
+    def recv(self) -> Arrival:
+        """What the last actions led to.
+
+        Raises:
+            CollectError: It failed, or returned what it must not.
+            ConfigError: It cannot reset some of its copies, and is told to.
+            ValueError: The last arrival was not answered yet.
+        """
+        self._turns.awaited()
+        if self._action is not None:
+            self._arrival, self._action = self._step(self._action), None
+        self._turns.arrive(0)
+        return self._arrival
+
+    def send(self, block: int, action: Action) -> None:
+        """Note what the copies are to do.
+
+        Raises:
+            ValueError: Nothing has arrived, or these are no actions for it.
+        """
+        self._turns.check(block)
+        acts, mask = self._arrival.acts, self._arrival.mask
+        check_action(self._interface, action, acts)
+        if mask is not None:
+            check_available(self._interface.actions, action, mask, acts)
+        self._action = action.copy()
+        self._turns.leave(block)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it takes to begin episodes that have not been played yet."""
+        return {"seed": self._seed, "restarts": self._restarts}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Begin new episodes; False, for they are others."""
+        self._seed, self._restarts = state_dict["seed"], state_dict["restarts"] + 1
+        self._begin()
+        return False
+
+    def close(self) -> None:
+        """Close the environment."""
+        env = self._env.unwrapped
+        if isinstance(env, AsyncVectorEnv) and self._is_called and not env.closed:
+            # A call was broken off. Its own close would wait for workers that may be dead.
+            for process in env.processes:
+                process.kill()
+                process.join()
+            env.closed = True
+        self._env.close()
+
+    def _begin(self) -> None:
+        words = SeedSequence((self._seed, self._restarts)).generate_state(1)
+        with self._calling("reset"):
+            observation, info = self._env.reset(seed=int(words[0]) >> 1)
+        count, actions = self._interface.envs, self._interface.actions
+        everybody = np.ones(count, bool)
+        rows = self._observations.rows(observation, count)
+        check_finite("observation", rows)
+        self._arrival = Arrival(
+            block=0,
+            observation=rows,
+            reward=np.zeros(count, np.float32),
+            terminated=~everybody,
+            truncated=~everybody,
+            starts=everybody,
+            acts=everybody,
+            final_row=np.empty(0, np.int64),
+            final_observation=rows[:0],
+            mask=masks(info, actions, everybody) if self._interface.masks else None,
+            reason=np.full(count, -1),
+        )
+        self._action = None
+        self._turns.begin()
+
+    def _step(self, action: Action) -> Arrival:
+        acted, count = self._arrival.acts, self._interface.envs
+        batch = self._actions.batch(legal(self._interface.actions, action))
+        with self._calling("step"):
+            observation, reward, terminated, truncated, info = self._env.step(batch)
+        reward = numbers("rewards", reward, count, "fiub").astype(np.float32)
+        terminated = numbers("terminations", terminated, count, "b")
+        truncated = numbers("truncations", truncated, count, "b")
+        rows = self._observations.rows(observation, count)
+        check_finite("reward", reward, action)
+        check_finite("observation", rows, action)
+        over = terminated | truncated
+        terminated, truncated = terminated & acted, truncated & acted
+        final_row, final_rows = self._finals(rows, truncated, info)
+        goes_on = np.ones_like(over) if self._autoreset == "same_step" else ~over
+        mask = masks(info, self._interface.actions, goes_on) if self._interface.masks else None
+        if self._autoreset == "disabled" and over.any():
+            rows, mask = self._reset(over, rows, mask)
+        # What shows the last observation of an episode resets next, whatever it is told.
+        shows_last = self._autoreset in ("next_step", "inside_step")
+        return Arrival(
+            block=0,
+            observation=rows,
+            reward=np.where(acted, reward, np.float32(0)),
+            terminated=terminated,
+            truncated=truncated,
+            starts=~acted & ~over if shows_last else over,
+            acts=~over if shows_last else np.ones_like(over),
+            final_row=final_row,
+            final_observation=final_rows,
+            mask=mask,
+            reason=np.where(terminated, 0, np.where(truncated, 1, -1)),
+        )
+
+    def _finals(
+        self, rows: Rows, truncated: Flags, info: Mapping[str, Any]
+    ) -> tuple[Int[np.ndarray, " final"], Shaped[np.ndarray, "final word"]]:
+        """Which truncated episodes have a last observation, and those."""
+        if self._autoreset != "same_step":
+            known = np.flatnonzero(truncated)
+            return known, rows[known]
+        name = next((name for name in ("final_obs", "final_observation") if name in info), None)
+        if name is None or not truncated.any():
+            return np.empty(0, np.int64), rows[:0]
+        finals = info[name]
+        if isinstance(finals, np.ndarray) and finals.dtype == object:
+            known = np.flatnonzero(truncated & np.array([final is not None for final in finals]))
+            found = self._observations.rows(self._observations.stacked(finals[known]), len(known))
+        else:
+            known = np.flatnonzero(truncated & np.asarray(info.get(f"_{name}", True)))
+            found = self._observations.rows(finals, len(rows))[known]
+        check_finite("last observation of an episode", found, envs=known)
+        return known, found
+
+    def _reset(self, over: Flags, rows: Rows, mask: Mask) -> tuple[Rows, Mask]:
+        """Begin the next episode of those copies whose episode is over."""
+        rows = rows.copy()
+        with self._calling("reset(options={'reset_mask': ...})"):
+            observation, info = self._env.reset(options={"reset_mask": over.copy()})
+        fresh = self._observations.rows(observation, len(rows))
+        check_finite("observation", fresh)
+        changed = np.flatnonzero((fresh != rows).any(1) & ~over)
+        if len(changed):
+            raise ConfigError(
+                f"{self._env}: reset(options={{'reset_mask': ...}}) also changed environment "
+                f"{changed[0]}, which it was not to reset, so with autoreset 'disabled' episodes "
+                "would be lost; let the vector environment obey the mask, or restart by itself"
+            )
+        if mask is not None:
+            mask = np.where(over[:, None], masks(info, self._interface.actions, over), mask)
+        return np.where(over[:, None], fresh, rows), mask
+
+    @contextmanager
+    def _calling(self, method: str) -> Iterator[None]:
+        """Errors of the environment say what was asked of it."""
+        self._is_called = True
+        try:
+            yield
+        except Exception as error:
+            raise CollectError(
+                f"the vector environment {self._env} failed in {method}: "
+                f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
+            ) from error
+        self._is_called = False
+
+
+def _mode(env: Env, given: Autoreset | None) -> Autoreset:
+    """How an environment restarts episodes: as somebody who knows says, or as it says itself."""
+    told = (env.metadata or {}).get("autoreset_mode")
+    declared = _MODES[told] if isinstance(told, AutoresetMode) else None
+    if given is not None:
+        # Nothing that Gymnasium has a name for is 'inside_step'.
+        if declared not in (None, given) and given != "inside_step":
+            log.warning(
+                "%s says that it restarts episodes by %s, and environment.autoreset is %s: if that "
+                "is wrong, outcomes are taken for those of other episodes", env, declared, given,
+            )  # fmt: skip
+        return given
+    if declared is not None:
+        return declared
+    raise ConfigError(
+        f"{env}: metadata['autoreset_mode'] is {told!r}, which is no gymnasium.vector."
+        f"AutoresetMode; set environment.autoreset to one of {', '.join(get_args(Autoreset))}"
+    )
+
+
+__all__ = ["Autoreset", "GymnasiumVector"]

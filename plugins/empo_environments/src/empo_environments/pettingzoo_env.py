@@ -1,0 +1,217 @@
+"""A PettingZoo environment, in which several agents act at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium.spaces import Space
+from jaxtyping import Shaped
+
+from empo_core.errors import CollectError, ConfigError
+from empo_environments.environment import Outbox, episode_seed
+from empo_environments.episode_history import History
+from empo_environments.spaces import acting, observing
+from empo_environments.step_checks import FLAGS, Masks, Reasons, flag, number
+
+ParallelEnv: TypeAlias = Any
+"""A ``pettingzoo.ParallelEnv``; any class, for PettingZoo need not be installed."""
+
+
+class PettingZooEnvironment:
+    """A ParallelEnv whose episodes go on until no agent is left.
+
+    An agent that terminates, is truncated or disappears (which counts as terminated) is dead
+    until the next episode; one that has not been there yet may appear at any time. ``action_mask``
+    and ``termination_reason`` in agents' infos mean what they mean to ``GymnasiumEnvironment``.
+    """
+
+    def __init__(self, environment: ParallelEnv, *, reasons: Sequence[str] | None = None) -> None:
+        """Adapt an environment.
+
+        Args:
+            environment: It; closed by ``close``.
+            reasons: Names of its termination reasons; None knows only its two flags.
+
+        Raises:
+            ConfigError: It is no ParallelEnv, or the spaces of its agents differ or do not fit.
+        """
+        # Environments with turns have all of these too, and 'agent_iter'.
+        needed = ("possible_agents", "observation_space", "action_space", "reset", "step")
+        fits = all(getattr(environment, name, None) for name in needed)
+        if not fits or hasattr(environment, "agent_iter"):
+            raise ConfigError(
+                f"{environment!r:.200} is no pettingzoo.ParallelEnv with possible_agents; where "
+                "agents take turns, pettingzoo.utils.aec_to_parallel may make one of it"
+            )
+        self._names = list(environment.possible_agents)
+        self.agents = tuple(str(name) for name in self._names)
+        for kind in ("observation_space", "action_space"):
+            _require_equal(kind, {name: getattr(environment, kind)(name) for name in self._names})
+        self.observations, self._bind = observing(environment.observation_space(self._names[0]))
+        self.actions, self._decode = acting(environment.action_space(self._names[0]))
+        self._why = Reasons(reasons)
+        self.reasons = self._why.names
+        self._environment = environment
+        # Nothing but an episode tells whether there are masks.
+        _, infos = environment.reset(seed=0)
+        self.masks = any("action_mask" in info for info in infos.values())
+        self._masks = Masks(self.actions) if self.masks else None
+        self._history = History(self.actions, len(self.agents))
+        self._seed = self._number = self._episode = 0
+        self._alive: list[int] = []
+        self._dead: set[int] = set()
+
+    def start(self, outbox: Outbox, seed: int, number: int) -> None:
+        """Begin the first episode."""
+        self._outbox = outbox
+        self._writes = [self._bind(row) for row in outbox.observation]
+        self._writes_final = [self._bind(row) for row in outbox.final_observation]
+        self._seed, self._number, self._episode = seed, number, -1
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the next episode."""
+        self._episode += 1
+        observations, infos = self._reset()
+        self._show(observations, infos)
+        self._outbox.starts[:] = self._outbox.acts
+
+    def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
+        """Let the living act, and go on to the next episode where none is left."""
+        before, outbox = self._alive, self._outbox
+        if self._masks is not None:
+            assert outbox.mask is not None
+            for i in before:
+                with self._naming(i):
+                    self._masks.check(action[i], outbox.mask[i])
+        (observations, rewards, *_, infos), ends = self._act(action)
+        for i in before:
+            with self._naming(i):
+                outbox.reward[i] = number(self._of(rewards, i, "reward"))
+        for i, (terminated, truncated) in ends.items():
+            outbox.terminated[i], outbox.truncated[i] = terminated, truncated
+            with self._naming(i):
+                outbox.reason[i] = self._why.of(terminated, infos.get(self._names[i], {}))
+                if truncated and self._names[i] in observations:
+                    self._writes_final[i](observations[self._names[i]])
+                    outbox.has_final[i] = True
+        if not self._alive:
+            self.begin()
+            return
+        self._show(observations, infos)
+        outbox.starts[[i for i in self._alive if i not in before]] = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The episode, what was done in it, and what is seen now."""
+        return {
+            "episode": self._episode,
+            "actions": self._history.tensor(),
+            "observation": torch.from_numpy(self._outbox.observation.copy()),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Play the episode again."""
+        self._episode = state_dict["episode"]
+        observations, infos = self._reset()
+        for action in state_dict["actions"].numpy():
+            if not self._alive:
+                break
+            (observations, *_, infos), _ = self._act(action)
+        if self._alive:
+            self._show(observations, infos)
+            if np.array_equal(self._outbox.observation, state_dict["observation"].numpy()):
+                return True
+        self.begin()
+        return False
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+    def _reset(self) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+        self._history.clear()
+        observations, infos = self._environment.reset(
+            seed=episode_seed(self._seed, self._number, self._episode)
+        )
+        self._dead = set()
+        self._look_around()
+        if not self._alive:
+            raise CollectError("reset left no agent: 'agents' is empty, so nobody can act")
+        return observations, infos
+
+    def _act(
+        self, action: Shaped[np.ndarray, "agent number"]
+    ) -> tuple[tuple[Mapping[Any, Any], ...], dict[int, tuple[bool, bool]]]:
+        """Let the living act; what came of it, and who is dead of what."""
+        self._history.append(action)
+        told = {self._names[i]: self._decode(action[i]) for i in self._alive}
+        outcome = self._environment.step(told)
+        _, _, *flags, _ = outcome
+        before, ends = self._alive, {}
+        self._look_around()
+        for i in before:
+            with self._naming(i):
+                terminated, truncated = (
+                    flag(self._of(flags[which], i, f"'{name}'"), which)
+                    for which, name in enumerate(FLAGS)
+                )
+            if not (terminated or truncated):
+                terminated = i not in self._alive
+            if terminated or truncated:
+                ends[i] = terminated, truncated
+        self._dead |= ends.keys()
+        self._alive = [i for i in self._alive if i not in ends]
+        return outcome, ends
+
+    def _look_around(self) -> None:
+        """See who is there and not dead."""
+        present = set(self._environment.agents)
+        self._alive = [
+            i for i, name in enumerate(self._names) if name in present and i not in self._dead
+        ]
+
+    def _show(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
+        outbox = self._outbox
+        outbox.acts.fill(False)
+        outbox.acts[self._alive] = True
+        outbox.observation[~outbox.acts] = 0
+        if outbox.mask is not None:
+            outbox.mask[~outbox.acts] = True
+        for i in self._alive:
+            with self._naming(i):
+                self._writes[i](self._of(observations, i, "observation"))
+                if self._masks is not None and outbox.mask is not None:
+                    outbox.mask[i] = self._masks.of(infos.get(self._names[i], {}))
+
+    def _of(self, values: Mapping[Any, Any], i: int, what: str) -> Any:
+        try:
+            return values[self._names[i]]
+        except KeyError:
+            there = ", ".join(map(repr, values)) or "nobody"
+            raise CollectError(f"there is no {what}, only of {there}") from None
+
+    @contextmanager
+    def _naming(self, i: int) -> Iterator[None]:
+        """Errors say which agent they are about."""
+        try:
+            yield
+        except CollectError as error:
+            raise CollectError(f"agent {self.agents[i]!r}: {error}") from error
+
+
+def _require_equal(kind: str, spaces: Mapping[Any, Space[Any]]) -> None:
+    first, *others = spaces
+    for other in others:
+        if spaces[other] != spaces[first]:
+            raise ConfigError(
+                f"the {kind} of agent {str(other)!r} is {spaces[other]}, and that of "
+                f"{str(first)!r} is {spaces[first]}; all agents of a run must have equal spaces: "
+                "wrap the environment so that they have, e.g. by supersuit.pad_observations_v0"
+            )
+
+
+__all__ = ["ParallelEnv", "PettingZooEnvironment"]

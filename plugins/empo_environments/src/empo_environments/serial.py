@@ -1,0 +1,116 @@
+"""Environments that step in the learner's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from empo_core.errors import ConfigError
+from empo_environments.block_schedule import Turns
+from empo_environments.environment import MakeEnvironment
+from empo_environments.environment_group import Group, interface_of
+from empo_environments.snapshots import Snapshot, shares
+from empo_environments.specs import Action, Arrival, Interface, Order
+from empo_environments.step_buffers import Board
+
+
+class Serial:
+    """A vector without processes: a block steps when it is received."""
+
+    def __init__(self, make: Sequence[MakeEnvironment], *, blocks: int, order: Order) -> None:
+        """Make the environments.
+
+        Args:
+            make: Makes each of them.
+            blocks: Into how many blocks they are divided.
+            order: With "arrival", blocks arrive in the order in which they were sent.
+
+        Raises:
+            ConfigError: They do not fit each other, or the sizes do not.
+            CollectError: One cannot be made.
+        """
+        if not make or blocks < 1 or len(make) % blocks:
+            raise ConfigError(
+                f"{len(make)} environments cannot be divided into {blocks} blocks of equal size"
+            )
+        self._groups: list[Group] = []
+        size = len(make) // blocks
+        try:
+            for first in range(0, len(make), size):
+                self._groups.append(Group(make[first : first + size], first))
+            found = [one for group in self._groups for one in group.descriptions()]
+            self._interface = interface_of(found, blocks)
+        except BaseException:
+            self.close()
+            raise
+        self._board = Board(self._interface)
+        for group in self._groups:
+            group.attach(self._board)
+        self._turns = Turns(blocks, order)
+        self._acting: set[int] = set()
+        self._seeds: list[int] = []
+
+    @property
+    def interface(self) -> Interface:
+        """What never changes."""
+        return self._interface
+
+    def start(self, seed: int) -> None:
+        """Begin an episode in every environment."""
+        self._seeds = [seed] * self._interface.envs
+        for group, seeds in zip(self._groups, self._shares(self._seeds), strict=True):
+            group.start(seeds)
+        self._turns.begin()
+
+    def recv(self) -> Arrival:
+        """Let the block whose turn it is act."""
+        block = self._turns.awaited()[0]
+        self._act(block)
+        self._turns.arrive(block)
+        return self._board.arrival(block)
+
+    def send(self, block: int, action: Action) -> None:
+        """Note what the agents of a block do."""
+        self._turns.check(block)
+        self._board.answer(block, action)
+        self._turns.leave(block)
+        self._acting.add(block)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where every environment stands, after what it was sent."""
+        for block in sorted(self._acting):
+            self._act(block)
+        states = [state for group in self._groups for state in group.state_dict()]
+        queue = self._turns.queue()
+        return Snapshot(queue, self._seeds, states, self._board.state_dict()).state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Play every episode again."""
+        snapshot = Snapshot.of(state_dict, self._board)
+        self._seeds = snapshot.seeds
+        exact: list[bool] = []
+        for group, seeds, states in zip(
+            self._groups, self._shares(snapshot.seeds), self._shares(snapshot.environments),
+            strict=True,
+        ):  # fmt: skip
+            exact += group.load_state_dict(seeds, states)
+        self._board.load_state_dict(snapshot.outcome, exact)
+        self._turns.begin(snapshot.queue)
+        self._acting.clear()
+        return all(exact)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for group in self._groups:
+            group.close()
+
+    def _shares(self, items: Sequence[Any]) -> list[list[Any]]:
+        return shares(items, len(self._groups))
+
+    def _act(self, block: int) -> None:
+        if block in self._acting:
+            self._groups[block].step()
+            self._acting.remove(block)
+
+
+__all__ = ["Serial"]

@@ -1,0 +1,64 @@
+"""The state of a vector of environments that can play their episodes again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from empo_core.errors import ConfigError
+from empo_environments.step_buffers import Board
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where environments stand, whoever steps them and in however many processes.
+
+    Attributes:
+        queue: The blocks, in the order in which they arrive next.
+        seeds: The seed that each environment was started with.
+        environments: What each says of itself.
+        outcome: What the board says.
+    """
+
+    queue: list[int]
+    seeds: list[int]
+    environments: list[dict[str, Any]]
+    outcome: dict[str, Any]
+
+    def state_dict(self) -> dict[str, Any]:
+        """It as a tree."""
+        return {
+            "queue": self.queue,
+            "seeds": self.seeds,
+            "environments": self.environments,
+            "outcome": self.outcome,
+        }
+
+    @staticmethod
+    def of(state_dict: Mapping[str, Any], board: Board) -> Snapshot:
+        """The snapshot that became this tree.
+
+        Raises:
+            ConfigError: It is of another number of environments.
+        """
+        snapshot = Snapshot(**state_dict)
+        interface = board.interface
+        if len(snapshot.environments) != interface.envs:
+            raise ConfigError(
+                f"the state is that of {len(snapshot.environments)} environments, and there are "
+                f"{interface.envs}; go on with as many as before"
+            )
+        if len(snapshot.queue) == interface.blocks:
+            return snapshot
+        queue = list(range(interface.blocks))
+        return Snapshot(queue, snapshot.seeds, snapshot.environments, snapshot.outcome)
+
+
+def shares(items: Sequence[Any], count: int) -> list[list[Any]]:
+    """Cut a sequence into ``count`` pieces of equal length."""
+    size = len(items) // count
+    return [list(items[i * size : (i + 1) * size]) for i in range(count)]
+
+
+__all__ = ["Snapshot", "shares"]

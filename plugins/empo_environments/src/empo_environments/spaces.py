@@ -1,0 +1,330 @@
+"""Gymnasium's spaces as flat rows: what agents see, and what they do."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces import Space
+
+from empo_core.errors import CollectError, ConfigError
+from empo_environments.specs import Actions, Observations
+
+MAX_OPTIONS = 2**16
+"""Most words of a one-hot row, and most options of an action."""
+
+Write: TypeAlias = Callable[[Any], None]
+"""Writes an observation to the row it was bound to; raises CollectError where it does not fit."""
+Bind: TypeAlias = Callable[[np.ndarray], Write]
+"""Binds a row of ``Observations.words`` words."""
+Decode: TypeAlias = Callable[[np.ndarray], Any]
+"""The action that a row of ``Actions.size`` numbers stands for."""
+
+
+def observing(space: Space[Any]) -> tuple[Observations, Bind]:
+    """How observations become rows.
+
+    Boxes are flattened, a picture channel first; choices become one-hot words, bits one word
+    each. Parts of Dict and Tuple follow each other, the first picture ahead of all. Rows of
+    nothing but bytes stay bytes; where bytes of a picture share a row with others, they are
+    scaled to [0, 1].
+
+    Raises:
+        ConfigError: There is no such row; the message names the space.
+    """
+    parts = [_seen(path, leaf) for path, leaf in _leaves(space, ())]
+    picture = next((part for part in parts if part.grid is not None), None)
+    parts.sort(key=lambda part: part is not picture)
+    words = sum(part.words for part in parts)
+    if words < 1:
+        raise ConfigError(f"observation space {space}: there is nothing to see in it")
+    as_bytes = all(part.space.dtype == np.uint8 for part in parts)
+    observations = Observations(
+        words=words,
+        dtype="uint8" if as_bytes else "float32",
+        grid=None if picture is None else picture.grid,
+    )
+
+    def bind(row: np.ndarray) -> Write:
+        writes, first = [], 0
+        for part in parts:
+            words = row[first : first + part.words]
+            writes.append((part.path, part.bind(words)))
+            first += part.words
+        if len(writes) == 1 and not parts[0].path:
+            return writes[0][1]
+
+        def write(observation: Any) -> None:
+            for path, write_part in writes:
+                write_part(_part_of(observation, path))
+
+        return write
+
+    return observations, bind
+
+
+def acting(space: Space[Any]) -> tuple[Actions, Decode]:
+    """How rows become actions.
+
+    Numbers beyond the bounds of a box are moved to the bound.
+
+    Raises:
+        ConfigError: There are no such rows; the message names the space.
+    """
+    done = [_done(path, leaf) for path, leaf in _leaves(space, ())]
+    actions = Actions(
+        choices=tuple(count for part in done for count in part.actions.choices),
+        low=tuple(low for part in done for low in part.actions.low),
+        high=tuple(high for part in done for high in part.actions.high),
+    )
+    if actions.choices and actions.low:
+        raise ConfigError(
+            f"action space {space}: choices and numbers cannot be mixed; wrap the environment so "
+            "that it takes one of them"
+        )
+    if not actions.size:
+        raise ConfigError(f"action space {space}: there is nothing to do in it")
+    if sum(actions.choices) > MAX_OPTIONS:
+        raise ConfigError(
+            f"action space {space}: has {sum(actions.choices):,} options; at most {MAX_OPTIONS:,} "
+            "can be told apart"
+        )
+    if len(done) == 1 and not done[0].path:
+        return actions, done[0].decode
+    sizes = [part.actions.size for part in done]
+
+    def decode(row: np.ndarray) -> Any:
+        rows = np.split(row.ravel(), np.cumsum(sizes)[:-1])
+        values = iter([part.decode(words) for part, words in zip(done, rows, strict=True)])
+        return _assembled(space, values)
+
+    return actions, decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A part of an observation: where it is found, and how it is written."""
+
+    path: tuple[str | int, ...]
+    space: Space[Any]
+    words: int
+    bind: Bind
+    grid: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A part of an action."""
+
+    path: tuple[str | int, ...]
+    actions: Actions
+    decode: Decode
+
+
+def _leaves(
+    space: Space[Any], path: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], Space[Any]]]:
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from _leaves(part, (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            yield from _leaves(part, (*path, index))
+    else:
+        yield path, space
+
+
+def _part_of(value: Any, path: tuple[str | int, ...]) -> Any:
+    for depth, key in enumerate(path):
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError) as error:
+            raise CollectError(
+                f"the observation{_at(path[:depth])} is {value!r:.200}; it should have {key!r}"
+            ) from error
+    return value
+
+
+def _assembled(space: Space[Any], values: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _assembled(part, values) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_assembled(part, values) for part in space.spaces)
+    return next(values)
+
+
+def _at(path: tuple[str | int, ...]) -> str:
+    return "".join(f"[{key!r}]" for key in path)
+
+
+def _seen(path: tuple[str | int, ...], space: Space[Any]) -> _Seen:
+    if isinstance(space, spaces.Box) and space.dtype.kind in "fiub":
+        return _seen_box(path, space)
+    if isinstance(space, spaces.MultiBinary):
+        words = math.prod(space.shape)
+        return _Seen(
+            path, space, words, lambda row: _numbers(row.reshape(space.shape), path, space)
+        )
+    if isinstance(space, spaces.Discrete):
+        counts, starts = np.array([space.n]), np.array([space.start])
+    elif isinstance(space, spaces.MultiDiscrete):
+        counts, starts = space.nvec.ravel(), space.start.ravel()
+    else:
+        raise ConfigError(_unfit("observation", path, space))
+    words = int(counts.sum())
+    if words > MAX_OPTIONS:
+        raise ConfigError(
+            f"observation space{_at(path)} {space}: one word for each of {words:,} values is too "
+            f"much ({MAX_OPTIONS:,} at most); wrap the environment so that it shows numbers"
+        )
+    if isinstance(space, spaces.Discrete):
+        return _Seen(path, space, words, lambda row: _one_hot(row, path, space))
+    return _Seen(path, space, words, lambda row: _one_hots(row, path, space, counts, starts))
+
+
+def _seen_box(path: tuple[str | int, ...], space: spaces.Box) -> _Seen:
+    shape, words = space.shape, math.prod(space.shape)
+    if len(shape) == 2 and space.dtype == np.uint8:
+        return _Seen(
+            path, space, words, lambda row: _numbers(row.reshape(shape), path, space), (1, *shape)
+        )
+    if len(shape) != 3:
+        return _Seen(path, space, words, lambda row: _numbers(row.reshape(shape), path, space))
+    # There are fewer channels than pixels; where that does not tell, they come last, as usual.
+    if shape[0] < shape[2]:
+        return _Seen(
+            path, space, words, lambda row: _numbers(row.reshape(shape), path, space), shape
+        )
+    grid = (shape[2], shape[0], shape[1])
+
+    def bind(row: np.ndarray) -> Write:
+        return _numbers(row.reshape(grid).transpose(1, 2, 0), path, space)
+
+    return _Seen(path, space, words, bind, grid)
+
+
+def _numbers(target: np.ndarray, path: tuple[str | int, ...], space: Space[Any]) -> Write:
+    """Write arrays of numbers to a view of the same shape."""
+    shape, dtype = target.shape, space.dtype
+    assert dtype is not None
+    scale = dtype == np.uint8 and target.dtype != np.uint8 and len(shape) in (2, 3)
+
+    def write(value: Any) -> None:
+        # Almost always all is well, and this is done for every step of every environment.
+        if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+            value = _fitting(value, shape, dtype, path)
+        target[...] = value
+
+    def write_scaled(value: Any) -> None:
+        np.multiply(_fitting(value, shape, dtype, path), np.float32(1 / 255), out=target)
+
+    return write_scaled if scale else write
+
+
+def _fitting(
+    value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: tuple[str | int, ...]
+) -> np.ndarray:
+    array = np.asarray(value)
+    if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise CollectError(
+            f"the observation{_at(path)} is {value!r:.200}, {array.dtype} of shape {array.shape}; "
+            f"its space says {dtype} of shape {shape}"
+        )
+    return array
+
+
+def _one_hot(row: np.ndarray, path: tuple[str | int, ...], space: spaces.Discrete) -> Write:
+    count, start = int(space.n), int(space.start)
+
+    def write(value: Any) -> None:
+        try:
+            place = operator.index(value) - start
+        except TypeError:
+            place = -1
+        if not 0 <= place < count:
+            raise CollectError(
+                f"the observation{_at(path)} is {value!r:.200}; its space says an integer from "
+                f"{start} to {start + count - 1}"
+            )
+        row[...] = 0
+        row[place] = 1
+
+    return write
+
+
+def _one_hots(
+    row: np.ndarray, path: tuple[str | int, ...], space: Space[Any], counts: np.ndarray,
+    starts: np.ndarray,
+) -> Write:  # fmt: skip
+    firsts = np.cumsum(counts) - counts
+    shape, dtype = space.shape, space.dtype
+    assert shape is not None
+    assert dtype is not None
+
+    def write(value: Any) -> None:
+        places = _fitting(value, shape, dtype, path).ravel() - starts
+        if (places < 0).any() or (places >= counts).any():
+            raise CollectError(
+                f"the observation{_at(path)} is {value!r:.200}, which is not in its space {space}"
+            )
+        row[...] = 0
+        row[firsts + places] = 1
+
+    return write
+
+
+def _done(path: tuple[str | int, ...], space: Space[Any]) -> _Done:
+    if isinstance(space, spaces.Discrete):
+        count, start = int(space.n), int(space.start)
+        # Numbers of numpy, as sampled from the space: it checks them faster than Python's.
+        options = [space.dtype.type(start + option) for option in range(min(count, MAX_OPTIONS))]
+        return _Done(path, Actions(choices=(count,)), lambda row: options[row.item()])
+    if isinstance(space, spaces.MultiDiscrete):
+        return _done_choices(path, space, space.nvec, space.start)
+    if isinstance(space, spaces.MultiBinary):
+        return _done_choices(path, space, np.full(space.shape, 2), np.zeros(space.shape, np.int64))
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
+        # As Python's numbers, for there may be as many options as 64 bits can count.
+        counts = space.high.astype(object) - space.low.astype(object) + 1
+        return _done_choices(path, space, counts, space.low)
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        raise ConfigError(_unfit("action", path, space))
+    shape, dtype, low, high = space.shape, space.dtype, space.low, space.high
+    # As float32, for the bounds of a wider dtype may be no float32 numbers.
+    bounds = [
+        tuple(float(number) for number in np.asarray(bound, np.float32).ravel())
+        for bound in (low, high)
+    ]
+    return _Done(
+        path,
+        Actions(low=bounds[0], high=bounds[1]),
+        lambda row: np.clip(row.reshape(shape).astype(dtype), low, high),
+    )
+
+
+def _done_choices(
+    path: tuple[str | int, ...], space: Space[Any], counts: np.ndarray, starts: np.ndarray
+) -> _Done:
+    shape, dtype = counts.shape, space.dtype
+    starts = starts.astype(dtype)
+    return _Done(
+        path,
+        Actions(choices=tuple(int(count) for count in counts.ravel())),
+        lambda row: row.reshape(shape).astype(dtype) + starts,
+    )
+
+
+def _unfit(kind: str, path: tuple[str | int, ...], space: Space[Any]) -> str:
+    known = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
+    return (
+        f"{kind} space{_at(path)} {space}: cannot be written as a row of numbers; what can: "
+        f"{known}. Wrap the environment (gymnasium.wrappers) and name what makes it with 'factory'"
+    )
+
+
+__all__ = ["Bind", "Decode", "Write", "acting", "observing"]

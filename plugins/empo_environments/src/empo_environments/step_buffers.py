@@ -1,0 +1,160 @@
+"""The memory in which environments and the learner leave each other what they have to say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from empo_environments.block_schedule import check_action
+from empo_environments.environment import Outbox
+from empo_environments.specs import Action, Arrival, Interface
+
+_ALIGNMENT = 64
+Memory: TypeAlias = Any
+"""Whatever ``numpy.frombuffer`` can write to."""
+
+
+class Board:
+    """Arrays with a row per slot, all in one piece of memory."""
+
+    def __init__(self, interface: Interface, memory: Memory | None = None) -> None:
+        """Lay the arrays out; what is in the memory stays.
+
+        Args:
+            interface: Whose slots there are.
+            memory: Where, at least ``board_bytes`` of it; None takes new memory, all 0.
+        """
+        self.interface = interface
+        if memory is None:
+            memory = bytearray(board_bytes(interface))
+        arrays: dict[str, Any] = {"mask": None}
+        first = 0
+        for name, dtype, shape in _layout(interface):
+            array = np.frombuffer(memory, dtype, math.prod(shape), first).reshape(shape)
+            arrays[name] = array
+            first += _aligned(array.nbytes)
+        self.action: np.ndarray = arrays.pop("action")
+        """What the agents do next."""
+        self.outbox = Outbox(**arrays)
+        """What happened to the agents of all environments."""
+        blocks = [interface.slots_of(block) for block in range(interface.blocks)]
+        self._blocks = [self.part(slots) for slots in blocks]
+        self._actions = [self.action[slots] for slots in blocks]
+
+    def part(self, slots: slice) -> Outbox:
+        """What happened to some of them."""
+        parts: dict[str, Any] = {}
+        for field in fields(Outbox):
+            array = getattr(self.outbox, field.name)
+            parts[field.name] = None if array is None else array[slots]
+        return Outbox(**parts)
+
+    def part_of(self, number: int, count: int = 1) -> Outbox:
+        """What happened to the agents of ``count`` environments."""
+        return self.part(self.slots_of(number, count))
+
+    def slots_of(self, number: int, count: int = 1) -> slice:
+        """The slots of ``count`` environments."""
+        agents = len(self.interface.agents)
+        return slice(number * agents, (number + count) * agents)
+
+    def answer(self, block: int, action: Action) -> None:
+        """Note what the agents of a block do next.
+
+        Raises:
+            ValueError: They cannot do that.
+        """
+        check_action(self.interface, action, self._blocks[block].acts)
+        self._actions[block][...] = action
+
+    def arrival(self, block: int) -> Arrival:
+        """What the learner is told about a block."""
+        part = self._blocks[block]
+        final_row = part.has_final.nonzero()[0]
+        return Arrival(
+            block, part.observation, part.reward, part.terminated, part.truncated, part.starts,
+            part.acts, final_row, part.final_observation[final_row], part.mask, part.reason,
+        )  # fmt: skip
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that ``arrival`` tells, but for the observations, which environments know."""
+        box = self.outbox
+        state = {
+            name: torch.from_numpy(getattr(box, name).copy())
+            for name in _OUTCOME
+            if getattr(box, name) is not None
+        }
+        state["final_observation"] = torch.from_numpy(box.final_observation[box.has_final])
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], exact: Sequence[bool]) -> None:
+        """Tell again what was told, of the environments that stand where they stood.
+
+        Args:
+            state_dict: What ``state_dict`` returned.
+            exact: Whether that is so, for each environment; others have begun an episode.
+        """
+        box = self.outbox
+        rows = np.repeat(np.array(exact, bool), len(self.interface.agents))
+        has_final = state_dict["has_final"].numpy()
+        finals = np.zeros_like(box.final_observation)
+        finals[has_final] = state_dict["final_observation"].numpy()
+        box.final_observation[rows] = finals[rows]
+        for name in _OUTCOME:
+            array = getattr(box, name)
+            if array is not None:
+                array[rows] = state_dict[name].numpy()[rows]
+
+
+def clear(outbox: Outbox) -> None:
+    """Bring what environments do not write in each step to what it says by default."""
+    outbox.reward.fill(0)
+    outbox.terminated.fill(False)
+    outbox.truncated.fill(False)
+    outbox.starts.fill(False)
+    outbox.acts.fill(True)
+    outbox.reason.fill(-1)
+    outbox.has_final.fill(False)
+
+
+def board_bytes(interface: Interface) -> int:
+    """How much memory a board takes."""
+    return sum(
+        _aligned(math.prod(shape) * np.dtype(dtype).itemsize)
+        for _, dtype, shape in _layout(interface)
+    )
+
+
+_OUTCOME = ("reward", "terminated", "truncated", "starts", "acts", "reason", "has_final", "mask")
+
+
+def _layout(interface: Interface) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, dtype and shape of each array."""
+    slots, actions = interface.slots, interface.actions
+    words, sight = (slots, interface.observations.words), interface.observations.dtype
+    arrays: list[tuple[str, str, tuple[int, ...]]] = [
+        ("action", "int64" if actions.is_discrete else "float32", (slots, actions.size)),
+        ("observation", sight, words),
+        ("final_observation", sight, words),
+        ("reward", "float32", (slots,)),
+        ("reason", "int64", (slots,)),
+    ]
+    arrays += [
+        (name, "bool", (slots,))
+        for name in ("terminated", "truncated", "starts", "acts", "has_final")
+    ]
+    if interface.masks:
+        arrays.append(("mask", "bool", (slots, sum(actions.choices))))
+    return arrays
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+__all__ = ["Board", "Memory", "board_bytes", "clear"]

@@ -1,0 +1,127 @@
+"""What environments tell of a step, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from empo_core.errors import CollectError, ConfigError
+from empo_environments.specs import Actions
+
+FLAGS = ("terminated", "truncated")
+
+
+def number(reward: Any) -> float:
+    """A reward as a number.
+
+    Raises:
+        CollectError: It is none.
+    """
+    if isinstance(reward, int | float | np.number | np.bool_) and not isinstance(reward, complex):
+        return float(reward)
+    if isinstance(reward, np.ndarray) and reward.shape == () and reward.dtype.kind in "fiub":
+        return float(reward)
+    raise CollectError(
+        f"the reward is {reward!r:.200} ({type(reward).__name__}); it must be one number"
+    )
+
+
+def flag(value: Any, which: int) -> bool:
+    """One of ``FLAGS`` as a flag.
+
+    Raises:
+        CollectError: It is none.
+    """
+    if isinstance(value, bool | np.bool_) or (
+        isinstance(value, np.ndarray) and value.shape == () and value.dtype == bool
+    ):
+        return bool(value)
+    raise CollectError(
+        f"'{FLAGS[which]}' is {value!r:.200} ({type(value).__name__}); it must be True or False"
+    )
+
+
+class Reasons:
+    """Why episodes end: for reasons with names, or those that the flags give."""
+
+    def __init__(self, names: Sequence[str] | None) -> None:
+        """Take names, or None where only the flags are known."""
+        self.names: tuple[str, ...] = FLAGS if names is None else tuple(names)
+        self._named = names is not None
+
+    def of(self, terminated: bool, info: Mapping[str, Any]) -> int:
+        """The position of the reason of an end; -1 where the info does not say.
+
+        Raises:
+            CollectError: It is none of these reasons.
+        """
+        if not self._named:
+            return 0 if terminated else 1
+        reason = info.get("termination_reason", -1)
+        if isinstance(reason, str) and reason in self.names:
+            return self.names.index(reason)
+        if isinstance(reason, int | np.integer) and -1 <= reason < len(self.names):
+            return int(reason)
+        raise CollectError(
+            f"info['termination_reason'] is {reason!r}; it must be one of "
+            f"{', '.join(self.names)}, or its position"
+        )
+
+
+class Masks:
+    """Which options an agent has, as ``info['action_mask']`` says."""
+
+    def __init__(self, actions: Actions) -> None:
+        """Masks for these actions.
+
+        Raises:
+            ConfigError: They are numbers, which cannot be masked.
+        """
+        if not actions.is_discrete:
+            raise ConfigError(
+                "action space: the environment masks actions ('action_mask' in its info), which "
+                "are numbers; only options can be masked"
+            )
+        self._options = sum(actions.choices)
+        self._firsts = np.cumsum((0, *actions.choices))[:-1]
+
+    def of(self, info: Mapping[str, Any]) -> Bool[np.ndarray, " option"]:
+        """The mask in an info, choice by choice.
+
+        Raises:
+            CollectError: There is none, or it leaves a choice without options.
+        """
+        found: Any = info.get("action_mask")
+        parts = found if isinstance(found, tuple | list) else [found]
+        array = np.concatenate([np.ravel(part) for part in parts]) if parts else np.empty(0)
+        if array.size != self._options or array.dtype.kind not in "biu":
+            raise CollectError(
+                f"info['action_mask'] is {found!r:.200}; it must be {self._options} flags, one per "
+                "option, in every step and reset"
+            )
+        mask: np.ndarray = array != 0
+        if not self.leaves_options(mask):
+            raise CollectError(
+                f"info['action_mask'] is {found!r:.200}, which leaves a choice without any option"
+            )
+        return mask
+
+    def leaves_options(self, mask: Bool[np.ndarray, "*batch option"]) -> Bool[np.ndarray, "*batch"]:
+        """Whether masks leave every choice at least one option."""
+        left: np.ndarray = np.logical_or.reduceat(mask, self._firsts, axis=-1)
+        return np.asarray(left.all(-1))
+
+    def check(self, options: Int[np.ndarray, " number"], mask: Bool[np.ndarray, " option"]) -> None:
+        """Raise CollectError where an option was chosen that is not available."""
+        if not mask[self._firsts + options].all():
+            available = np.flatnonzero(mask).tolist()
+            raise CollectError(
+                f"the policy chose {options.tolist()}, which info['action_mask'] excludes; "
+                f"available options, counted through all choices: {available}"
+            )
+
+
+__all__ = ["FLAGS", "Masks", "Reasons", "flag", "number"]

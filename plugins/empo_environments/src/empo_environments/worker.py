@@ -1,0 +1,155 @@
+"""A worker process as the learner sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.reduction import send_handle
+from typing import Any, TypeAlias
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from empo_environments.environment_group import Crash
+from empo_environments.specs import Interface
+from empo_environments.worker_main import DONE, RAISED, REQUEST, STEP, run_worker
+
+Context: TypeAlias = ForkServerContext | SpawnContext
+_KILL_S = 1.0
+
+
+def worker_context() -> Context:
+    """How workers are started: never by ``fork``, which copies locks that threads hold."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    # Loaded once in the server, they cost a worker milliseconds instead of seconds.
+    modules = ["torch", "empo_environments.worker_main", "empo_environments.gymnasium_env"]
+    context.set_forkserver_preload(modules)
+    return context
+
+
+class Worker:
+    """A process with some environments, and our end of its pipe.
+
+    Attributes:
+        number: Which worker it is.
+        block: The block that its environments belong to.
+        busy: Whether it owes an answer.
+        watched: Whether somebody is told when it answers or ends.
+    """
+
+    def __init__(self, context: Context, number: int, block: int, first: int) -> None:
+        """Start the process.
+
+        Args:
+            context: How.
+            number: Which worker it is.
+            block: The block that its environments belong to.
+            first: Number of its first environment.
+        """
+        self.number, self.block = number, block
+        self.busy = self.watched = self._ended = False
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=run_worker, args=(theirs, first), daemon=True, name=f"environments-{number}"
+        )
+        try:
+            self._process.start()
+        except BaseException:
+            self.pipe.close()
+            raise
+        finally:
+            # With our copy open, the pipe would not end when the process does.
+            theirs.close()
+        self.pid = self._process.pid
+        self.sentinel = self._process.sentinel
+
+    def make(self, payload: bytes) -> None:
+        """Let it make its environments; ``reply`` tells what they are like."""
+        self._send(b"", payload)
+
+    def attach(self, interface: Interface, descriptor: int) -> None:
+        """Let it read and write the shared memory behind a file descriptor."""
+        self._send(b"", cloudpickle.dumps(interface))
+        with contextlib.suppress(OSError):
+            send_handle(self.pipe, descriptor, self.pid)
+
+    def step(self) -> None:
+        """Let its environments act; ``receive`` or ``reply`` tells when they have."""
+        self._send(STEP)
+
+    def request(self, name: str, *arguments: Any) -> None:
+        """Let it call a method of its group; ``receive`` or ``reply`` tells the result."""
+        self._send(REQUEST, cloudpickle.dumps((name, arguments)))
+
+    def reply(self) -> Any:
+        """The result of what was asked for, once it is there.
+
+        Raises:
+            Crash: An environment raised, or the process has ended.
+            ConfigError: An environment does not fit.
+            CollectError: An environment did what it must not.
+        """
+        # A grandchild may hold the pipe open, so the process is watched as well.
+        if self.pipe not in wait([self.pipe, self.sentinel]):
+            raise Crash(self._obituary())
+        return self.receive()
+
+    def receive(self) -> Any:
+        """The same, where something is known to be there."""
+        try:
+            kind = os.read(self.pipe.fileno(), 1)
+            content: Any = None
+            if kind != DONE:
+                content = cloudpickle.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError):
+            raise Crash(self._obituary()) from None
+        self.busy = False
+        if kind == RAISED:
+            error, text = content
+            raise error(f"worker {self.number} (process {self.pid}): {text}")
+        return content
+
+    def hang_up(self) -> None:
+        """Let it close its environments and end; twice does no harm."""
+        self.pipe.close()
+
+    def end(self, deadline: float) -> None:
+        """Wait until then for it to end, then end it by force; twice does no harm."""
+        if self._ended:
+            return
+        self._ended = True
+        self.hang_up()
+        self._process.join(max(0.0, deadline - time.monotonic()))
+        # SIGKILL ends even a process that is stopped or hangs in compiled code.
+        self._process.kill()
+        self._process.join(_KILL_S)
+        if self._process.exitcode is not None:
+            self._process.close()
+
+    def _send(self, kind: bytes, content: bytes | None = None) -> None:
+        self.busy = True
+        # Whoever waits for the answer finds out that the process is gone.
+        with contextlib.suppress(OSError):
+            os.write(self.pipe.fileno(), kind)
+            if content is not None:
+                self.pipe.send_bytes(content)
+
+    def _obituary(self) -> str:
+        self._process.join(_KILL_S)
+        code = self._process.exitcode
+        who = f"worker {self.number} (process {self.pid})"
+        if code is None:
+            return f"{who} closed its pipe without a word"
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return (
+            f"{who} {how}. Signal 9 often means that memory ran out; exit code 1 at the start, "
+            "that a script starts workers outside of `if __name__ == '__main__':`"
+        )
+
+
+__all__ = ["Context", "Worker", "worker_context"]

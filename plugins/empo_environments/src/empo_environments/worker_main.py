@@ -1,0 +1,88 @@
+"""What runs in a worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import traceback
+from mmap import mmap
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from empo_core.errors import CollectError
+from empo_core.parallel import die_with_parent
+from empo_environments.environment_group import Group
+from empo_environments.step_buffers import Board, board_bytes
+
+STEP, REQUEST = b"s", b"r"
+"""How messages to a worker begin; the name of a method and its arguments follow a request."""
+DONE, RESULT, RAISED = b".", b"+", b"!"
+"""How answers begin; a result, or an error's class and text, follow the latter two."""
+
+
+def run_worker(pipe: Connection[Any, Any], first: int) -> None:
+    """Make environments and step them until the pipe ends.
+
+    Args:
+        pipe: The only connection to the learner. First come the makers of the environments, then
+            the interface and the shared memory, then requests, each answered once.
+        first: Number of the first environment.
+    """
+    threading.Thread(target=die_with_parent, daemon=True).start()
+    # Such signals reach the whole process group, and the learner decides what they mean.
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
+    group = None
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        group = Group(cloudpickle.loads(pipe.recv_bytes()), first)
+        _serve(pipe, group)
+    except (EOFError, OSError):
+        pass  # The learner is gone, or has closed the pipe. What environments raise is wrapped.
+    except BaseException as error:
+        _tell(pipe, error)
+    if group is not None:
+        group.close()
+
+
+def _serve(pipe: Connection[Any, Any], group: Group) -> None:
+    _answer(pipe, RESULT, group.descriptions())
+    interface = cloudpickle.loads(pipe.recv_bytes())
+    descriptor = recv_handle(pipe)
+    group.attach(Board(interface, mmap(descriptor, board_bytes(interface))))
+    os.close(descriptor)
+    _answer(pipe, RESULT, None)
+    file = pipe.fileno()
+    while kind := os.read(file, 1):
+        if kind == STEP:
+            group.step()
+            os.write(file, DONE)
+        else:
+            name, arguments = cloudpickle.loads(pipe.recv_bytes())
+            _answer(pipe, RESULT, getattr(group, name)(*arguments))
+
+
+def _answer(pipe: Connection[Any, Any], kind: bytes, content: object) -> None:
+    os.write(pipe.fileno(), kind)
+    pipe.send_bytes(cloudpickle.dumps(content))
+
+
+def _tell(pipe: Connection[Any, Any], error: BaseException) -> None:
+    """Send the learner what went wrong, and of what kind it is."""
+    kind, text = type(error), str(error)
+    # Others may not be known where the learner is.
+    if not kind.__module__.startswith(("empo_core.", "empo_rollout.")):
+        kind, text = CollectError, traceback.format_exc()
+    with contextlib.suppress(OSError):
+        _answer(pipe, RAISED, (kind, text))
+
+
+__all__ = ["DONE", "RAISED", "REQUEST", "RESULT", "STEP", "run_worker"]

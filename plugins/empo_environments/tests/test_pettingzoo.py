@@ -1,0 +1,319 @@
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.test import parallel_api_test
+
+from empo_core.errors import CollectError, ConfigError
+from empo_environments.desynchronised import Desynchronised
+from empo_environments.pettingzoo_env import PettingZooEnvironment
+from empo_environments.serial import Serial
+from empo_environments.specs import Vector
+from empo_rollout.testing.vectors import MakeVector, VectorTests, kept
+
+SEEN = gymnasium.spaces.Box(-100, 100, (3,), np.float32)
+DONE = gymnasium.spaces.Discrete(2)
+REASONS = ("starved", "out of time", "eaten")
+
+
+class Meadow(ParallelEnv):
+    """Sheep eat or rest; the number of steps each lives is drawn with the episode's seed."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "meadow"}
+    possible_agents: ClassVar[list[str]] = ["ann", "bea", "cia"]
+    masks = False
+
+    def __init__(self) -> None:
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> gymnasium.Space:
+        return SEEN
+
+    def action_space(self, agent: str) -> gymnasium.Space:
+        return DONE
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+        self.agents = list(self.possible_agents)
+        lives = np.random.default_rng(seed).integers(1, 9, 3)
+        self.lives = dict(zip(self.agents, lives.tolist(), strict=True))
+        self.eaten = dict.fromkeys(self.agents, 0)
+        self.time = 0
+        return self.see(), self.tell()
+
+    def see(self) -> dict[str, np.ndarray]:
+        seen = {a: (self.lives[a], self.time, self.eaten[a] + 1) for a in self.agents}
+        return {agent: np.array(numbers, np.float32) for agent, numbers in seen.items()}
+
+    def tell(self) -> dict[str, dict[str, Any]]:
+        mask = np.array([True, self.time % 2 == 0])
+        return {agent: {"action_mask": mask} if self.masks else {} for agent in self.agents}
+
+    def step(self, actions: dict[str, int]) -> tuple[dict, dict, dict, dict, dict]:
+        assert set(actions) == set(self.agents), "all that live act, and nobody else"
+        self.time += 1
+        for agent, action in actions.items():
+            self.eaten[agent] += int(action)
+        seen, infos = self.see(), self.tell()
+        rewards = {agent: float(action) for agent, action in actions.items()}
+        over = {agent: self.lives[agent] == self.time for agent in actions}
+        # Whoever has eaten is cut off, the others starve.
+        truncated = {agent: over[agent] and self.eaten[agent] > 0 for agent in actions}
+        terminated = {agent: over[agent] and not truncated[agent] for agent in actions}
+        for agent in actions:
+            if over[agent]:
+                infos[agent]["termination_reason"] = "out of time" if truncated[agent] else 0
+        self.agents = [agent for agent in self.agents if not over[agent]]
+        return seen, rewards, terminated, truncated, infos
+
+
+class MaskedMeadow(Meadow):
+    masks = True
+
+
+def made(env: type[Meadow] = Meadow, reasons: Any = REASONS) -> PettingZooEnvironment:
+    return PettingZooEnvironment(env(), reasons=reasons)
+
+
+def serial(make: Callable[[], Any] = made, count: int = 4, blocks: int = 2) -> Serial:
+    return Serial([make] * count, blocks=blocks, order="rotation")
+
+
+class TestMeadow(VectorTests):
+    rounds = 30
+
+    @pytest.fixture
+    def make_vector(self) -> MakeVector:
+        return serial
+
+
+class TestMaskedMeadow(VectorTests):
+    rounds = 30
+
+    @pytest.fixture
+    def make_vector(self) -> MakeVector:
+        return lambda: serial(lambda: made(MaskedMeadow))
+
+
+class TestDesynchronisedMeadow(VectorTests):
+    rounds = 30
+
+    @pytest.fixture
+    def make_vector(self) -> MakeVector:
+        return lambda: serial(lambda: Desynchronised(made(), longest=3))
+
+
+def one_vector(make: Callable[[], Any]) -> Vector:
+    vector = serial(make, count=1, blocks=1)
+    vector.start(3)
+    return vector
+
+
+def eat(vector: Vector, *options: int) -> None:
+    vector.send(0, np.array(options, np.int64)[:, None])
+
+
+def test_the_meadow_is_a_parallel_env() -> None:
+    parallel_api_test(Meadow(), num_cycles=50)
+
+
+def test_an_episode_goes_on_until_nobody_is_left() -> None:
+    vector = one_vector(made)
+    assert vector.interface.agents == ("ann", "bea", "cia")
+    first = kept(vector.recv())
+    assert first.acts.all()
+    lives = first.observation[:, 0]
+    alive = np.ones(3, bool)
+    for time in range(1, int(lives.max()) + 1):
+        eat(vector, 1, 0, 1)
+        arrival = kept(vector.recv())
+        over = alive & (lives == time)
+        np.testing.assert_array_equal(arrival.terminated, over & [False, True, False])
+        np.testing.assert_array_equal(arrival.truncated, over & [True, False, True])
+        np.testing.assert_array_equal(arrival.reward, alive * np.array([1, 0, 1]))
+        assert arrival.reason is not None
+        np.testing.assert_array_equal(arrival.reason, np.where(over, [1, 0, 1], -1))
+        finals = [(lives[i], time, time + 1) for i in np.flatnonzero(arrival.truncated)]
+        assert [tuple(row) for row in arrival.final_observation.tolist()] == finals
+        np.testing.assert_array_equal(arrival.final_row, np.flatnonzero(arrival.truncated))
+        alive &= ~over
+        if alive.any():
+            np.testing.assert_array_equal(arrival.acts, alive)
+            assert not arrival.starts.any()
+            assert not arrival.observation[~alive].any()
+            np.testing.assert_array_equal(arrival.observation[alive, 1], time)
+    assert arrival.starts.all(), "the next episode begins in the same step"
+    assert arrival.acts.all()
+    np.testing.assert_array_equal(arrival.observation[:, 1:], [[0, 1]] * 3)
+    assert len(set(lives.tolist())) > 1, "they do not all die together"
+
+
+class Latecomer(Meadow):
+    """Cia comes after the first step; Ann vanishes without a word after the second."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+        super().reset(seed)
+        self.lives = dict.fromkeys(self.possible_agents, 5)
+        self.agents = ["ann", "bea"]
+        return self.see(), self.tell()
+
+    def step(self, actions: dict[str, int]) -> tuple[dict, dict, dict, dict, dict]:
+        _, *outcome, infos = super().step(actions)
+        if self.time == 1:
+            self.agents.append("cia")
+        if self.time == 2:
+            self.agents.remove("ann")
+        return (self.see(), *outcome, infos)
+
+
+def test_agents_may_come_later_and_vanish() -> None:
+    vector = one_vector(lambda: made(Latecomer))
+    seen = []
+    for _ in range(4):
+        arrival = kept(vector.recv())
+        seen.append((arrival.acts.tolist(), arrival.starts.tolist(), arrival.terminated.tolist()))
+        eat(vector, 0, 0, 0)
+    no = [False, False, False]
+    assert seen == [
+        ([True, True, False], [True, True, False], no),
+        ([True, True, True], [False, False, True], no),
+        ([False, True, True], no, [True, False, False]),
+        ([False, True, True], no, no),
+    ]
+
+
+class Zombies(Meadow):
+    """Goes on listing the dead."""
+
+    def step(self, actions: dict[str, int]) -> tuple[dict, dict, dict, dict, dict]:
+        self.agents = list(actions)
+        outcome = super().step(actions)
+        self.agents = list(self.possible_agents)
+        return outcome
+
+
+def test_the_dead_stay_dead_until_the_next_episode() -> None:
+    arrivals = []
+    for env in (Meadow, Zombies):
+        vector = one_vector(lambda env=env: made(env))
+        arrivals.append([])
+        for _ in range(20):
+            arrivals[-1].append(kept(vector.recv()).acts.tolist())
+            eat(vector, 1, 0, 1)
+    assert arrivals[0] == arrivals[1]
+
+
+def test_without_names_the_flags_are_the_reasons() -> None:
+    vector = one_vector(lambda: made(reasons=None))
+    assert vector.interface.reasons == ("terminated", "truncated")
+    for _ in range(20):
+        arrival = vector.recv()
+        assert arrival.reason is not None
+        np.testing.assert_array_equal(arrival.reason == 0, arrival.terminated)
+        np.testing.assert_array_equal(arrival.reason == 1, arrival.truncated)
+        eat(vector, 1, 0, 1)
+
+
+def test_what_is_masked_cannot_be_done() -> None:
+    vector = one_vector(lambda: made(MaskedMeadow))
+    for _ in range(2):
+        arrival = vector.recv()
+        assert arrival.mask is not None
+        eat(vector, 0, 0, 1)
+    with pytest.raises(CollectError, match=r"agent 'cia': the policy chose \[1\], which"):
+        vector.recv()
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (None, r"'action_mask'\] is None; it must be 2 flags"),
+        (np.ones(3, bool), r"it must be 2 flags, one per option"),
+        (np.ones(2), r"it must be 2 flags, one per option"),
+        ([], r"it must be 2 flags, one per option"),
+        ((0, 0), r"is \(0, 0\), which leaves a choice without any option"),
+    ],
+)
+def test_masks_must_be_masks(mask: Any, message: str) -> None:
+    class Masked(MaskedMeadow):
+        def tell(self) -> dict[str, dict[str, Any]]:
+            told = super().tell()
+            if self.time == 1:
+                told["bea"] = {"action_mask": mask}
+            return told
+
+    vector = one_vector(lambda: made(Masked))
+    vector.recv()
+    eat(vector, 0, 0, 0)
+    with pytest.raises(CollectError, match=f"agent 'bea': info.*{message}"):
+        vector.recv()
+
+
+def test_agents_of_different_spaces_are_named() -> None:
+    class Mixed(Meadow):
+        def action_space(self, agent: str) -> gymnasium.Space:
+            return gymnasium.spaces.Discrete(3 if agent == "bea" else 2)
+
+    with pytest.raises(
+        ConfigError, match=r"action_space of agent 'bea' is Discrete\(3\), and that of 'ann' is"
+    ):
+        made(Mixed)
+
+
+def test_environments_with_turns_are_refused() -> None:
+    class Turns(Meadow):
+        agent_iter = AECEnv.agent_iter
+
+    with pytest.raises(ConfigError, match="aec_to_parallel"):
+        made(Turns)
+    with pytest.raises(ConfigError, match="with possible_agents"):
+        PettingZooEnvironment(gymnasium.make("CartPole-v1").unwrapped)
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "message"),
+    [
+        (0, {"bea": np.zeros(3, np.float32)}, "environment 0 .* agent 'ann': there is no observ"),
+        (1, {}, "agent 'ann': there is no reward, only of nobody"),
+        (1, {"ann": 0.0, "bea": "much", "cia": 0.0}, "agent 'bea': the reward is 'much'"),
+        (1, {"ann": 0.0, "bea": np.nan, "cia": 0.0}, "agent 'bea', returned what is not finite"),
+        (2, {"ann": 1, "bea": 0, "cia": 0}, "agent 'ann': 'terminated' is 1"),
+        (4, {"ann": {"termination_reason": "bored"}}, "'bored'; it must be one of starved"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_named(position: int, value: Any, message: str) -> None:
+    class Broken(Latecomer):
+        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+            outcome = super().reset()
+            self.lives["ann"] = 1 if position == 4 else 5
+            return outcome
+
+        def step(self, actions: dict[str, int]) -> tuple[Any, ...]:
+            outcome: list[Any] = list(super().step(actions))
+            outcome[position] = value
+            return tuple(outcome)
+
+    vector = one_vector(lambda: made(Broken))
+    vector.recv()
+    eat(vector, 0, 0, 0)
+    with pytest.raises(CollectError, match=message):
+        vector.recv()
+
+
+def test_an_environment_that_does_not_repeat_itself_begins_anew() -> None:
+    class Moody(Meadow):
+        mood = 0
+
+        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+            type(self).mood += 1
+            return super().reset(self.mood)
+
+    vector = one_vector(lambda: made(Moody))
+    vector.recv()
+    later = serial(lambda: made(Moody), count=1, blocks=1)
+    assert not later.load_state_dict(vector.state_dict())
+    arrival = later.recv()
+    assert arrival.starts.all()
+    assert arrival.acts.all()

@@ -1,0 +1,1 @@
+"""What learners share: the loop, checkpoints, schedules, regression, losses and saved models."""

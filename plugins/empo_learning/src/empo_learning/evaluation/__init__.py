@@ -1,0 +1,22 @@
+"""Playing a run's policies: how often each human reaches each goal, and animations of it.
+
+All episodes take their steps at once, as long as they go on. The human in question pursues
+the goal in question from the start to the end; the others pursue goals drawn by weight, one
+per episode.
+"""
+
+from empo_learning.evaluation.animations import film
+from empo_learning.evaluation.attainment import Attainment, Evaluation, evaluate
+from empo_learning.evaluation.episodes import Cast, Moment
+from empo_learning.evaluation.runs import Evaluated, evaluate_run
+
+__all__ = [
+    "Attainment",
+    "Cast",
+    "Evaluated",
+    "Evaluation",
+    "Moment",
+    "evaluate",
+    "evaluate_run",
+    "film",
+]

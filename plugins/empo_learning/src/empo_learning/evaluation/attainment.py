@@ -1,0 +1,130 @@
+"""How often and how soon each human reaches each goal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from empo_core.types import WorldSpec
+from empo_core.worlds.sampling import is_terminal
+from empo_learning.evaluation.episodes import Cast, check_roles, pursued
+
+AT_ONCE = 8192
+"""Episodes that are played at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attainment:
+    """How often and how soon one human reached one goal.
+
+    Attributes:
+        human: Agent index of the human.
+        agent: Its name.
+        goal: Position on the ``goal`` axis.
+        name: The goal's name.
+        weight: Its weight.
+        reached: Share of the episodes in which it was reached after the start.
+        standard_error: Of that share.
+        mean_time: Mean number of steps that it took, where it was reached; None if never.
+        mean_time_standard_error: Of that mean; None where it was reached less than twice.
+    """
+
+    human: int
+    agent: str
+    goal: int
+    name: str
+    weight: float
+    reached: float
+    standard_error: float
+    mean_time: float | None
+    mean_time_standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What playing showed.
+
+    Attributes:
+        episodes: Episodes per goal.
+        seed: What they were drawn with.
+        goals: One entry per goal of the world, in the order of ``spec.goals``.
+        mean_length: Mean number of steps of all episodes.
+        mean_length_standard_error: Of that mean.
+        cut: Share of the episodes that were cut before they had ended.
+    """
+
+    episodes: int
+    seed: int
+    goals: tuple[Attainment, ...]
+    mean_length: float
+    mean_length_standard_error: float
+    cut: float
+
+
+def evaluate(cast: Cast, *, episodes: int, seed: int) -> Evaluation:
+    """How often each human reaches each goal.
+
+    Args:
+        cast: Who acts where.
+        episodes: Episodes per goal, at least 1.
+        seed: Decides everything that is random.
+
+    Raises:
+        SolveError: Nobody says how some agent acts, or a policy makes no sense.
+    """
+    check_roles(cast.spec)
+    generator = torch.Generator().manual_seed(seed)
+    asked = torch.arange(len(cast.spec.goals)).repeat_interleave(episodes)
+    reached, length = torch.full(asked.shape, -1), torch.zeros_like(asked)
+    cut = torch.zeros(asked.shape, dtype=torch.bool)
+    for first in range(0, len(asked), AT_ONCE):
+        goals = pursued(cast.spec, asked[first : first + AT_ONCE], generator)
+        for moment in cast.play(goals, generator):
+            number = first + moment.episode
+            achieved = cast.world.achieved(moment.states).gather(1, asked[number, None])[:, 0]
+            # As in V_h^e: a goal counts when it is arrived at, so not at the start.
+            is_first = achieved & (reached[number] < 0) & (moment.step > 0)
+            reached[number[is_first]] = moment.step
+            length[number] = moment.step
+            if moment.step == cast.last_step != cast.spec.horizon:
+                cut[number] = ~is_terminal(cast.world, moment.states)
+    times = reached.view(-1, episodes)
+    mean_length, length_error = _mean(length)
+    assert mean_length is not None
+    return Evaluation(
+        episodes=episodes,
+        seed=seed,
+        goals=tuple(_attainment(cast.spec, goal, row) for goal, row in enumerate(times)),
+        mean_length=mean_length,
+        mean_length_standard_error=length_error or 0.0,
+        cut=float(cut.double().mean()),
+    )
+
+
+def _attainment(spec: WorldSpec, position: int, reached: Int[Tensor, " episode"]) -> Attainment:
+    """What the steps at which one goal was reached (-1: never) come to."""
+    goal = spec.goals[position]
+    share = float((reached >= 0).double().mean())
+    mean_time, time_error = _mean(reached[reached >= 0])
+    return Attainment(
+        human=goal.human,
+        agent=spec.agents[goal.human].name,
+        goal=position,
+        name=goal.name,
+        weight=goal.weight,
+        reached=share,
+        standard_error=math.sqrt(share * (1 - share) / len(reached)),
+        mean_time=mean_time,
+        mean_time_standard_error=time_error,
+    )
+
+
+def _mean(values: Int[Tensor, " episode"]) -> tuple[float | None, float | None]:
+    """Their mean and its standard error, each None where there are too few."""
+    count = len(values)
+    mean = float(values.double().mean()) if count else None
+    return mean, float(values.double().std() / math.sqrt(count)) if count > 1 else None

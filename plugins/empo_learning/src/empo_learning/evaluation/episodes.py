@@ -1,0 +1,184 @@
+"""Many episodes at once: the moments that a world and those who act in it go through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_core.errors import SolveError
+from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
+from empo_core.types import WorldSpec
+from empo_core.worlds.sampling import is_terminal
+
+MOST_STEPS = 1000
+"""Steps after which an episode is cut in a world that has no horizon."""
+TOLERANCE = 1e-4
+"""How far the probabilities of a policy may sum to something else than 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All episodes that go on, or have just ended, at one step.
+
+    Attributes:
+        step: Steps taken so far.
+        episode: Their numbers.
+        states: The state each is in.
+        goes_on: Whether another step follows.
+        robot: The robots' policy; zeros where the episode is over.
+        humans: What each human does for the goal it pursues; zeros where it is over.
+    """
+
+    step: int
+    episode: Int[Tensor, " episode"]
+    states: Int[Tensor, "episode word"]
+    goes_on: Bool[Tensor, " episode"]
+    robot: Float[Tensor, "episode robot_action"]
+    humans: Float[Tensor, "episode human action"]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A world and who acts in it.
+
+    Attributes:
+        world: The world.
+        robots: How the robots act.
+        humans: How the humans act.
+        max_steps: Cut episodes after so many steps; None: at the horizon, or after
+            ``MOST_STEPS`` where there is none.
+    """
+
+    world: WorldModel
+    robots: RobotPolicy
+    humans: HumanPrior
+    max_steps: int | None = None
+
+    @property
+    def spec(self) -> WorldSpec:
+        """The world's specification."""
+        return self.world.spec
+
+    @property
+    def last_step(self) -> int:
+        """Steps after which no episode goes on."""
+        limits = [limit for limit in (self.spec.horizon, self.max_steps) if limit is not None]
+        return min(limits, default=MOST_STEPS)
+
+    def play(
+        self, goals: Int[Tensor, "episode human"], generator: torch.Generator
+    ) -> Iterator[Moment]:
+        """One moment after the other, until all episodes are over.
+
+        Args:
+            goals: What each human (in the order of ``spec.humans``) pursues in each episode, as
+                positions on the ``goal`` axis.
+            generator: Source of the randomness.
+
+        Raises:
+            SolveError: A policy is no probability distribution.
+        """
+        episode = torch.arange(len(goals))
+        states = self.world.initial_state().expand(len(goals), -1).clone()
+        for step in range(self.last_step + 1):
+            goes_on = ~is_terminal(self.world, states) & (step < self.last_step)
+            moment = self._moment(step, episode, states, goes_on, goals)
+            yield moment
+            if not goes_on.any():
+                return
+            actions = self._draw(moment, generator)
+            episode, goals = episode[goes_on], goals[goes_on]
+            states = self.world.step(states[goes_on], actions, generator)
+
+    def _moment(
+        self, step: int, episode: Tensor, states: Tensor, goes_on: Tensor, goals: Tensor
+    ) -> Moment:
+        count, spec = len(states), self.spec
+        robot = torch.zeros((count, spec.num_robot_actions), dtype=torch.float64)
+        humans = torch.zeros((count, len(spec.humans), max(spec.num_actions)), dtype=torch.float64)
+        if goes_on.any():
+            # Many episodes are in the same state; policies are asked about each state once.
+            rows, place = torch.unique(states[goes_on], dim=0, return_inverse=True)
+            left = 1 if spec.horizon is None else spec.horizon - step
+            chances = self.robots.probabilities(rows, torch.full((len(rows),), left))
+            robot[goes_on] = _checked(chances, "the robots' policy")[place]
+            by_goal = _checked(self.humans.policy(rows, left), "the human prior")
+            humans[goes_on, :, : by_goal.shape[2]] = by_goal[place[:, None], goals[goes_on]]
+        return Moment(step, episode, states, goes_on, robot, humans)
+
+    def _draw(self, moment: Moment, generator: torch.Generator) -> Int[Tensor, "episode agent"]:
+        """A joint action for each episode that goes on."""
+        spec, goes_on = self.spec, moment.goes_on
+        actions = torch.zeros((int(goes_on.sum()), len(spec.agents)), dtype=torch.int64)
+        for position, human in enumerate(spec.humans):
+            chances = moment.humans[goes_on, position]
+            actions[:, human] = torch.multinomial(chances, 1, generator=generator)[:, 0]
+        joint = torch.multinomial(moment.robot[goes_on], 1, generator=generator)[:, 0]
+        for robot in spec.robots:
+            actions[:, robot] = joint % spec.num_actions[robot]
+            joint = joint // spec.num_actions[robot]
+        return actions
+
+
+def check_roles(spec: WorldSpec) -> None:
+    """Refuse worlds in which some agent has no way to act, or nobody has a goal.
+
+    Raises:
+        SolveError: The world is one of these.
+    """
+    for index, agent in enumerate(spec.agents):
+        if agent.role == "other":
+            raise SolveError(
+                f"{agent.name} (agent {index}) of {spec.name!r} is neither human nor robot, so "
+                "nothing says how it acts. Give it a role in the world."
+            )
+        if agent.role == "human" and not spec.goals_of(index):
+            raise SolveError(
+                f"{agent.name} (agent {index}) of {spec.name!r} has no goals to pursue. Add goals "
+                "to the world."
+            )
+    if not spec.humans:
+        raise SolveError(f"{spec.name!r} has no human, so there are no goals to reach")
+
+
+def pursued(
+    spec: WorldSpec, asked: Int[Tensor, " episode"], generator: torch.Generator
+) -> Int[Tensor, "episode human"]:
+    """What each human pursues: its owner the goal that is asked about, others by weight."""
+    owner = torch.tensor([goal.human for goal in spec.goals])[asked]
+    pursued = asked[:, None].repeat(1, len(spec.humans))
+    for position, human in enumerate(spec.humans):
+        others = owner != human
+        if not others.any():
+            continue
+        goals = spec.goals_of(human)
+        weights = torch.tensor([spec.goals[goal].weight for goal in goals], dtype=torch.float64)
+        if not weights.sum() > 0:
+            raise SolveError(
+                f"all goals of {spec.agents[human].name} (agent {human}) of {spec.name!r} have "
+                "weight 0, so nothing says what it pursues. Give one of them a positive weight."
+            )
+        drawn = torch.multinomial(weights, int(others.sum()), True, generator=generator)
+        pursued[others, position] = torch.tensor(goals)[drawn]
+    return pursued
+
+
+def _checked(chances: Tensor, what: str) -> Tensor:
+    """Probabilities on the CPU in double precision, after a look at them.
+
+    Raises:
+        SolveError: They are none.
+    """
+    chances = chances.detach().cpu().double()
+    wrong = ~((chances.sum(-1) - 1).abs() <= TOLERANCE) | (chances < 0).any(-1)
+    if wrong.any():
+        first = chances[wrong][0].tolist()
+        raise SolveError(
+            f"{what} is no probability distribution in {int(wrong.sum())} of {wrong.numel()} "
+            f"cases, e.g. {first}; the run is damaged, or its algorithm has a bug"
+        )
+    return chances

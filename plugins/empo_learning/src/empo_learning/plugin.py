@@ -1,0 +1,32 @@
+"""What the core itself offers; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from empo_core.config import Config
+from empo_core.plugins.hookspecs import Component, hookimpl
+
+
+class SyncParams(Config):
+    """How much is collected between training steps."""
+
+    env_steps_per_training_step: float = Field(
+        1.0, gt=0, description="Environment steps per training step, once training goes on."
+    )
+    min_env_steps: int = Field(1000, ge=0, description="Environment steps before training starts.")
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer what a learner needs to run at all."""
+    yield Component(
+        kind="collector",
+        name="sync",
+        params=SyncParams,
+        target="empo_learning.sync_collector:Sync",
+        api=1,
+        summary="One actor in the learner's process; a resumed run goes on exactly.",
+    )

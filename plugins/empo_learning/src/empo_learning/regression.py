@@ -1,0 +1,145 @@
+"""Fitting value networks to targets by gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from empo_core.errors import NonFiniteError, StorageError
+from empo_core.protocols import FitsItself, Regression, ValueNetwork
+from empo_core.types import Fit, ValueQuery
+from empo_learning.finite import check_finite
+
+
+class GradientRegression:
+    """Adam on the weighted mean of squared errors, sum(w * e^2) / sum(w)."""
+
+    def __init__(
+        self, network: ValueNetwork, *, weight_decay: float, max_gradient_norm: float | None
+    ) -> None:
+        """Fit a network from now on.
+
+        Args:
+            network: What to fit; it must stay on its device.
+            weight_decay: Adds so much of each weight to its gradient, after that is cut.
+            max_gradient_norm: Longer gradients are cut to this length; None cuts none.
+
+        Raises:
+            ValueError: The network has nothing to train.
+        """
+        self._network = network
+        self._max_norm = max_gradient_norm
+        self._parameters = [each for each in network.parameters() if each.requires_grad]
+        if not self._parameters:
+            raise ValueError(f"the network of {network.quantity} has no parameters to train")
+        fused = all(
+            each.device.type in ("cpu", "cuda") and each.is_floating_point()
+            for each in self._parameters
+        )
+        # A rate is given with every step; this one is never used.
+        self._adam = torch.optim.Adam(
+            self._parameters, lr=0.0, weight_decay=weight_decay, fused=fused
+        )
+
+    def fit(
+        self,
+        query: ValueQuery,
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        *,
+        lr: float,
+    ) -> Fit:
+        """Take one step of Adam; where all weights are 0 nothing changes and the loss is 0.
+
+        Raises:
+            NonFiniteError: The loss, the gradient or a moment is not finite; the network is
+                unchanged.
+        """
+        try:
+            with torch.enable_grad():
+                # Zero where the weight is: a target that is not to be read may be NaN.
+                error = torch.where(weight > 0, self._network(query) - target, 0.0)
+                total = weight.sum()
+                loss = (weight * error.square()).sum() / torch.where(total == 0, 1.0, total)
+                loss.backward()  # type: ignore[no-untyped-call]
+            gradients = [each.grad for each in self._parameters if each.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+            moments = size_of_moments(self._adam, norm)
+            found = torch.stack([total.detach(), loss.detach(), norm, moments]).tolist()
+            if found[0] == 0:
+                return Fit(torch.zeros_like(norm), torch.zeros_like(norm))
+            self._check(*found[1:])
+            if self._max_norm is not None and found[2] > self._max_norm:
+                torch.nn.utils.clip_grads_with_norm_(
+                    self._parameters, self._max_norm, norm, foreach=True
+                )
+            for group in self._adam.param_groups:
+                group["lr"] = lr
+            self._adam.step()
+            return Fit(loss.detach(), norm)
+        finally:
+            self._adam.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adam's step and moments of each parameter, by its number."""
+        moments = self._adam.state_dict()["state"]
+        return {str(number): dict(moments[number]) for number in sorted(moments)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Raises:
+            StorageError: It belongs to a network of other parameters.
+        """
+        for number, moments in state_dict.items():
+            known = number.isdecimal() and int(number) < len(self._parameters)
+            shape = moments["exp_avg"].shape
+            if not known or shape != self._parameters[int(number)].shape:
+                raise StorageError(
+                    f"the optimiser's moments of parameter {number} of {self._network.quantity}, "
+                    f"of shape {tuple(shape)}, belong to another network"
+                )
+        groups = self._adam.state_dict()["param_groups"]
+        state = {int(number): dict(moments) for number, moments in state_dict.items()}
+        self._adam.load_state_dict({"state": state, "param_groups": groups})
+
+    def _check(self, loss: float, norm: float, moments: float) -> None:
+        numbers = {"optimiser's memory": moments, "loss": loss, "gradient": norm}
+        if not abs(loss) < float("inf"):
+            name = self._network.quantity
+            weights = {f"{name}.{key}": t for key, t in self._network.state_dict().items()}
+            check_finite(weights, "a weight")
+        for what, value in numbers.items():
+            if not abs(value) < float("inf"):
+                raise NonFiniteError(
+                    f"the {what} of {self._network.quantity} is not finite ({value})"
+                )
+
+
+def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """The sum of the sizes of all numbers that an optimiser remembers; 0 before its first step."""
+    remembered = [
+        moment
+        for memory in optimiser.state.values()
+        for moment in memory.values()
+        if moment.is_floating_point()
+    ]
+    if not remembered:
+        return torch.zeros_like(like)
+    # The sum of sizes: finding the largest takes several times longer, and squares could overflow.
+    return torch.nn.utils.get_total_norm(remembered, 1.0, foreach=True).to(like)
+
+
+def regression_of(
+    network: ValueNetwork, *, weight_decay: float, max_gradient_norm: float | None
+) -> Regression:
+    """What fits a network: its own way where it brings one, else gradient descent."""
+    if isinstance(network, FitsItself):
+        return network.regression(weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
+    return GradientRegression(
+        network, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm
+    )

@@ -1,0 +1,24 @@
+"""Freed memory stays with the process where the C library can be told so."""
+
+import platform
+import resource
+
+import pytest
+import torch
+
+from empo_learning.allocator import keep_freed_memory
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+def test_large_tensors_get_the_pages_of_those_before_them() -> None:
+    assert keep_freed_memory()
+    for _ in range(3):
+        torch.ones(4_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(4_000_000)  # 16 MB are about 4,000 pages.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 4000
+
+
+def test_asking_twice_changes_nothing() -> None:
+    assert keep_freed_memory() == keep_freed_memory()

@@ -1,0 +1,422 @@
+"""What policy losses share, against torch, closed forms and numbers worked out by hand."""
+
+from __future__ import annotations
+
+import copy
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor
+from torch.distributions import Beta, Independent, Normal
+
+from empo_core.distributions import BoundedNormal
+from empo_core.types import ImaginedBatch, LossNeeds
+from empo_learning.entropy_params import EntropyParams
+from empo_learning.policy_losses import (
+    EntropyCoefficient,
+    RunningScale,
+    constants,
+    disagreement,
+    joined_heads,
+    normal_parameters,
+    num_numbers,
+    policy_entropy,
+    policy_metrics,
+    require_needs,
+    scheduled,
+    spread,
+    weighted_mean,
+)
+
+HEADS = torch.tensor([[[1.0, 4.0, 2.0], [-1.0, 0.0, 7.0]]]).double()
+
+
+def imagined(**changes: Any) -> ImaginedBatch:
+    fields = {
+        "start": torch.ones(2, 3),
+        "action": torch.ones(2, 4, 1),
+        "target": torch.ones(2, 4, 2),
+        "log_prob": torch.ones(2, 4),
+        "weight": torch.tensor([0.5, 0.0]),
+        **changes,
+    }
+    return ImaginedBatch(**fields)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("mean", [7 / 3, 2.0]), ("min", [1.0, -1.0]), ("max", [4.0, 7.0])]
+)
+def test_heads_are_joined(mode: Any, expected: list[float]) -> None:
+    torch.testing.assert_close(joined_heads(HEADS, mode)[0], torch.tensor(expected).double())
+
+
+def test_disagreement_is_the_standard_deviation_of_the_heads() -> None:
+    expected = [math.sqrt(7 / 3), math.sqrt(19)]
+    torch.testing.assert_close(disagreement(HEADS)[0], torch.tensor(expected).double())
+
+
+def test_heads_that_agree_or_are_alone_disagree_by_nothing() -> None:
+    for count in (1, 4):
+        same = torch.full((3, count), 0.1, requires_grad=True)
+        found = disagreement(same)
+        assert found.tolist() == [0.0, 0.0, 0.0]
+        (slope,) = torch.autograd.grad((found + same.sum(-1)).sum(), same)
+        assert torch.equal(slope, torch.ones(3, count))
+
+
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
+def test_the_spread_is_that_of_torch_quantiles(
+    starts: int, candidates: int, seed: int, double: bool
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    dtype = torch.float64 if double else torch.float32
+    values = torch.randn(starts, candidates, generator=generator, dtype=dtype)
+    weight = torch.rand(starts, generator=generator, dtype=dtype)
+    weight[torch.rand(starts, generator=generator) < 0.4] = 0
+    found = spread(values, weight[:, None])
+    some = values[weight > 0].flatten()
+    share = torch.tensor([0.05, 0.95], dtype=dtype)
+    low, high = torch.quantile(some, share) if len(some) else (torch.zeros((), dtype=dtype),) * 2
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, high - low, rtol=1e-5, atol=1e-5)
+
+
+def test_the_spread_does_not_read_what_does_not_count() -> None:
+    values = torch.tensor([[1.0, 2.0], [math.nan, math.inf], [0.0, 3.0]])
+    weight = torch.tensor([[1.0], [0.0], [2.0]])
+    # Of 0, 1, 2, 3: positions 0.15 and 2.85.
+    assert float(spread(values, weight)) == pytest.approx(2.85 - 0.15)
+
+
+class TestRunningScale:
+    def test_it_follows_slowly_from_one(self) -> None:
+        scale, values = RunningScale(0.1), torch.arange(101.0)
+        moved = scale.moved(values, torch.ones(101))
+        assert float(moved) == pytest.approx(1 + 0.1 * (90 - 1))
+        assert float(scale.value) == 1.0
+        scale.adapt(moved)
+        assert float(scale.value) == pytest.approx(9.9)
+        assert float(scale.moved(values, torch.ones(101))) == pytest.approx(9.9 + 0.1 * (90 - 9.9))
+
+    def test_it_is_never_less_than_one(self) -> None:
+        scale = RunningScale(0.5)
+        scale.adapt(torch.tensor(3.0))
+        for _ in range(60):
+            scale.adapt(scale.moved(torch.zeros(5), torch.ones(5)))
+        assert float(scale.value) == 1.0
+
+    def test_where_nothing_counts_it_stays(self) -> None:
+        scale = RunningScale(0.5)
+        scale.adapt(torch.tensor(3.0))
+        assert float(scale.moved(torch.randn(5), torch.zeros(5))) == 3.0
+
+    def test_it_is_restored_and_shares_nothing(self) -> None:
+        scale, other = RunningScale(0.5), RunningScale(0.5)
+        scale.adapt(torch.tensor(3.0))
+        state = scale.state_dict()
+        other.load_state_dict(state)
+        scale.adapt(torch.tensor(5.0))
+        assert float(other.value) == float(state["value"]) == 3.0
+
+
+def linear(**params: Any) -> EntropyParams:
+    return EntropyParams(schedule="linear", **params)
+
+
+class TestSchedule:
+    @pytest.mark.parametrize(
+        ("progress", "expected"), [(0, 2.0), (0.25, 2.0), (0.5, 1.5), (0.75, 1.0), (1, 1.0)]
+    )
+    def test_a_linear_one_goes_straight(self, progress: float, expected: float) -> None:
+        params = linear(coef=2.0, end=1.0, begin=0.25, finish=0.75)
+        assert scheduled(params, progress) == pytest.approx(expected, rel=1e-12)
+
+    def test_a_linear_one_may_begin_and_end_at_nothing(self) -> None:
+        assert scheduled(linear(coef=1.0, end=0.0), 0.75) == pytest.approx(0.25)
+        assert scheduled(linear(coef=0.0, end=1.0), 0.75) == pytest.approx(0.75)
+
+    @pytest.mark.parametrize(
+        ("progress", "expected"), [(0, 1e-1), (0.5, 1e-1), (0.75, 1e-2), (1, 1e-3)]
+    )
+    def test_an_exponential_one_goes_straight_in_logarithms(
+        self, progress: float, expected: float
+    ) -> None:
+        params = EntropyParams(coef=1e-1, end=1e-3, schedule="exponential", begin=0.5)
+        assert scheduled(params, progress) == pytest.approx(expected, rel=1e-12)
+
+    def test_without_an_end_it_is_constant(self) -> None:
+        assert {scheduled(EntropyParams(coef=0.3), x) for x in (0.0, 0.4, 1.0)} == {0.3}
+
+    def test_where_it_begins_and_finishes_at_once_it_jumps(self) -> None:
+        for moment in (0.0, 0.5):
+            params = linear(coef=2.0, end=1.0, begin=moment, finish=moment)
+            assert scheduled(params, moment) == 2.0
+            assert scheduled(params, moment + 1e-9) == 1.0
+        at_the_end = linear(coef=2.0, end=1.0, begin=1.0, finish=1.0)
+        assert scheduled(at_the_end, 1.0) == 2.0
+
+    @pytest.mark.parametrize(
+        ("params", "message"),
+        [
+            ({"schedule": "exponential", "coef": 0.1, "end": 0.0}, "both must be above 0"),
+            ({"schedule": "exponential", "coef": 0.0, "end": 0.1}, "both must be above 0"),
+            ({"schedule": "linear"}, "needs an end"),
+            ({"schedule": "exponential"}, "needs an end"),
+            ({"end": 0.1}, "end: nothing moves"),
+            ({"begin": 0.5}, "begin: nothing moves"),
+            ({"finish": 0.5}, "finish: nothing moves"),
+            ({"schedule": "linear", "end": 0.1, "begin": 0.6, "finish": 0.5}, "before begin"),
+            ({"schedule": "linear", "end": 0.1, "finish": -1.0}, "greater than or equal to 0"),
+            ({"schedule": "cosine", "end": 0.1}, "'linear' or 'exponential'"),
+            ({"coef": -1e-3}, "greater than or equal to 0"),
+            ({"rate": 0.1}, "belongs to target_entropy"),
+            ({"target_entropy": -1.0, "coef": 0.0}, "coef must be above 0"),
+            ({"target_entropy": -1.0, "schedule": "linear", "end": 0.1}, "drop one of the two"),
+            ({"jacobian": 1.1}, "less than or equal to 1"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, params: Any, message: str) -> None:
+        with pytest.raises(ValidationError, match=message):
+            EntropyParams(**params)
+
+    def test_a_config_that_says_every_default_is_accepted(self) -> None:
+        for params in (EntropyParams(), EntropyParams(target_entropy=-1.0), linear(end=0.1)):
+            assert EntropyParams.model_validate(params.model_dump()) == params
+
+
+def normal(mean: float, std: float, count: int = 3, numbers: int = 2) -> Independent:
+    shape = (count, numbers)
+    return Independent(Normal(torch.full(shape, mean), torch.full(shape, std)), 1)
+
+
+class TestEntropyCoefficient:
+    def test_it_follows_its_schedule_only_when_told(self) -> None:
+        own = EntropyCoefficient(linear(coef=2.0, end=1.0))
+        bonus = own.bonus(normal(0.0, 1.0), torch.ones(3))
+        assert float(own.value) == 2.0
+        own.adapt(bonus.moved, 0.5)
+        assert float(own.value) == 1.5
+
+    def test_it_pays_the_scaled_entropy(self) -> None:
+        own = EntropyCoefficient(EntropyParams(coef=0.1, jacobian=0.0, action_power=2.0))
+        bonus = own.bonus(normal(0.0, 2.0), torch.tensor([1.0, 0.0, 3.0]))
+        entropy = 2 * (0.5 + 0.5 * math.log(2 * math.pi) + math.log(2))
+        torch.testing.assert_close(bonus.paid, torch.full((3,), 0.1 * 4 * entropy))
+        expected = {
+            "entropy": entropy,
+            "entropy_scaled": 4 * entropy,
+            "entropy_term": 0.4 * entropy,
+            "entropy_coef": 0.1,
+        }
+        assert {key: float(each) for key, each in bonus.metrics.items()} == pytest.approx(expected)
+
+    def test_what_is_paid_nothing_gets_no_gradient_but_is_reported(self) -> None:
+        std = torch.ones(3, 2, requires_grad=True)
+        policy = Independent(Normal(torch.zeros(3, 2), std), 1)
+        bonus = EntropyCoefficient(EntropyParams(coef=0.0)).bonus(policy, torch.ones(3))
+        assert not bonus.paid.requires_grad
+        assert float(bonus.metrics["entropy"]) != 0
+        rising = EntropyCoefficient(linear(coef=0.0, end=1.0)).bonus(policy, torch.ones(3))
+        assert rising.paid.requires_grad
+
+    def test_a_tuned_one_rises_while_there_is_too_little_entropy(self) -> None:
+        params = EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5, jacobian=0.0)
+        own, weight = EntropyCoefficient(params), torch.tensor([1.0, 0.0, 2.0])
+        per_number = 0.5 + 0.5 * math.log(2 * math.pi)
+        for std, entropy in ((1.0, per_number), (0.01, per_number + math.log(0.01))):
+            before = float(own.value)
+            own.adapt(own.bonus(normal(0.0, std), weight).moved, 0.5)
+            assert float(own.value) == pytest.approx(
+                before * math.exp(-0.5 * (entropy + 1)), rel=1e-5
+            )
+
+    def test_a_tuned_one_ends_where_the_entropy_is_the_target(self) -> None:
+        # A policy that slowly spreads the more, the more it is paid for that.
+        own = EntropyCoefficient(EntropyParams(target_entropy=0.3, rate=0.05, jacobian=0.0))
+        log_std = torch.zeros(())
+        for _ in range(3000):
+            log_std = 0.8 * log_std + 0.2 * own.value.log()
+            own.adapt(own.bonus(normal(0.0, float(log_std.exp())), torch.ones(3)).moved, 0.0)
+        entropy = 0.5 + 0.5 * math.log(2 * math.pi) + float(log_std)
+        assert entropy == pytest.approx(0.3, abs=1e-3)
+
+    def test_a_target_out_of_reach_does_not_end_in_infinity(self) -> None:
+        own = EntropyCoefficient(EntropyParams(target_entropy=100.0, rate=1.0, jacobian=0.0))
+        for _ in range(50):
+            own.adapt(own.bonus(normal(0.0, 1.0), torch.ones(3)).moved, 0.5)
+        assert float(own.value) == pytest.approx(math.exp(10))
+
+    def test_where_nothing_counts_a_tuned_one_stays(self) -> None:
+        own = EntropyCoefficient(EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5))
+        own.adapt(own.bonus(normal(0.0, 1.0), torch.zeros(3)).moved, 0.5)
+        assert float(own.value) == pytest.approx(0.1)
+
+    def test_it_is_restored_and_shares_nothing(self) -> None:
+        own = EntropyCoefficient(linear(coef=2.0, end=1.0))
+        other = copy.deepcopy(own)
+        own.adapt(own.value.clone(), 0.5)
+        other.load_state_dict(own.state_dict())
+        own.adapt(own.value.clone(), 1.0)
+        assert (float(own.value), float(other.value)) == (1.0, 1.5)
+
+
+def paid(policy: BoundedNormal, j: float, power: float) -> Tensor:
+    """What policies are paid for entropy by a coefficient of 1."""
+    params = EntropyParams(coef=1.0, jacobian=j, action_power=power)
+    weight = torch.ones(policy.batch_shape, dtype=policy.loc.dtype)
+    return EntropyCoefficient(params).bonus(policy, weight).paid
+
+
+class TestEntropy:
+    """Item 16 of the proofs: the two entropies, and what lies between."""
+
+    def bounded(self, j: float, power: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+        """The entropy of one policy, and its gradients, as means over many samples."""
+        loc = torch.tensor([0.8, -0.2]).double().requires_grad_()
+        log_std = torch.tensor([-0.5, 0.3]).double().requires_grad_()
+        many = 200_000 if j else 1
+        policy = BoundedNormal(loc.expand(many, 2), log_std.expand(many, 2))
+        torch.manual_seed(0)
+        entropy = paid(policy, j, power).mean()
+        by_loc, by_log_std = torch.autograd.grad(entropy, (loc, log_std), materialize_grads=True)
+        return entropy.detach(), by_loc, by_log_std
+
+    def exact(self, loc: float, log_std: float) -> tuple[float, float, float]:
+        """Entropy of one squashed number and its gradient, by an integral over the noise."""
+        at, by = torch.tensor(loc).double(), torch.tensor(log_std).double()
+        at.requires_grad_()
+        by.requires_grad_()
+        noise = torch.linspace(-9, 9, 20_001).double()
+        density = torch.exp(-0.5 * noise.square()) / math.sqrt(2 * math.pi)
+        u = at + by.exp() * noise
+        # E[log(1 - tanh(u)^2)], written with cosh, which is exact here.
+        jacobian = torch.trapezoid(density * -2 * torch.cosh(u).log(), noise)
+        entropy = by + 0.5 + 0.5 * math.log(2 * math.pi) + jacobian
+        slopes = torch.autograd.grad(entropy, (at, by))
+        return float(entropy.detach()), float(slopes[0]), float(slopes[1])
+
+    def test_before_bounding_it_is_exact_and_blind_to_the_mean(self) -> None:
+        entropy, by_loc, by_log_std = self.bounded(0.0, power=1.0)
+        assert float(entropy) == pytest.approx(2 * (-0.2 + 1 + math.log(2 * math.pi)))
+        assert by_loc.tolist() == [0.0, 0.0]
+        assert by_log_std.tolist() == [2.0, 2.0]  # (numbers of an action) ** power
+        assert self.bounded(0.0, power=0.0)[2].tolist() == [1.0, 1.0]
+        assert self.bounded(0.0, power=2.0)[2].tolist() == [4.0, 4.0]
+
+    def test_of_bounded_actions_it_is_the_integral(self) -> None:
+        entropy, by_loc, by_log_std = self.bounded(1.0)
+        exact = [self.exact(0.8, -0.5), self.exact(-0.2, 0.3)]
+        assert float(entropy) == pytest.approx(2 * sum(each[0] for each in exact), abs=0.02)
+        assert by_loc.tolist() == pytest.approx([2 * each[1] for each in exact], abs=0.02)
+        assert by_log_std.tolist() == pytest.approx([2 * each[2] for each in exact], abs=0.02)
+        assert float(by_loc[0]) < -0.5  # It pulls away from the bound.
+
+    def test_between_it_is_a_mixture(self) -> None:
+        ends, between = (self.bounded(0.0), self.bounded(1.0)), self.bounded(0.25)
+        for without, with_it, found in zip(*ends, between, strict=True):
+            torch.testing.assert_close(found, 0.75 * without + 0.25 * with_it)
+
+    def test_a_sample_is_fresh_every_time(self) -> None:
+        policy = normal(0.0, 1.0)
+        first, second = policy_entropy(policy, 1.0), policy_entropy(policy, 1.0)
+        assert not torch.equal(first, second)
+        assert torch.equal(policy_entropy(policy, 0.0), policy_entropy(policy, 0.0))
+
+    def test_unused_numbers_do_not_count(self) -> None:
+        active = torch.tensor([[True, False], [True, True]])
+        policy = BoundedNormal(torch.zeros(2, 2), torch.zeros(2, 2), active=active)
+        one = 0.5 + 0.5 * math.log(2 * math.pi)
+        torch.testing.assert_close(paid(policy, 0.0, 1.0), torch.tensor([one, 4 * one]))
+
+    def test_numbers_are_counted_in_any_distribution(self) -> None:
+        assert num_numbers(normal(0.0, 1.0, numbers=5)) == 5
+        assert num_numbers(Beta(torch.ones(3), torch.ones(3))) == 1
+
+
+def test_normal_parameters_are_found_in_both_kinds_of_policy() -> None:
+    loc, log_std = torch.randn(3, 2), torch.randn(2)
+    for policy in (
+        BoundedNormal(loc, log_std),
+        Independent(Normal(loc, log_std.exp().expand(3, 2)), 1),
+        Normal(loc, log_std.exp().expand(3, 2)),
+    ):
+        found = normal_parameters(policy)
+        torch.testing.assert_close(found[0], loc)
+        torch.testing.assert_close(found[1], log_std.expand(3, 2))
+
+
+def test_other_policies_have_no_normal_parameters() -> None:
+    beta = Independent(Beta(torch.ones(3, 2), torch.ones(3, 2)), 1)
+    with pytest.raises(ValueError, match=r"Independent\(Normal\).*Independent of Beta"):
+        normal_parameters(beta)
+
+
+def test_metrics_of_a_policy_are_about_what_counts() -> None:
+    loc = torch.tensor([[2.0, 5.0], [-1.0, 3.0], [9.0, 9.0]])
+    log_std = torch.tensor([[0.1, 7.0], [0.2, 0.3], [5.0, 5.0]])
+    active = torch.tensor([[True, False], [True, True], [True, True]])
+    weight = torch.tensor([1.0, 2.0, 0.0])
+    found = policy_metrics(BoundedNormal(loc, log_std, active=active), weight)
+    assert {key: float(each) for key, each in found.items()} == pytest.approx(
+        {
+            "mean_abs": (2 + 2 * (1 + 3)) / 5,
+            "log_std": (0.1 + 2 * (0.2 + 0.3)) / 5,
+            "saturated": (1 + 2) / 5,  # tanh(2) and tanh(3) are above 0.95
+        }
+    )
+    unbounded = policy_metrics(Independent(Normal(loc, log_std.exp()), 1), torch.ones(3))
+    assert float(unbounded["mean_abs"]) == pytest.approx(float(loc.abs().mean()))
+    assert float(unbounded["log_std"]) == pytest.approx(float(log_std.mean()))
+
+
+def test_a_weighted_mean_of_nothing_is_zero() -> None:
+    values = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
+    assert float(weighted_mean(values, torch.tensor([[3.0], [1.0]]))) == 3.0
+    assert float(weighted_mean(values, torch.zeros(2, 1))) == 0.0
+
+
+def test_a_constant_batch_holds_nothing_of_starts_without_weight() -> None:
+    noisy = {
+        "action": torch.full((2, 4, 1), math.nan, requires_grad=True),
+        "target": torch.full((2, 4, 2), math.inf, requires_grad=True),
+        "log_prob": torch.full((2, 4), -math.inf, requires_grad=True),
+        "start": torch.ones(2, 3, requires_grad=True),
+    }
+    batch = constants(imagined(**noisy))
+    for name in ("action", "target", "log_prob"):
+        assert bool((getattr(batch, name)[1] == 0).all())
+        assert not bool(getattr(batch, name)[0].isfinite().any())
+    for name in ("start", "action", "target", "log_prob", "weight"):
+        assert not getattr(batch, name).requires_grad
+    assert torch.equal(batch.start, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        ({"critic": True}, "mine needs a critic"),
+        ({"expert": True}, r"mine needs batch\.expert"),
+        ({"proposal": True}, r"mine needs batch\.proposal"),
+        ({"min_candidates": 5, "candidates": 8}, "at least 5 candidate.* has 4"),
+    ],
+)
+def test_what_is_missing_is_named(needs: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        require_needs("mine", LossNeeds(**needs), imagined())
+    one = normal(0.0, 1.0, 2, 1)
+    batch = imagined(expert=one, proposal=one)
+    if "min_candidates" not in needs:
+        require_needs("mine", LossNeeds(**needs), batch, lambda features, action: action)
+
+
+def test_parameters_do_not_import_torch() -> None:
+    script = "import sys, empo_learning.entropy_params; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0

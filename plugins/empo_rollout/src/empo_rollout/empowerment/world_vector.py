@@ -1,0 +1,210 @@
+"""Copies of a world model as environments: all of a block step in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
+from empo_core.types import WorldSpec
+from empo_environments.block_schedule import Turns, check_action
+from empo_environments.specs import Action, Arrival, Interface
+from empo_rollout.empowerment.remembering import Memory
+from empo_rollout.empowerment.sight import Learners, Sight
+from empo_rollout.empowerment.world_copies import GOAL, REASONS, Copies, Stage
+
+
+class WorldVector:
+    """Many copies of a world, in which all robots learn, or all humans; a ``Vector``.
+
+    Robots are paid what ``reward`` says of the state that a step leads to, while humans pursue
+    goals drawn by weight when an episode begins; nothing is paid for states in which the episode
+    is over. Humans are paid 1 for arriving at such a goal, which ends their part: with one human
+    the episode, with several whoever has arrived acts at random from then on and learns nothing,
+    until all have arrived or the episode is over. Robots act at random while humans learn.
+
+    Episodes end where the world is terminal, and at its horizon. Both are ``terminated``: in
+    EMPO nothing is worth anything after the horizon, and how many steps are left is seen. Only
+    with ``desync`` are episodes truncated, the first of each copy.
+
+    Args:
+        world: The world.
+        copies: How many copies there are.
+        learners: Who learns.
+        reward: What robots are paid; only for them.
+        prior: How humans act while robots learn; None: evenly at random.
+        goal_resample_prob: Chance per step that a human with a prior pursues another goal.
+        blocks: How many blocks the copies are divided into.
+        desync: Whether to cut off first episodes, so that they do not all end together.
+
+    Raises:
+        ConfigError: Nobody is there to learn, or an agent is neither human nor robot.
+        SolveError: A human has no goal that it could pursue.
+    """
+
+    def __init__(
+        self,
+        world: WorldModel,
+        *,
+        copies: int,
+        learners: Learners = "robots",
+        reward: IntrinsicReward | None = None,
+        prior: HumanPrior | None = None,
+        goal_resample_prob: float = 0.0,
+        blocks: int = 1,
+        desync: bool = False,
+    ) -> None:
+        check_roles(world.spec, learners)
+        if (reward is None) == (learners == "robots"):
+            raise ValueError("robots need a reward; humans are paid for reaching their goals")
+        if copies % blocks:
+            raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
+        self._sight = Sight(world.spec, learners)
+        self._stage = Stage(world, self._sight, prior, reward, goal_resample_prob)
+        self._desync = desync
+        self._blocks: list[Copies] = []
+        self._turns = Turns(blocks, "rotation")
+        self._features = Memory(
+            lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
+        )
+        self._interface = Interface(
+            observations=self._sight.observations,
+            actions=self._sight.actions,
+            agents=self._sight.names,
+            envs=copies,
+            blocks=blocks,
+            masks=True,
+            reasons=REASONS if learners == "humans" else REASONS[:GOAL],
+        )
+
+    @property
+    def interface(self) -> Interface:
+        """What never changes about the copies."""
+        return self._interface
+
+    def start(self, seed: int) -> None:
+        """Begin an episode in every copy."""
+        self._begin(seed)
+        self._turns.begin()
+
+    def recv(self) -> Arrival:
+        """The next block, in strict turns.
+
+        Raises:
+            ValueError: None is under way.
+        """
+        (block,) = self._turns.awaited()
+        self._turns.arrive(block)
+        return self._arrival(block)
+
+    def send(self, block: int, action: Action) -> None:
+        """Let a block act.
+
+        Raises:
+            ValueError: It has not arrived, or these are no actions for it.
+            CollectError: What is paid is no number.
+        """
+        self._turns.check(block)
+        copies = self._blocks[block]
+        check_action(self._interface, action, copies.acts.numpy().reshape(-1))
+        copies.step(torch.from_numpy(action).view(copies.acts.shape))
+        self._turns.leave(block)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly so."""
+        blocks = [copies.state_dict() for copies in self._blocks]
+        return {"queue": self._turns.queue(), "blocks": blocks}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Go on from what ``state_dict`` returned; always exactly."""
+        self._begin(0)
+        for copies, state in zip(self._blocks, state_dict["blocks"], strict=True):
+            copies.load_state_dict(state)
+        self._turns.begin(state_dict["queue"])
+        return True
+
+    def close(self) -> None:
+        """Nothing: no processes and no files belong to it."""
+
+    def _begin(self, seed: int) -> None:
+        interface = self._interface
+        count = interface.envs // interface.blocks
+        words = interface.observations.words
+        self._observations = [
+            torch.zeros(count, len(interface.agents), words) for _ in range(interface.blocks)
+        ]
+        # A generator per block, so that blocks do not depend on each other's turns.
+        seeds = np.random.SeedSequence(seed).generate_state(interface.blocks, np.uint64) >> 1
+        self._blocks = [
+            Copies(self._stage, count, torch.Generator().manual_seed(own), self._desync)
+            for own in seeds.tolist()
+        ]
+
+    def _arrival(self, block: int) -> Arrival:
+        copies = self._blocks[block]
+        observation = self._observations[block]
+        self._observe(observation, copies.rows, copies.left, copies.goals)
+        row, final = self._final(copies)
+        return Arrival(
+            block=block,
+            observation=observation.flatten(0, 1).numpy(),
+            reward=copies.reward.numpy().reshape(-1),
+            terminated=copies.terminated.numpy().reshape(-1),
+            truncated=copies.truncated.numpy().reshape(-1),
+            starts=copies.starts.numpy().reshape(-1),
+            acts=copies.acts.numpy().reshape(-1),
+            final_row=row,
+            final_observation=final,
+            mask=self._sight.options(copies.available).flatten(0, 1).numpy(),
+            reason=copies.reason.numpy().reshape(-1),
+        )
+
+    def _final(
+        self, copies: Copies
+    ) -> tuple[Int[np.ndarray, " final"], Float[np.ndarray, "final word"]]:
+        """What is last seen of episodes that were cut off, by the slots that see it."""
+        final, interface = copies.final, self._interface
+        if final is None or not len(final.env):
+            return np.empty(0, np.int64), np.empty((0, interface.observations.words), np.float32)
+        out = torch.zeros(len(final.env), *self._observations[0].shape[1:])
+        self._observe(out, final.rows, final.left, final.goals)
+        return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()
+
+    def _observe(
+        self,
+        out: Float[Tensor, "env agent feature"],
+        rows: Int[Tensor, "env word"],
+        left: Int[Tensor, " env"],
+        goals: Int[Tensor, "env human"] | None,
+    ) -> None:
+        sight = self._sight
+        for learner in range(out.shape[1]):
+            goal = goals[:, learner] if goals is not None and self._stage.pays_goals else None
+            self._features(rows, left, out[:, learner, : sight.num_features])
+            sight.annotate(out[:, learner].numpy(), left, learner, goal)
+
+
+def check_roles(spec: WorldSpec, learners: Learners) -> None:
+    """Refuse worlds in which nobody learns, or nothing says how somebody acts.
+
+    Raises:
+        ConfigError: The world is one of these.
+    """
+    for index, agent in enumerate(spec.agents):
+        if agent.role == "other":
+            raise ConfigError(
+                f"{agent.name} (agent {index}) of {spec.name!r} is neither human nor robot, so "
+                "nothing says how it acts. Give it a role in the world."
+            )
+    if not (spec.robots if learners == "robots" else spec.humans):
+        other = "humans" if learners == "robots" else "robots"
+        raise ConfigError(
+            f"algorithm.params.environment.learners: {spec.name!r} has no {learners} that could "
+            f"learn; take a world that has some, or let its {other} learn"
+        )

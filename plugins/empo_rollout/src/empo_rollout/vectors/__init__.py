@@ -1,1 +1,0 @@
-"""Vectorised environments behind one small contract."""
