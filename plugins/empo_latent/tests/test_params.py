@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from empo_core.experiment import build
 from empo_latent.checks import refuse_misfits
 from empo_latent.contract import Interface
-from empo_latent.params import LatentParams, PlannerParams
+from empo_latent.params import LatentParams
+from empo_latent.params.planner import PlannerParams
 from empo_latent.presets import PRESETS
 from empo_latent.tasks import GymnasiumTask
 

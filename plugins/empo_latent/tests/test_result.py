@@ -20,7 +20,7 @@ from empo_latent.evaluating import Episode, Evaluation
 from empo_latent.filming import Film
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import Actor
+from empo_latent.params.run import Actor
 from empo_latent.parts import Mark
 from empo_latent.published import PUBLISHED, published
 from empo_latent.result import CurveRow, LatentResult

@@ -24,7 +24,7 @@ from empo_latent.learning.targets import (
     value_target,
 )
 from empo_latent.learning.values import auxiliary_loss
-from empo_latent.params import AuxiliaryParams, ValueParams
+from empo_latent.params.networks import AuxiliaryParams, ValueParams
 
 FEW = settings(max_examples=7, derandomize=True, deadline=None)
 GAMMA = torch.tensor(0.9).double()

@@ -20,7 +20,7 @@ from empo_latent.learning.values import (
     value_loss,
 )
 from empo_latent.learning.world import rolled_out
-from empo_latent.params import ValueParams
+from empo_latent.params.networks import ValueParams
 
 GAMMA = torch.tensor(0.9).double()
 STILL = {"dropout": 0.0}

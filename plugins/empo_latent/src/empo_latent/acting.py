@@ -13,7 +13,7 @@ from torch import Tensor
 from empo_core.distributions import BoundedNormal
 from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import Actor
+from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
 
 EDGE = 0.999

@@ -13,7 +13,8 @@ from empo_latent.acting import Acting
 from empo_latent.contract import Interface
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import Actor, LatentParams
+from empo_latent.params import LatentParams
+from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
 
 

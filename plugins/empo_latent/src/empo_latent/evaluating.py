@@ -16,7 +16,7 @@ from empo_latent.acting import Acting
 from empo_latent.environments.fleet import Fleet, Step
 from empo_latent.filming import Camera, Film
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import Actor
+from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
 from empo_latent.recording import Experience, Recorder
 from empo_learning.randomness import capture, restore

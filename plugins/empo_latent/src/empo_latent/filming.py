@@ -14,7 +14,7 @@ from jaxtyping import Bool
 
 from empo_core.pictures import MAX_GIF_FPS, Frame, write_gif
 from empo_latent.environments.fleet import Fleet
-from empo_latent.params import Actor
+from empo_latent.params.run import Actor
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from empo_latent.contract import Imagined, Slices
 from empo_latent.networks.model import LatentModel, Network
-from empo_latent.params import Heads, LatentParams, ValueParams
+from empo_latent.params import LatentParams
+from empo_latent.params.networks import Heads, ValueParams
 
 JOINED: Mapping[Heads, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
 """How numbers of several heads become one."""

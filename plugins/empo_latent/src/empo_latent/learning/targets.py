@@ -9,7 +9,7 @@ from torch import Tensor
 from empo_latent.contract import Imagined
 from empo_latent.learning.parts import disagreement
 from empo_latent.networks.model import LatentModel, Network
-from empo_latent.params import AuxiliaryParams, Heads, ValueParams
+from empo_latent.params.networks import AuxiliaryParams, Heads, ValueParams
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from empo_latent.contract import Losses, Slices
 from empo_latent.learning.parts import added, disagreement, step_metrics
 from empo_latent.learning.targets import bootstrapped, drawn_pair
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import AuxiliaryParams, ValueParams
+from empo_latent.params.networks import AuxiliaryParams, ValueParams
 
 
 def prediction_latents(

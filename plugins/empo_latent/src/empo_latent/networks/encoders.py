@@ -14,7 +14,7 @@ from empo_core.errors import ConfigError
 from empo_latent.contract import Interface
 from empo_latent.networks.ensemble import MlpEnsemble
 from empo_latent.networks.functions import simnorm
-from empo_latent.params import EncoderParams, LatentSpaceParams
+from empo_latent.params.networks import EncoderParams, LatentSpaceParams
 from empo_latent.tasks import SMALLEST_PICTURE
 
 FILTERS = ((7, 2), (5, 2), (3, 2), (3, 1))

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from empo_latent.params import BinsParams
+from empo_latent.params.networks import BinsParams
 
 
 def symlog(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

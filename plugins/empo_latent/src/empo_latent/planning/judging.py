@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from empo_latent.learning.targets import joined
-from empo_latent.params import PlannerParams
+from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.contract import PlanningModel
 
 Chooser = Callable[[int, Tensor], Tensor]

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_latent.params import PlannerParams
+from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.contract import Noise, Plan, PlanningModel
 from empo_latent.planning.judging import Judge, Situation
 

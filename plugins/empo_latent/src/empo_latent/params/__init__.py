@@ -1,0 +1,64 @@
+"""The parameters of algorithm ``latent``, in groups of what belongs together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from empo_core import Config
+from empo_core.config import PolicyLossRef, merged
+from empo_latent.params.learning import ImaginationParams, LearningParams, OptimiserParams
+from empo_latent.params.networks import (
+    AuxiliaryParams,
+    BinsParams,
+    EncoderParams,
+    LatentSpaceParams,
+    PolicyParams,
+    RewardParams,
+    ValueParams,
+)
+from empo_latent.params.planner import PlannerParams
+from empo_latent.params.run import CollectionParams, ComputeParams, ReportingParams
+from empo_latent.presets import PRESETS, Preset
+from empo_latent.tasks import Task
+
+
+class LatentParams(Config):
+    """A latent world model, learned from experience, and policies learned in it."""
+
+    preset: Preset = Field(
+        "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
+    )
+    total_steps: int = Field(ge=1, description="Steps of all environments together.")
+    tasks: list[Task] = Field(
+        min_length=1, description="What to learn; several share all networks."
+    )
+    policy_loss: PolicyLossRef = Field(description="What the policy learns from, e.g. awr or svg.")
+    optimistic_loss: PolicyLossRef | None = Field(
+        None,
+        description="What a second policy learns from, whose proposals the planner takes in "
+        "training; null: there is none.",
+    )
+    collection: CollectionParams = CollectionParams()
+    encoder: EncoderParams = EncoderParams()
+    latents: LatentSpaceParams = LatentSpaceParams()
+    bins: BinsParams = BinsParams()
+    reward: RewardParams = RewardParams()
+    value: ValueParams = ValueParams()
+    auxiliary: AuxiliaryParams = AuxiliaryParams()
+    policy: PolicyParams = PolicyParams()
+    imagination: ImaginationParams = ImaginationParams()
+    learning: LearningParams = LearningParams()
+    optimiser: OptimiserParams = OptimiserParams()
+    planner: PlannerParams = PlannerParams()
+    compute: ComputeParams = ComputeParams()
+    reporting: ReportingParams = ReportingParams()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, data: Any, info: ValidationInfo) -> Any:
+        preset = data.get("preset", "1M") if isinstance(data, dict) else None
+        if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
+            return merged(PRESETS[preset], data)
+        return data

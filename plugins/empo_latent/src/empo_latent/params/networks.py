@@ -1,0 +1,193 @@
+"""Parameters of the networks: what they are made of and how each one is taught."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from empo_core import Config
+
+Heads = Literal["mean", "min", "max"]
+"""How estimates of several heads become one."""
+
+
+class EncoderParams(Config):
+    """From observations to latents."""
+
+    layers: int = Field(2, ge=1, description="Layers, the one to the latent included.")
+    width: int = Field(256, ge=1, description="Units of each hidden layer.")
+    channels: int = Field(32, ge=1, description="Filters of each convolution, for pictures.")
+    shift: int = Field(
+        3, ge=0, description="Pixels by which pictures are shifted at random in training."
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of the first layer left out.")
+    target: Literal["online", "average"] = Field(
+        "online",
+        description="What encodes the states that dynamics should predict: the encoder itself, "
+        "or a running average of it.",
+    )
+    target_rate: float = Field(0.05, gt=0, le=1, description="How fast that average follows.")
+    consistency_coef: float = Field(
+        0.0, ge=0, description="Factor of a loss that draws encodings towards predictions."
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> EncoderParams:
+        if self.target == "online" and self.target_rate != 0.05:
+            raise ValueError("target_rate belongs to target 'average': set that, or drop it")
+        return self
+
+
+class LatentSpaceParams(Config):
+    """What latents are, and how they move on."""
+
+    size: int = Field(512, ge=2, description="Numbers of a latent.")
+    group: int = Field(8, ge=2, description="Numbers that share a softmax; divides the size.")
+    width: int = Field(512, ge=1, description="Units of each hidden layer of all heads.")
+    heads: int = Field(1, ge=1, description="Dynamics models.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of the first layer left out.")
+    layer_norm: bool = Field(True, description="Normalise what SimNorm gets.")
+    consistency_coef: float = Field(20.0, gt=0, description="Factor of the prediction loss.")
+    task_size: int = Field(96, ge=1, description="Numbers that stand for a task, of several.")
+
+    @model_validator(mode="after")
+    def _groups_fit(self) -> LatentSpaceParams:
+        if self.size % self.group:
+            raise ValueError(
+                f"latents of {self.size} numbers cannot be divided into groups of {self.group}: "
+                "choose a size that is a multiple of the group"
+            )
+        return self
+
+
+class BinsParams(Config):
+    """How rewards and values are written as distributions over bins of symlog space."""
+
+    number: int = Field(101, ge=2, description="Bins.")
+    low: float = Field(-10.0, description="Least symlog.")
+    high: float = Field(10.0, description="Greatest symlog.")
+
+    @model_validator(mode="after")
+    def _ascends(self) -> BinsParams:
+        if self.low >= self.high:
+            raise ValueError(f"low must be less than high, and {self.low:g} is not")
+        return self
+
+
+class RewardParams(Config):
+    """What steps pay, and whether they end the episode."""
+
+    heads: int = Field(1, ge=1, description="Reward models.")
+    width_divisor: int = Field(1, ge=1, description="By how much they are narrower than others.")
+    coef: float = Field(0.1, gt=0, description="Factor of the reward loss.")
+    episodic: bool = Field(
+        False, description="Whether episodes may terminate, which a head of its own then learns."
+    )
+    termination_coef: float = Field(1.0, gt=0, description="Factor of the termination loss.")
+    predict_from: Literal["rollout", "encoding"] = Field(
+        "rollout", description="Whether they read predicted latents, or encodings."
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> RewardParams:
+        if not self.episodic and self.termination_coef != 1.0:
+            raise ValueError("termination_coef belongs to episodic: set that to true, or drop it")
+        return self
+
+
+class ValueParams(Config):
+    """What states, or actions in them, are worth."""
+
+    critic: Literal["v", "q"] = Field(
+        "v",
+        description="'v' values states and learns from imagined steps; 'q' values actions and "
+        "learns from those that were taken.",
+    )
+    heads: int = Field(5, ge=1, description="Value models.")
+    width_divisor: int = Field(1, ge=1, description="By how much they are narrower than others.")
+    dropout: float = Field(0.01, ge=0, lt=1, description="Share of the first layer left out.")
+    target_rate: float = Field(0.01, gt=0, le=1, description="How fast target networks follow.")
+    coef: float = Field(0.1, gt=0, description="Factor of the value loss.")
+    bootstrap: Literal["local", "mean", "min", "pair"] = Field(
+        "local",
+        description="Which heads a head learns from: itself, the mean or least of all, or the "
+        "least of two drawn at random.",
+    )
+    dynamics: Heads = Field(
+        "mean", description="How targets of several dynamics and reward heads become one."
+    )
+    average: Literal["target", "cross_entropy"] = Field(
+        "target",
+        description="What is averaged over candidates: targets, which learns their mean, or "
+        "losses, which learns the mean of symlogs.",
+    )
+    weighting: Literal["even", "policy"] = Field(
+        "even",
+        description="Whether all candidates count alike in targets, or as the policy loss weighs "
+        "them.",
+    )
+    gradient: Literal["rollout", "encoder", "none"] = Field(
+        "rollout",
+        description="What learns from values besides the value heads: dynamics and encoder "
+        "(predictions at rolled-out latents), the encoder (at encodings), or nothing.",
+    )
+
+
+class AuxiliaryParams(Config):
+    """Values under further discounts, which only shape the latents."""
+
+    discounts: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
+        default_factory=list, max_length=6, description="The discounts; empty: no such values."
+    )
+    networks: Literal["separate", "joint"] = Field(
+        "separate", description="A network for each, or one with an output for each."
+    )
+    width_factor: int = Field(1, ge=1, description="How many times wider a joint network is.")
+    coef: float = Field(0.01, gt=0, description="Factor of their loss.")
+    dynamics: Literal["mean", "min"] = Field(
+        "mean", description="How targets of several dynamics and reward heads become one."
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> AuxiliaryParams:
+        # Not those that were given at all: a run's own config gives every default.
+        given = [
+            name
+            for name, field in type(self).model_fields.items()
+            if name != "discounts" and getattr(self, name) != field.default
+        ]
+        if not self.discounts and given:
+            raise ValueError(
+                f"{', '.join(sorted(given))}: there are no auxiliary values without discounts; "
+                "name some, e.g. [0.9, 0.95], or drop this"
+            )
+        if self.networks == "separate" and self.width_factor != 1:
+            raise ValueError("width_factor belongs to networks 'joint': set that, or drop it")
+        return self
+
+
+class PolicyParams(Config):
+    """The policy network; what it learns from is ``policy_loss``."""
+
+    min_log_std: float = Field(-3.0, description="Least log standard deviation.")
+    max_log_std: float = Field(1.0, description="Greatest log standard deviation.")
+    bound: Literal["tanh", "clip"] = Field(
+        "tanh",
+        description="How actions come into [-1, 1]: tanh of normal numbers, or normal numbers "
+        "around a tanh, cut off.",
+    )
+    proposal: Literal["itself", "average"] = Field(
+        "itself",
+        description="Who proposes candidates: the policy, or a running average of it, which a "
+        "trust region needs in order to bind.",
+    )
+    proposal_rate: float = Field(0.05, gt=0, le=1, description="How fast that average follows.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> PolicyParams:
+        if self.min_log_std >= self.max_log_std:
+            raise ValueError("min_log_std must be less than max_log_std")
+        if self.proposal == "itself" and self.proposal_rate != 0.05:
+            raise ValueError("proposal_rate belongs to proposal 'average': set that, or drop it")
+        return self

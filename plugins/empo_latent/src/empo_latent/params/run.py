@@ -1,0 +1,86 @@
+"""Parameters of a run around the agent: experience, hardware, reports."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from empo_core import Config
+
+Actor = Literal["planner", "policy"]
+"""Who acts: the planner, or the policy alone."""
+
+
+class CollectionParams(Config):
+    """How experience is gathered; a step is one decision, whatever the action repeat."""
+
+    envs: int = Field(1, ge=1, description="Environments that act at once, shared by the tasks.")
+    threads: int = Field(
+        1, ge=1, description="Threads that step them; helps where a step leaves Python's lock."
+    )
+    seed_steps: int | None = Field(
+        None,
+        ge=1,
+        description="Steps with random actions before learning; null: five episodes of every "
+        "task, at least 1000.",
+    )
+    seed_updates: int | None = Field(
+        None, ge=0, description="Updates made at once after them; null: one per step of them."
+    )
+    capacity: int = Field(
+        1_000_000, ge=1, description="Steps that are remembered; the oldest are forgotten first."
+    )
+    acting: Actor = Field(
+        "planner", description="Who acts in training: the planner, or the policy alone."
+    )
+
+
+class ComputeParams(Config):
+    """What computes, and how."""
+
+    device: str = Field("cpu", description="Where networks live, e.g. cpu or cuda:0.")
+    threads: int | None = Field(None, ge=1, description="Threads of torch; null: as torch likes.")
+    compile: bool = Field(False, description="Compile updates and plans; needs a C++ compiler.")
+    check_gradients: bool = Field(
+        False, description="After every backward pass, check which networks got gradients."
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of matrix products in planning; learning is in float32."
+    )
+
+
+class ReportingParams(Config):
+    """What a run tells, and what it keeps; intervals are in steps, 0: never."""
+
+    log_interval: int = Field(200, ge=1, description="Steps between two lines of metrics.")
+    checkpoint_interval: int = Field(10_000, ge=0, description="Steps between checkpoints.")
+    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest stay.")
+    keep_replay: bool = Field(
+        True, description="Put what is remembered into checkpoints, to go on exactly so."
+    )
+    evaluation_interval: int = Field(10_000, ge=0, description="Steps between evaluations.")
+    evaluation_episodes: int = Field(10, ge=0, description="Episodes of each; 0: no evaluation.")
+    evaluate: list[Actor] = Field(
+        default_factory=lambda: list[Actor](("planner", "policy")),
+        min_length=1,
+        description="Who plays in evaluations.",
+    )
+    validate_losses: bool = Field(
+        False, description="Report losses on the episodes of evaluations, which nobody learns from."
+    )
+    videos: int = Field(1, ge=0, description="Episodes of the last evaluation that are filmed.")
+    solved_at: float | None = Field(
+        None, description="Stop when an evaluation's mean return reaches this; null: never."
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> ReportingParams:
+        if not self.evaluation_episodes and (self.solved_at is not None or self.validate_losses):
+            raise ValueError(
+                "solved_at and validate_losses are about evaluations, and there are none: set "
+                "evaluation_episodes to at least 1, or drop them"
+            )
+        if len(set(self.evaluate)) < len(self.evaluate):
+            raise ValueError("evaluate: name each actor once")
+        return self
