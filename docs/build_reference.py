@@ -137,7 +137,7 @@ def protocols_page() -> str:
         member
         for member in vars(protocols).values()
         if inspect.isclass(member)
-        and member.__module__ == protocols.__name__
+        and member.__module__.startswith(f"{protocols.__name__}.")
         and getattr(member, "_is_protocol", False)
     ]
     parts = [HEAD + PROTOCOLS + "\n".join(rows)]

@@ -322,7 +322,8 @@ def folder_of(offer: Any) -> str:
 
 
 def test_every_protocol_has_a_section() -> None:
-    source = (ROOT / "empo_core/protocols.py").read_text(encoding="utf-8")
+    files = sorted((ROOT / "empo_core/protocols").glob("*.py"))
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
     names = re.findall(r"^class (\w+)\(Protocol\)", source, re.MULTILINE)
     headings = HEADING.findall((REFERENCE / "protocols.md").read_text(encoding="utf-8"))
     assert len(names) >= 10

@@ -133,7 +133,7 @@ def linear(**params: Any) -> EntropyParams:
 
 class TestSchedule:
     @pytest.mark.parametrize(
-        ("progress", "expected"), [(0, 2.0), (0.25, 2.0), (0.5, 1.5), (0.75, 1.0), (1, 1.0)]
+        ("progress", "expected"), [(0.0, 2.0), (0.25, 2.0), (0.5, 1.5), (0.75, 1.0), (1.0, 1.0)]
     )
     def test_a_linear_one_goes_straight(self, progress: float, expected: float) -> None:
         params = linear(coef=2.0, end=1.0, begin=0.25, finish=0.75)
@@ -144,7 +144,7 @@ class TestSchedule:
         assert scheduled(linear(coef=0.0, end=1.0), 0.75) == pytest.approx(0.75)
 
     @pytest.mark.parametrize(
-        ("progress", "expected"), [(0, 1e-1), (0.5, 1e-1), (0.75, 1e-2), (1, 1e-3)]
+        ("progress", "expected"), [(0.0, 1e-1), (0.5, 1e-1), (0.75, 1e-2), (1.0, 1e-3)]
     )
     def test_an_exponential_one_goes_straight_in_logarithms(
         self, progress: float, expected: float
