@@ -21,7 +21,7 @@ from torch import Tensor
 
 from empo_learning.allocator import keep_freed_memory
 from empo_rollout.experience.advantages import advantages, with_torch
-from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import AdvantageParams
 
 ROUNDS = 60

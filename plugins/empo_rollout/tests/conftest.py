@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from empo_environments.specs import Actions, Interface, Observations
-from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policies.protocols import ActorCritic
+
+# Reference implementations beside the tests are importable.
+sys.path.insert(0, str(Path(__file__).parent))
 
 WORDS = 3
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_advantages import advantages_reference
 from torch import Tensor
 
 from empo_rollout.experience.advantages import advantages, with_numpy, with_torch
-from empo_rollout.experience.advantages_reference import advantages_reference
-from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import AdvantageParams
 
 HORIZON, SEGMENTS = 12, 7

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from empo_environments.specs import Actions, Arrival, Interface, Observations
-from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.plan import VecPlan
 
 

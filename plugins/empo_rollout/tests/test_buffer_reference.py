@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_environments.specs import Actions, Arrival, Interface, Observations
-from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.plan import VecPlan
 
 PER_SEGMENT = {"memory", "agent"}

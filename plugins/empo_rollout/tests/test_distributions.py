@@ -12,7 +12,7 @@ from torch.distributions import (
     kl_divergence,
 )
 
-from empo_rollout.policies.distributions import Choices, Numbers
+from empo_rollout.policies.distributions import DiagonalNormal, MultiCategorical
 
 NVECS = [(3,), (2, 2), (4, 1, 3)]
 
@@ -36,7 +36,7 @@ class TestChoices:
         self, nvec: tuple[int, ...]
     ) -> None:
         logits = logits_for(nvec, 5)
-        ours, theirs = Choices(logits, nvec), plain(logits, nvec)
+        ours, theirs = MultiCategorical(logits, nvec), plain(logits, nvec)
         values = torch.stack([one.sample() for one in theirs], -1)
         expected = sum(one.log_prob(values[..., k]) for k, one in enumerate(theirs))
         torch.testing.assert_close(ours.log_prob(values), expected)
@@ -47,12 +47,12 @@ class TestChoices:
     def test_probabilities_of_all_values_sum_to_one(self, nvec: tuple[int, ...]) -> None:
         # All values in front, as candidates are.
         values = all_values(nvec)[:, None].expand(-1, 5, -1)
-        log_prob = Choices(logits_for(nvec, 5), nvec).log_prob(values)
+        log_prob = MultiCategorical(logits_for(nvec, 5), nvec).log_prob(values)
         assert log_prob.shape == (math.prod(nvec), 5)
         torch.testing.assert_close(log_prob.exp().sum(0), torch.ones(5).double())
 
     def test_samples_occur_as_often_as_their_probability_says(self, nvec: tuple[int, ...]) -> None:
-        distribution, count = Choices(logits_for(nvec, 2), nvec), 20_000
+        distribution, count = MultiCategorical(logits_for(nvec, 2), nvec), 20_000
         torch.manual_seed(0)
         drawn = distribution.sample((count,))
         assert drawn.shape == (count, 2, len(nvec))
@@ -63,14 +63,14 @@ class TestChoices:
             assert bool(((share - chance).abs() < 5 * (chance / count).sqrt() + 1e-4).all())
 
     def test_the_mode_is_the_likeliest_value(self, nvec: tuple[int, ...]) -> None:
-        distribution = Choices(logits_for(nvec, 7), nvec)
+        distribution = MultiCategorical(logits_for(nvec, 7), nvec)
         values = all_values(nvec)[:, None].expand(-1, 7, -1)
         torch.testing.assert_close(
             distribution.log_prob(distribution.mode), distribution.log_prob(values).amax(0)
         )
 
     def test_kl_is_the_mean_log_ratio(self, nvec: tuple[int, ...]) -> None:
-        one, other = (Choices(logits_for(nvec, 4, seed=seed), nvec) for seed in (1, 2))
+        one, other = (MultiCategorical(logits_for(nvec, 4, seed=seed), nvec) for seed in (1, 2))
         values = all_values(nvec)[:, None].expand(-1, 4, -1)
         log_ratio = one.log_prob(values) - other.log_prob(values)
         expected = (one.log_prob(values).exp() * log_ratio).sum(0)
@@ -81,7 +81,7 @@ class TestChoices:
     ) -> None:
         logits, mask = logits_for(nvec, 3), torch.ones(3, sum(nvec), dtype=torch.bool)
         mask[0, 0] = mask[2, 1] = False
-        distribution = Choices(logits, nvec, mask)
+        distribution = MultiCategorical(logits, nvec, mask)
         expected = plain(logits.masked_fill(~mask, -1e30), nvec)
         torch.testing.assert_close(distribution.entropy(), sum(one.entropy() for one in expected))
         drawn = distribution.sample((500,))
@@ -94,7 +94,7 @@ class TestChoices:
         mask = torch.ones(3, sum(nvec), dtype=torch.bool)
         mask[0, 0] = False
         mask[1] = False
-        distribution = Choices(logits, nvec, mask)
+        distribution = MultiCategorical(logits, nvec, mask)
         value = distribution.sample()
         assert bool((value < torch.tensor(nvec)).all())
         (distribution.entropy() + distribution.log_prob(value)).sum().backward()
@@ -106,13 +106,13 @@ class TestChoices:
 
 def test_a_choice_with_no_option_left_is_even() -> None:
     mask = torch.zeros(1, 5, dtype=torch.bool)
-    distribution = Choices(torch.randn(1, 5), (2, 3), mask)
+    distribution = MultiCategorical(torch.randn(1, 5), (2, 3), mask)
     assert distribution.entropy().item() == pytest.approx(math.log(2) + math.log(3))
 
 
 def test_a_number_of_logits_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"4 logits for choices of \[2, 3\] options"):
-        Choices(torch.zeros(1, 4), (2, 3))
+        MultiCategorical(torch.zeros(1, 4), (2, 3))
 
 
 def numbers(*batch: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -128,7 +128,7 @@ def theirs(mean: Tensor, log_std: Tensor) -> Independent:
 class TestNumbers:
     def test_it_says_what_independent_normal_distributions_say(self) -> None:
         mean, log_std = numbers(6)
-        one, other = Numbers(mean, log_std), theirs(mean, log_std)
+        one, other = DiagonalNormal(mean, log_std), theirs(mean, log_std)
         values = torch.randn(3, 6, 2).double()
         torch.testing.assert_close(one.log_prob(values), other.log_prob(values))
         for name in ("mean", "mode", "variance", "stddev"):
@@ -139,18 +139,20 @@ class TestNumbers:
     def test_kl_is_that_of_independent_normal_distributions(self) -> None:
         left, right = numbers(6), numbers(6, seed=3)
         expected = kl_divergence(theirs(*left), theirs(*right))
-        torch.testing.assert_close(kl_divergence(Numbers(*left), Numbers(*right)), expected)
+        torch.testing.assert_close(
+            kl_divergence(DiagonalNormal(*left), DiagonalNormal(*right)), expected
+        )
 
     def test_samples_have_the_right_moments(self) -> None:
         torch.manual_seed(0)
-        distribution = Numbers(*numbers(4))
+        distribution = DiagonalNormal(*numbers(4))
         drawn = distribution.sample((40_000,))
         torch.testing.assert_close(drawn.mean(0), distribution.mean, atol=0.04, rtol=0)
         torch.testing.assert_close(drawn.var(0), distribution.variance, atol=0, rtol=0.05)
 
     def test_only_rsample_carries_gradients(self) -> None:
         mean, log_std = numbers(4)
-        distribution = Numbers(mean.requires_grad_(), log_std.requires_grad_())
+        distribution = DiagonalNormal(mean.requires_grad_(), log_std.requires_grad_())
         assert not distribution.sample().requires_grad
         distribution.rsample((3,)).sum().backward()
         assert mean.grad is not None
@@ -162,8 +164,8 @@ class TestNumbers:
 @pytest.mark.parametrize(
     "distribution",
     [
-        Choices(torch.randn(4, 5).bfloat16(), (2, 3)),
-        Numbers(torch.randn(4, 2).bfloat16(), torch.zeros(2)),
+        MultiCategorical(torch.randn(4, 5).bfloat16(), (2, 3)),
+        DiagonalNormal(torch.randn(4, 2).bfloat16(), torch.zeros(2)),
     ],
     ids=["choices", "numbers"],
 )

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from empo_core.errors import StorageError
 from empo_core.storage.state_tree import flatten, unflatten
-from empo_rollout.learning.optimisers import Optimiser, in_a_row
-from empo_rollout.learning.schedules import learning_rate
+from empo_rollout.learning.learning_rate import learning_rate
+from empo_rollout.learning.optimisers import Optimiser, flattened
 from empo_rollout.params import OptimiserParams
 
 NAMES = ["adam", "adamw", "sgd", "muon"]
@@ -39,8 +39,8 @@ def test_sgd_steps_along_the_gradient_with_the_first_beta_as_momentum() -> None:
     before = [weight.detach().clone() for weight in some]
     mover = optimiser("sgd", some, betas=(0.5, 0.9))
     first, second = gradients(1), gradients(2)
-    mover.step(in_a_row(first), 0.1)
-    mover.step(in_a_row(second), 0.2)
+    mover.step(flattened(first), 0.1)
+    mover.step(flattened(second), 0.2)
     for weight, start, one, two in zip(some, before, first, second, strict=True):
         torch.testing.assert_close(weight, start - 0.1 * one - 0.2 * (two + 0.5 * one))
 
@@ -52,7 +52,7 @@ def test_adam_steps_by_its_formula(name: str) -> None:
     decay = 0.3
     mover = optimiser(name, some, betas=(0.8, 0.9), eps=1e-3, weight_decay=decay)
     slopes = gradients(1)
-    mover.step(in_a_row(slopes), 0.1)
+    mover.step(flattened(slopes), 0.1)
     for weight, start, gradient in zip(some, before, slopes, strict=True):
         base, slope = start, gradient
         if name == "adam":
@@ -68,7 +68,7 @@ def test_muon_moves_matrices_in_all_directions_alike_and_the_rest_as_adamw() -> 
     before = some[0].detach().clone()
     for each, name in ((some, "muon"), (others, "adamw")):
         mover = optimiser(name, each, eps=1e-5)
-        mover.step(in_a_row(gradients(1)), 0.1)
+        mover.step(flattened(gradients(1)), 0.1)
     for mine, theirs in zip(some[1:], others[1:], strict=True):
         torch.testing.assert_close(mine, theirs)
     sizes = torch.linalg.svdvals(some[0].detach() - before)
@@ -84,7 +84,7 @@ def test_a_step_begins_where_the_weights_are(name: str) -> None:
     with torch.no_grad():
         for weight in some:
             weight += 1  # As loading a checkpoint may do.
-    mover.step(in_a_row(gradients(1)), 0.0)
+    mover.step(flattened(gradients(1)), 0.0)
     for weight, before in zip(some, weights(), strict=True):
         assert torch.equal(weight, before + 1)
 
@@ -94,7 +94,7 @@ def test_a_restored_optimiser_goes_on_exactly(name: str) -> None:
     some = weights()
     mover = optimiser(name, some)
     for seed in range(3):
-        mover.step(in_a_row(gradients(seed)), 0.1)
+        mover.step(flattened(gradients(seed)), 0.1)
     state, named = flatten(mover.state_dict())
     kept = {key: tensor.clone() for key, tensor in named.items()}
     saved = unflatten(state, {key: tensor.clone() for key, tensor in named.items()})
@@ -102,7 +102,7 @@ def test_a_restored_optimiser_goes_on_exactly(name: str) -> None:
     restored = optimiser(name, others)
     restored.load_state_dict(saved)
     for one in (mover, restored):
-        one.step(in_a_row(gradients(7)), 0.05)
+        one.step(flattened(gradients(7)), 0.05)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(some, others, strict=True))
     # What was saved is nobody's to change.
     assert all(torch.equal(tensor, kept[key]) for key, tensor in flatten(saved)[1].items())
@@ -111,7 +111,7 @@ def test_a_restored_optimiser_goes_on_exactly(name: str) -> None:
 def test_what_belongs_to_other_weights_is_refused() -> None:
     some = weights()
     mover = optimiser("adam", some)
-    mover.step(in_a_row(gradients(0)), 0.1)
+    mover.step(flattened(gradients(0)), 0.1)
     saved = mover.state_dict()
     with pytest.raises(StorageError, match=r"exp_avg that adam remembers of weight 0, .* \(35,\)"):
         optimiser("adam", some[:2]).load_state_dict(saved)

@@ -16,10 +16,10 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_environments.specs import Actions, Interface, Observations
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.layers import Tanh
-from empo_rollout.policies.memory import Recurrent, forgotten
 from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policies.recurrent import Recurrent, forgotten
 
 GRID = (2, 3, 4)
 WORDS = math.prod(GRID) + 5

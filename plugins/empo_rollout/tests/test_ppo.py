@@ -13,7 +13,7 @@ from empo_core.types import ImaginedBatch
 from empo_rollout.learning.ppo import Ppo
 from empo_rollout.learning.values import explained_variance, value_loss
 from empo_rollout.plugin import PpoParams
-from empo_rollout.policies.distributions import Choices
+from empo_rollout.policies.distributions import MultiCategorical
 
 
 @pytest.mark.parametrize("normalise", ["batch", "none"])
@@ -35,7 +35,7 @@ class Table(nn.Module):
         self.logits = nn.Parameter(logits)
 
     def forward(self, features: Tensor) -> Distribution:
-        return Choices(self.logits, (2,))
+        return MultiCategorical(self.logits, (2,))
 
 
 def batch(

@@ -19,8 +19,8 @@ from empo_rollout.empowerment.prior import GoalPpo, save_prior
 from empo_rollout.empowerment.world_vector import WorldVector
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
-from empo_rollout.policies.contract import Step
 from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policies.protocols import Step
 
 
 def untrained(vector: WorldVector, **given: object) -> Networks:

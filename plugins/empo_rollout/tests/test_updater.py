@@ -21,8 +21,8 @@ from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_environments.specs import Actions
 from empo_rollout.experience.advantages import advantages
-from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.minibatches import probabilities
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.ppo import Ppo
 from empo_rollout.learning.updater import Updater
 from empo_rollout.plan import VecPlan

@@ -18,7 +18,7 @@ from empo_environments.specs import Vector
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.timers import Timers
-from empo_rollout.collecting import Collecting
+from empo_rollout.collector import RolloutCollector
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
 from empo_rollout.environments import Environment, WorldParams
 from empo_rollout.episodes import Episodes
@@ -28,9 +28,9 @@ from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
-from empo_rollout.policies.contract import ActorCritic
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.result import POLICY, RolloutResult
 from empo_rollout.session import CHECKPOINTS, Session
 
@@ -98,7 +98,7 @@ class RolloutAlgorithm:
             device=device,
             reward_clip=params.experience.reward_clip,
         )
-        collecting = Collecting(
+        collecting = RolloutCollector(
             vector,
             policy,
             buffer,

@@ -18,7 +18,7 @@ from empo_core.protocols import WorldModel
 from empo_core.storage.arrays import write_file
 from empo_environments.specs import Interface
 from empo_rollout.empowerment.prior import PRIOR, save_prior
-from empo_rollout.evaluating import Evaluation
+from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks
 from empo_rollout.policies.policyfile import save_policy

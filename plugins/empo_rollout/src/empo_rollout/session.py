@@ -17,14 +17,14 @@ from empo_learning.checkpoint import Checkpoints
 from empo_learning.interrupts import Interrupts
 from empo_learning.randomness import capture, restore
 from empo_learning.timers import Timers
-from empo_rollout.collecting import Collecting
+from empo_rollout.collector import RolloutCollector
 from empo_rollout.episodes import Episodes, Record
-from empo_rollout.evaluating import Evaluation, evaluate
+from empo_rollout.evaluation import Evaluation, evaluate
 from empo_rollout.learning.distributed import Group
 from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
-from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.protocols import ActorCritic
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Session:
         context: RunContext,
         environments: Environments,
         policy: ActorCritic,
-        collecting: Collecting,
+        collecting: RolloutCollector,
         updater: Updater,
         episodes: Episodes,
         timers: Timers,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from empo_core.protocols import WorldModel
 from empo_rollout.empowerment.sight import Sight
-from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.protocols import ActorCritic
 
 AT_ONCE = 4096
 """Observations that a policy is asked about at the same time."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_environments.specs import Arrival, Interface
-from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.plan import VecPlan
 
 Place: TypeAlias = tuple[int, slice]
@@ -21,11 +21,11 @@ Place: TypeAlias = tuple[int, slice]
 
 
 @dataclass(slots=True)
-class _Pen:
+class WriteCursor:
     """Where a block writes.
 
     All slots of a block arrive together and act together, so their cursors never differ and the
-    segments they write to lie side by side: one pen stands for a cursor per agent, and a step of
+    segments they write to lie side by side: one cursor stands for a cursor per agent, and a step of
     the block is a slice whatever order blocks arrive in.
 
     Attributes:
@@ -94,7 +94,7 @@ class SegmentBuffer:
             self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items()}
         self._first_step = np.zeros(plan.segments, np.int64)
         self._owner = np.zeros(plan.segments, np.int64)
-        self._pens = [_Pen() for _ in range(interface.blocks)]
+        self._cursors = [WriteCursor() for _ in range(interface.blocks)]
         self._free: deque[slice] = deque()
         self._full = 0
 
@@ -104,15 +104,15 @@ class SegmentBuffer:
         Raises:
             RuntimeError: The last rollout is not ready, and its steps would be lost.
         """
-        if any(pen.steps for pen in self._pens) and not self.ready:
+        if any(cursor.steps for cursor in self._cursors) and not self.ready:
             raise RuntimeError(f"{self._missing()}; a new one would lose its steps")
         size = self._interface.block_slots
         starts = range(0, self._segments, size)
         self._free = deque(slice(start, start + size) for start in starts)
         self._full = 0
-        for pen in self._pens:
-            pen.rows, pen.time, pen.steps = self._free.popleft(), 0, 0
-            pen.has_arrived = False
+        for cursor in self._cursors:
+            cursor.rows, cursor.time, cursor.steps = self._free.popleft(), 0, 0
+            cursor.has_arrived = False
         self._tensors["known"].fill_(True)
         if self._tail == "drop":
             self._tensors["known"][-1] = False
@@ -136,25 +136,25 @@ class SegmentBuffer:
         Raises:
             RuntimeError: The block has arrived before, and has not been stored since.
         """
-        pen = self._pens[arrival.block]
-        if pen.has_arrived:
+        cursor = self._cursors[arrival.block]
+        if cursor.has_arrived:
             raise RuntimeError(
                 f"block {arrival.block} arrives twice without a step in between; store its step, "
                 "or keep it waiting for the next rollout"
             )
-        place, pen.open = pen.open, None
-        pen.has_arrived, pen.awaits = True, False
+        place, cursor.open = cursor.open, None
+        cursor.has_arrived, cursor.awaits = True, False
         if place is None:
             return
-        reward = np.where(pen.acts, arrival.reward, 0)
+        reward = np.where(cursor.acts, arrival.reward, 0)
         if self._clip is not None:
             np.clip(reward, -self._clip, self._clip, out=reward)
-        terminated, truncated = arrival.terminated & pen.acts, arrival.truncated & pen.acts
+        terminated, truncated = arrival.terminated & cursor.acts, arrival.truncated & cursor.acts
         unseen = truncated & ~terminated
         unseen[arrival.final_row] = False
         following = value.detach().cpu().numpy().copy()
         following[arrival.final_row] = final_value.detach().cpu().numpy()
-        following[terminated | unseen | ~pen.acts] = 0
+        following[terminated | unseen | ~cursor.acts] = 0
         self._write("reward", place, reward)
         self._write("terminated", place, terminated)
         self._write("truncated", place, truncated)
@@ -163,7 +163,7 @@ class SegmentBuffer:
 
     def has_room(self, block: int) -> bool:
         """Whether a block's next step can be stored; otherwise it waits for the next rollout."""
-        return self._pens[block].rows is not None
+        return self._cursors[block].rows is not None
 
     def store(
         self,
@@ -187,17 +187,17 @@ class SegmentBuffer:
         Raises:
             RuntimeError: The block has no room, or the outcome of its last step is missing.
         """
-        pen = self._pens[arrival.block]
-        if pen.awaits or pen.rows is None:
+        cursor = self._cursors[arrival.block]
+        if cursor.awaits or cursor.rows is None:
             raise RuntimeError(
                 f"block {arrival.block} cannot be stored: "
-                + ("what its last step led to has not been received" if pen.awaits
+                + ("what its last step led to has not been received" if cursor.awaits
                    else "its segments are full, and no others are free; keep it waiting for the "
                    "next rollout (see has_room)")
             )  # fmt: skip
-        place = (pen.time, pen.rows)
-        if pen.time == 0:
-            self._open(arrival, pen.rows, pen.steps, memory)
+        place = (cursor.time, cursor.rows)
+        if cursor.time == 0:
+            self._open(arrival, cursor.rows, cursor.steps, memory)
         self._write("observation", place, arrival.observation)
         self._write("action", place, action)
         self._write("log_prob", place, log_prob)
@@ -209,17 +209,17 @@ class SegmentBuffer:
             assert arrival.mask is not None
             self._write("mask", place, arrival.mask)
         # The environments may write to the arrival's memory once the block is sent.
-        pen.acts = arrival.acts.copy()
-        pen.has_arrived, pen.awaits, pen.open = False, True, place
-        pen.time += 1
-        pen.steps += 1
-        if pen.time == self._horizon:
-            self._close(arrival.block, pen, pen.rows)
+        cursor.acts = arrival.acts.copy()
+        cursor.has_arrived, cursor.awaits, cursor.open = False, True, place
+        cursor.time += 1
+        cursor.steps += 1
+        if cursor.time == self._horizon:
+            self._close(arrival.block, cursor, cursor.rows)
 
     @property
     def ready(self) -> bool:
         """Whether all segments are full and every outcome that is waited for is known."""
-        return self._full == self._segments and all(pen.open is None for pen in self._pens)
+        return self._full == self._segments and all(cursor.open is None for cursor in self._cursors)
 
     def rollout(self) -> Rollout:
         """The rollout: the buffer's own memory, valid and open to changes until the next one.
@@ -232,10 +232,10 @@ class SegmentBuffer:
         return replace(self._rollout)
 
     def _missing(self) -> str:
-        waiting = sum(pen.open is not None for pen in self._pens)
+        waiting = sum(cursor.open is not None for cursor in self._cursors)
         return (
             f"the rollout is not ready: {self._full} of {self._segments} segments are full, and "
-            f"{waiting} of {len(self._pens)} blocks wait for what their last step led to"
+            f"{waiting} of {len(self._cursors)} blocks wait for what their last step led to"
         )
 
     def _open(
@@ -250,16 +250,16 @@ class SegmentBuffer:
         kept.copy_(memory.detach(), non_blocking=True)
         kept.masked_fill_(torch.tensor(arrival.starts, device=self._device)[:, None], 0)
 
-    def _close(self, block: int, pen: _Pen, rows: slice) -> None:
+    def _close(self, block: int, cursor: WriteCursor, rows: slice) -> None:
         """Count full segments, and let the block go on in others."""
         slots = self._interface.slots_of(block)
         # Each segment holds consecutive steps of one agent, or something here is very wrong.
         assert (self._owner[rows] == np.arange(slots.start, slots.stop)).all()
-        assert (self._first_step[rows] + self._horizon == pen.steps).all()
+        assert (self._first_step[rows] + self._horizon == cursor.steps).all()
         self._full += rows.stop - rows.start
-        pen.rows, pen.time = (self._free.popleft() if self._free else None), 0
+        cursor.rows, cursor.time = (self._free.popleft() if self._free else None), 0
         if self._tail == "drop":
-            pen.open = None
+            cursor.open = None
 
     def _write(self, name: str, place: Place, source: Tensor | np.ndarray | int) -> None:
         if self._arrays is not None:

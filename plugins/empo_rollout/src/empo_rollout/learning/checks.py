@@ -10,7 +10,7 @@ from empo_core.types import LossNeeds
 from empo_rollout.learning.distributed import Group
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.protocols import ActorCritic
 
 
 def require_fit(

@@ -38,7 +38,7 @@ class Optimiser:
             self._optimisers["muon"] = _muon(params, self._matrices)
         if self._others:
             # Moved as one row: a step takes as long for one tensor as for a hundred times more.
-            self._row = nn.Parameter(in_a_row(self._others))
+            self._row = nn.Parameter(flattened(self._others))
             _lay_into(self._row, self._others)
             name = "adamw" if is_muon else params.name
             self._optimisers[name] = _elementwise(name, params, self._row)
@@ -57,7 +57,7 @@ class Optimiser:
         if self._others:
             if not _lie_in(self._row, self._others):  # Somebody gave them memory of their own.
                 with torch.no_grad():
-                    self._row.copy_(in_a_row(self._others))
+                    self._row.copy_(flattened(self._others))
                 _lay_into(self._row, self._others)
             whole = not self._matrices
             self._row.grad = gradient if whole else torch.cat([slope[id(x)] for x in self._others])
@@ -94,7 +94,7 @@ class Optimiser:
             optimiser.load_state_dict({"state": memories, "param_groups": groups})
 
 
-def in_a_row(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
+def flattened(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
     """A copy of all numbers, one tensor behind the other."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 

@@ -18,18 +18,18 @@ from empo_core.types import ImaginedBatch
 from empo_environments.specs import Interface
 from empo_learning.finite import check_finite
 from empo_rollout.experience.advantages import advantages
-from empo_rollout.experience.batch import Rollout
+from empo_rollout.experience.flat_rollout import FlatRollout, Microbatch, PolicyAtStarts
 from empo_rollout.experience.minibatches import annealed_beta, minibatches
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.checks import require_fit
 from empo_rollout.learning.distributed import Group
-from empo_rollout.learning.optimisers import Optimiser, in_a_row
-from empo_rollout.learning.parts import Material, Part, PolicyAtStarts
+from empo_rollout.learning.learning_rate import learning_rate
+from empo_rollout.learning.optimisers import Optimiser, flattened
 from empo_rollout.learning.ppo import LOG_RATIO_LIMIT
-from empo_rollout.learning.schedules import learning_rate
 from empo_rollout.learning.values import explained_variance, value_loss
 from empo_rollout.params import ComputeParams, RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.protocols import ActorCritic
 
 KL = "approx_kl"
 """What a policy loss calls how far the policy has moved."""
@@ -107,10 +107,10 @@ class Updater:
         self._steps = 0
         self._initial: Tensor | None = None
         if params.update.l2_init:
-            self._initial = in_a_row(self._weights)
+            self._initial = flattened(self._weights)
             # Matrices and filters alone: nothing keeps biases from where they are needed.
             kinds = [torch.full_like(each, each.ndim > 1) for each in self._weights]
-            self._pulled = in_a_row(kinds)
+            self._pulled = flattened(kinds)
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
         """Learn from a rollout.
@@ -186,14 +186,14 @@ class Updater:
             if isinstance(loss, AdaptivePolicyLoss):
                 loss.load_state_dict(state_dict["losses"][str(i)])
 
-    def _material(self, rollout: Rollout) -> tuple[Material, Tensor, dict[str, float]]:
+    def _material(self, rollout: Rollout) -> tuple[FlatRollout, Tensor, dict[str, float]]:
         """The rollout in columns, the advantages of its steps, and numbers about it."""
         advantage, returns = advantages(rollout, self._params.advantages)
         weight = rollout.learnable.to(returns.dtype)
         weight[: self._params.experience.burn_in] = 0
         counts = weight > 0
         advantage, returns = (x.masked_fill(~counts, 0.0) for x in (advantage, returns))
-        material = Material(
+        material = FlatRollout(
             rollout,
             returns,
             weight,
@@ -208,7 +208,7 @@ class Updater:
         return material, advantage, group.totals(means)
 
     def _phase(
-        self, rollout: Rollout, material: Material, advantage: Tensor, beta: float
+        self, rollout: Rollout, material: FlatRollout, advantage: Tensor, beta: float
     ) -> Iterator[_Step]:
         """The minibatches of all passes over a rollout, each with its targets."""
         update, recompute = self._params.update, self._params.advantages.recompute
@@ -261,7 +261,7 @@ class Updater:
 
     @torch.no_grad()
     def _renewed(
-        self, rollout: Rollout, material: Material, columns: Tensor | None
+        self, rollout: Rollout, material: FlatRollout, columns: Tensor | None
     ) -> Float[Tensor, "time segment"]:
         """Advantages of some segments, or of all, with regard to how the policy has moved."""
         if columns is None:
@@ -282,7 +282,7 @@ class Updater:
         return advantage
 
     def _learn(
-        self, material: Material, step: _Step, lr: float, progress: float
+        self, material: FlatRollout, step: _Step, lr: float, progress: float
     ) -> dict[str, float]:
         """Take one step of the optimiser; numbers about it."""
         numbers: dict[str, float] = {}
@@ -322,7 +322,7 @@ class Updater:
         return numbers
 
     def _slope(
-        self, part: Part, target: Tensor, share: float
+        self, part: Microbatch, target: Tensor, share: float
     ) -> tuple[Float[Tensor, " weight"], dict[str, float], list[Mapping[str, Tensor]]]:
         """The gradient of one pass, times its share of all weights, and numbers about it.
 
@@ -352,20 +352,20 @@ class Updater:
         total = torch.add(improvement, error, alpha=update.value_coef)
         if share:
             gradients = torch.autograd.grad(total, self._weights, materialize_grads=True)
-            slope = in_a_row(gradients)
+            slope = flattened(gradients)
         else:  # Not 0 times the gradient, which need not exist.
-            slope = torch.zeros_like(in_a_row(self._weights))
+            slope = torch.zeros_like(flattened(self._weights))
         found = torch.stack((improvement, error, total)).tolist()
         numbers |= zip(("loss/policy", "loss/value", "loss/total"), found, strict=True)
         return (slope if share == 1 else slope.mul_(share)), numbers, memories
 
-    def _forward(self, part: Part) -> tuple[Tensor, Tensor]:
+    def _forward(self, part: Microbatch) -> tuple[Tensor, Tensor]:
         """What the policy makes of each row: what distributions are made of, and values."""
         with arithmetic(self._params.compute):
             hidden, value = self._unroll(part.observation, part.memory, part.starts, part.agent)
         return hidden.flatten(0, 1).float(), value.flatten().float()
 
-    def _distribution(self, part: Part, hidden: Tensor) -> Distribution:
+    def _distribution(self, part: Microbatch, hidden: Tensor) -> Distribution:
         with arithmetic(self._params.compute):
             return self._policy.distribution(hidden, part.row_agent, part.mask)
 
@@ -374,7 +374,7 @@ class Updater:
         if self._initial is None:
             return {}
         strength = self._params.update.l2_init
-        apart = (in_a_row(self._weights) - self._initial) * self._pulled
+        apart = (flattened(self._weights) - self._initial) * self._pulled
         gradient.add_(apart, alpha=2 * strength)
         return {"loss/l2_init": strength * float(apart.square().sum())}
 

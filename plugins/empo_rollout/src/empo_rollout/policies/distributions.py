@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
 
-class Choices(Distribution):
+class MultiCategorical(Distribution):
     """Independent choices: of one option among several, once or several times.
 
     Values are positions of options, ``[*batch number]``, one for each choice.
@@ -75,7 +75,7 @@ class Choices(Distribution):
         return -(self._log_probs.exp() * self._log_probs).sum((-2, -1))
 
 
-class Numbers(Distribution):
+class DiagonalNormal(Distribution):
     """Independent normal distributions, one for each number.
 
     Args:
@@ -99,12 +99,12 @@ class Numbers(Distribution):
         return -(0.5 * deviation.square() + self._log_std + 0.5 * math.log(math.tau)).sum(-1)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*drawn number"]:
-        """Numbers drawn at random, differentiable in mean and standard deviation."""
+        """DiagonalNormal drawn at random, differentiable in mean and standard deviation."""
         noise = torch.randn_like(self._mean.expand(*sample_shape, *self._mean.shape))
         return self._mean + self._log_std.exp() * noise
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*drawn number"]:
-        """Numbers drawn at random."""
+        """DiagonalNormal drawn at random."""
         with torch.no_grad():
             return self.rsample(sample_shape)
 
@@ -128,14 +128,14 @@ class Numbers(Distribution):
         return (self._log_std + 0.5 * math.log(math.tau * math.e)).sum(-1)
 
 
-@register_kl(Choices, Choices)  # type: ignore[no-untyped-call, untyped-decorator]
-def _kl_of_choices(one: Choices, other: Choices) -> Tensor:
+@register_kl(MultiCategorical, MultiCategorical)  # type: ignore[no-untyped-call, untyped-decorator]
+def _kl_multi_categorical(one: MultiCategorical, other: MultiCategorical) -> Tensor:
     table = one._log_probs
     return (table.exp() * (table - other._log_probs)).sum((-2, -1))
 
 
-@register_kl(Numbers, Numbers)  # type: ignore[no-untyped-call, untyped-decorator]
-def _kl_of_numbers(one: Numbers, other: Numbers) -> Tensor:
+@register_kl(DiagonalNormal, DiagonalNormal)  # type: ignore[no-untyped-call, untyped-decorator]
+def _kl_diagonal_normal(one: DiagonalNormal, other: DiagonalNormal) -> Tensor:
     wider = other._log_std - one._log_std
     distance = ((one.mean - other.mean) * (-other._log_std).exp()).square()
     return (wider + 0.5 * ((-2 * wider).exp() + distance - 1)).sum(-1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from empo_environments.specs import Observations
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.memory import Recurrent
+from empo_rollout.policies.recurrent import Recurrent
 
 COARSE = 16
 """A convolution that reads pictures with a longer side than this halves them."""

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from empo_core.errors import ConfigError
 from empo_environments.specs import Interface
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.contract import Step, Unrolled
-from empo_rollout.policies.distributions import Choices, Numbers
+from empo_rollout.policies.distributions import DiagonalNormal, MultiCategorical
 from empo_rollout.policies.layers import (
     POLICY_GAIN,
     VALUE_GAIN,
@@ -22,7 +21,8 @@ from empo_rollout.policies.layers import (
     orthogonal,
     scaled,
 )
-from empo_rollout.policies.memory import Recurrent, forgotten
+from empo_rollout.policies.protocols import Step, Unrolled
+from empo_rollout.policies.recurrent import Recurrent, forgotten
 
 COMPILE_OPTIONS = {"layout_optimization": False}
 """Options for ``torch.compile``. Without them it plans wrong strides for convolutions over as
@@ -213,7 +213,7 @@ class Networks(nn.Module):
         hidden: Float[Tensor, "row feature"],
         agent: Int[Tensor, " row"],
         mask: Bool[Tensor, "row option"] | None = None,
-    ) -> Choices | Numbers:
+    ) -> MultiCategorical | DiagonalNormal:
         """The distributions over actions ``[row number]`` that belong to ``hidden``."""
         if len(self.networks) == 1:
             output = self.each[0].head(hidden)
@@ -226,11 +226,11 @@ class Networks(nn.Module):
         output: Float[Tensor, "row output"],
         agent: Int[Tensor, " row"],
         mask: Bool[Tensor, "row option"] | None,
-    ) -> Choices | Numbers:
+    ) -> MultiCategorical | DiagonalNormal:
         if self._choices:
-            return Choices(output, self._choices, mask)
+            return MultiCategorical(output, self._choices, mask)
         log_std = torch.stack([network.log_std for network in self.each])
-        return Numbers(output, log_std if len(log_std) == 1 else log_std[agent])
+        return DiagonalNormal(output, log_std if len(log_std) == 1 else log_std[agent])
 
     def _routed(
         self,

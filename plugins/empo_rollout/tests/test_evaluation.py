@@ -16,7 +16,7 @@ from empo_environments.gymnasium_env import GymnasiumEnvironment
 from empo_environments.pettingzoo_env import PettingZooEnvironment
 from empo_environments.serial import Serial
 from empo_environments.specs import Vector
-from empo_rollout.evaluating import Evaluation, evaluate
+from empo_rollout.evaluation import Evaluation, evaluate
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
 

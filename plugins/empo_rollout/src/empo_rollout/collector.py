@@ -1,4 +1,4 @@
-"""One rollout after the other: the policy acts in the environments, the buffer remembers."""
+"""Collection of rollouts: a policy acts in vectorised environments, a buffer stores the steps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch import Tensor
 from empo_environments.specs import Arrival, Vector
 from empo_learning.timers import Timers
 from empo_rollout.episodes import Episodes
-from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
-from empo_rollout.policies.contract import ActorCritic, Step
+from empo_rollout.policies.protocols import ActorCritic, Step
 
 
-class Collecting:
-    """Lets a policy act until there is a rollout to learn from.
+class RolloutCollector:
+    """Collects rollouts: the policy acts in vectorised environments, the buffer stores the steps.
 
-    A block that has no room left in the rollout waits: it was seen and judged, but not answered,
-    and is the first to act in the next rollout, with the policy of then.
+    A block that has no room left in the rollout is parked: its observation is evaluated, but no
+    action is sent. It is the first to act in the next rollout, with the policy of that time.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Collecting:
         parked, self._parked = self._parked, []
         for arrival in parked:
             with self._timers("inference"):
-                step = self._judge(arrival)
+                step = self._policy_step(arrival)
             self._act(arrival, step, version)
         while not self._buffer.ready:
             with self._timers("env"):
                 arrival = self._vector.recv()
             with self._timers("inference"):
-                step = self._judge(arrival)
-                final = self._judge_final(arrival)
+                step = self._policy_step(arrival)
+                final = self._final_values(arrival)
             self._settle(arrival, step, final)
             if self._buffer.has_room(arrival.block):
                 self._act(arrival, step, version)
@@ -116,19 +116,19 @@ class Collecting:
         self._parked = [self._vector.recv() for _ in range(state_dict["parked"])]
         return True
 
-    def _judge(self, arrival: Arrival) -> Step:
+    def _policy_step(self, arrival: Arrival) -> Step:
         """What the policy makes of a block."""
         slots = self._interface.slots_of(arrival.block)
-        return judged(self._policy, arrival, self._memory[slots], self._agent[slots])
+        return policy_step(self._policy, arrival, self._memory[slots], self._agent[slots])
 
-    def _judge_final(self, arrival: Arrival) -> Tensor:
+    def _final_values(self, arrival: Arrival) -> Tensor:
         """Values of the last observations of episodes that were cut off."""
         if not len(arrival.final_row):
             return self._memory.new_zeros(0)
         slots = self._interface.slots_of(arrival.block)
         rows = self._tensor(arrival.final_row).long()
         return self._policy.step(
-            seen(arrival.final_observation, self._device),
+            observation_tensor(arrival.final_observation, self._device),
             self._memory[slots][rows],  # That of the episode that ended: not yet forgotten.
             torch.zeros(len(rows), dtype=torch.bool, device=self._device),
             self._agent[slots][rows],
@@ -156,16 +156,16 @@ class Collecting:
         return torch.from_numpy(array).to(self._device)
 
 
-def judged(
+def policy_step(
     policy: ActorCritic,
     arrival: Arrival,
     memory: Float[Tensor, "slot unit"],
     agent: Int[Tensor, " slot"],
 ) -> Step:
-    """What a policy makes of a block, on the device of its memory."""
+    """Distributions, values and next memory for a block, on the device of ``memory``."""
     device = memory.device
     return policy.step(
-        seen(arrival.observation, device),
+        observation_tensor(arrival.observation, device),
         memory,
         torch.from_numpy(arrival.starts).to(device),
         agent,
@@ -173,7 +173,9 @@ def judged(
     )
 
 
-def seen(observation: Shaped[np.ndarray, "slot word"], device: torch.device) -> Tensor:
+def observation_tensor(
+    observation: Shaped[np.ndarray, "slot word"], device: torch.device
+) -> Tensor:
     """Observations in memory of torch's own.
 
     Products of matrices may differ in their last bits with the alignment of memory, which is

@@ -13,10 +13,10 @@ import torch
 from empo_environments.gymnasium_env import GymnasiumEnvironment
 from empo_environments.serial import Serial
 from empo_learning.timers import Timers
-from empo_rollout.collecting import Collecting
+from empo_rollout.collector import RolloutCollector
 from empo_rollout.episodes import Episodes
-from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.networks import Networks, build_policy
@@ -55,7 +55,7 @@ def collecting(
     memory: str = "none",
     carry: bool = True,
     start: bool = True,
-) -> tuple[Collecting, Networks]:
+) -> tuple[RolloutCollector, Networks]:
     envs = 4
     make = [lambda: GymnasiumEnvironment(Counting())] * envs
     vector = Serial(make, blocks=blocks, order="rotation")
@@ -68,7 +68,7 @@ def collecting(
     plan = VecPlan(1, 1, blocks, envs, 5, segments, segments * 5)
     buffer = SegmentBuffer(vector.interface, plan, memory_size=policy.memory_size, tail=tail)
     torch.manual_seed(0)
-    made = Collecting(
+    made = RolloutCollector(
         vector,
         policy,
         buffer,

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from empo_environments.specs import Interface, Vector
 from empo_learning.randomness import capture, restore
-from empo_rollout.collecting import judged
+from empo_rollout.collector import policy_step
 from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
-from empo_rollout.policies.contract import ActorCritic
+from empo_rollout.policies.protocols import ActorCritic
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def _played(
         if not left or bool((number >= count).all()):
             break
         left -= 1
-        step = judged(policy, arrival, memory, agent)
+        step = policy_step(policy, arrival, memory, agent)
         memory, acted = step.memory, arrival.acts.copy()
         chosen: Tensor = step.distribution.mode if deterministic else step.distribution.sample()
         vector.send(arrival.block, chosen.cpu().numpy())

@@ -9,12 +9,12 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
-from empo_rollout.experience.batch import Rollout
 from empo_rollout.experience.minibatches import Minibatch
+from empo_rollout.experience.rollout import Rollout
 
 
 @dataclass(slots=True)
-class Part:
+class Microbatch:
     """Some columns of a rollout, as one forward and backward pass needs them.
 
     Each is a segment. What a policy unrolls has axes for time and segment; everything else has one
@@ -39,7 +39,7 @@ class Part:
         return self.agent if horizon == 1 else self.agent.repeat(horizon)
 
 
-class Material:
+class FlatRollout:
     """A rollout in columns: its segments, or its single steps, each a segment of one step."""
 
     def __init__(
@@ -90,12 +90,12 @@ class Material:
         assert columns is not None
         return columns
 
-    def part(self, columns: Int[Tensor, " chosen"]) -> Part:
+    def part(self, columns: Int[Tensor, " chosen"]) -> Microbatch:
         """Copies of some columns."""
         numbers = self._numbers.index_select(1, columns).flatten(0, 1)
         log_prob, value, returns, weight = numbers.unbind(1)
         mask = self._mask
-        return Part(
+        return Microbatch(
             self._observation.index_select(1, columns),
             self._starts.index_select(1, columns),
             self._memory.index_select(0, columns),
