@@ -66,6 +66,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def quality(session: nox.Session) -> None:
+    """Figures of the source: sizes, import circles, loose types, words; each has a limit."""
+    session.install(*DEV)
+    session.run("python", "tests/quality/figures.py", "--verbose", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Speed and memory, as tables of ratios measured in one run."""
     session.install(*DEV)

@@ -1,0 +1,251 @@
+"""Figures of the source: how large, how loose, how tangled. Run by ``nox -s quality``.
+
+``python tests/quality/figures.py [--root TREE] [--against TREE] [--verbose]`` prints a table and
+exits with status 1 where a figure is beyond its limit. They are signs and not aims: a file cut in
+two at its limit, or ``object`` where ``Any`` stood, is no better than before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import networkx
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[2]
+GERUND = re.compile(r"(\w+_)?\w{2,}ing")
+NOUNS_IN_ING = {"string", "testing", "training", "planning", "learning"}
+"""Module names that end like gerunds and name a thing or a field."""
+OPENERS = ("What", "Who", "How", "Where", "Whether")
+LOOSE = re.compile(r"\bAny\b|type: ignore|\bcast\(")
+TENSORS = re.compile(r"\b(Tensor|ndarray|NDArray)\b")
+SHAPED = re.compile(r"\b(Float|Int|Bool|UInt8|Shaped|Num|Integer|Inexact|Real)\[|\bScalar\b")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file.
+
+    Attributes:
+        path: Where it is, relative to the tree.
+        name: Its dotted name.
+        text: Its source.
+        tree: The same, parsed.
+    """
+
+    path: Path
+    name: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is an ``__init__``."""
+        return self.path.name == "__init__.py"
+
+
+@dataclass
+class Figure:
+    """One number, its limit, and the places that are furthest from it."""
+
+    title: str
+    value: float
+    limit: float
+    at_least: bool = False
+    places: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is within the limit."""
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+def modules(root: Path) -> list[Module]:
+    """Every module that the core and the plugins ship."""
+    found = []
+    for base in (root, *sorted(root.glob("plugins/*/src"))):
+        pattern = "empo_core/**/*.py" if base == root else "**/*.py"
+        for path in sorted(base.glob(pattern)):
+            text = path.read_text(encoding="utf-8")
+            name = ".".join(path.relative_to(base).with_suffix("").parts)
+            name = name.removesuffix(".__init__")
+            found.append(Module(path.relative_to(root), name, text, ast.parse(text)))
+    return found
+
+
+def imports(module: Module, names: set[str]) -> set[str]:
+    """The modules of the tree that a module imports, in functions and for types too.
+
+    Importing a name from a package counts as importing the submodule of that name where there is
+    one; packages themselves do not count, for they only gather.
+    """
+    found: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return (found & names) - {module.name}
+
+
+def circles(source: list[Module]) -> list[str]:
+    """Groups of modules that import each other, however indirectly."""
+    names = {module.name for module in source if not module.is_package}
+    graph = networkx.DiGraph()
+    for module in source:
+        graph.add_edges_from((module.name, other) for other in imports(module, names))
+    groups = networkx.strongly_connected_components(graph)
+    return [" <-> ".join(sorted(group)) for group in groups if len(group) > 1]
+
+
+def functions(source: list[Module]) -> Iterator[tuple[str, int]]:
+    """Every function with its place and how many arguments it takes, ``self`` not counted."""
+    for module in source:
+        for node in ast.walk(module.tree):
+            if isinstance(node, FUNCTIONS):
+                every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                count = len(every) - bool(every and every[0].arg in ("self", "cls"))
+                yield f"{module.path}:{node.lineno} {node.name}", count
+
+
+def classes(source: list[Module]) -> Iterator[tuple[str, int]]:
+    """Every class with its place and its lines."""
+    for module in source:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and node.end_lineno:
+                yield f"{module.path}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
+
+
+def docstrings(module: Module) -> Iterator[str]:
+    """The docstrings of a module, its classes and its functions."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
+
+
+def tensor_functions(source: list[Module]) -> Iterator[tuple[str, bool]]:
+    """Public functions and methods with tensors in their signature, and whether all have shapes."""
+    for module in source:
+        if "testing" in module.path.parts:
+            continue
+        for node in ast.walk(module.tree):
+            if not isinstance(node, FUNCTIONS) or node.name.startswith("_"):
+                continue
+            every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            hints = [ast.unparse(each.annotation) for each in every if each.annotation]
+            hints += [ast.unparse(node.returns)] if node.returns else []
+            tensors = [hint for hint in hints if TENSORS.search(hint)]
+            if tensors:
+                shaped = all(SHAPED.search(hint) or _is_collection(hint) for hint in tensors)
+                yield f"{module.path}:{node.lineno} {node.name}", shaped
+
+
+def _is_collection(hint: str) -> bool:
+    """Whether a hint is a mapping or sequence of tensors, which have no common shape."""
+    return bool(re.match(r"(Mapping|dict|Sequence|list|Iterable|Iterator|Callable)\[", hint))
+
+
+def largest(found: Iterator[tuple[str, int]], limit: int) -> tuple[int, list[str]]:
+    """The greatest number, and the places beyond a limit."""
+    every = sorted(found, key=lambda each: -each[1])
+    return every[0][1], [f"{count} {place}" for place, count in every if count > limit]
+
+
+def figures(root: Path) -> list[Figure]:
+    """All figures of a tree."""
+    source = modules(root)
+    lines = {str(module.path): len(module.text.splitlines()) for module in source}
+    total = sum(lines.values())
+    longest, long_files = largest(iter(lines.items()), 450)
+    widest, wide_classes = largest(classes(source), 250)
+    counts = sorted(count for _, count in functions(source))
+    most, long_signatures = largest(functions(source), 9)
+    loose = {str(module.path): len(LOOSE.findall(_body(module))) for module in source}
+    gerunds = [
+        str(module.path)
+        for module in source
+        if GERUND.fullmatch(module.path.stem) and module.path.stem not in NOUNS_IN_ING
+    ]
+    openers = [
+        f"{module.path}: {text.splitlines()[0]}"
+        for module in source
+        for text in docstrings(module)
+        if re.match(rf"({'|'.join(OPENERS)})\b", text)
+    ]
+    shaped = dict(tensor_functions(source))
+    share = 100 * sum(shaped.values()) / max(len(shaped), 1)
+    references = [str(module.path) for module in source if "reference" in module.path.stem]
+    riddles = [
+        f"{module.path}:{number}"
+        for module in source
+        for number, line in enumerate(module.text.splitlines(), 1)
+        if re.search(r"\b(no|some)body\b", line, re.IGNORECASE)
+    ]
+    groups = circles(source)
+    looser = [f"{count} {path}" for path, count in sorted(loose.items(), key=lambda x: -x[1])[:20]]
+    unshaped = [place for place, has_shapes in shaped.items() if not has_shapes]
+    return [
+        Figure("import circles, imports for types included", len(groups), 0, places=groups),
+        Figure("lines of source", total, 64_000),
+        Figure("largest file, lines", longest, 450, places=long_files),
+        Figure("largest class, lines", widest, 250, places=wide_classes),
+        Figure("arguments of a function, 90th percentile", counts[int(0.9 * len(counts))], 4),
+        Figure("arguments of a function, most", most, 9, places=long_signatures),
+        Figure(
+            "Any, ignores and casts per 1,000 lines",
+            round(1000 * sum(loose.values()) / total, 1),
+            6,
+            places=looser,
+        ),
+        Figure("modules named by a gerund", len(gerunds), 0, places=gerunds),
+        Figure("docstrings that begin with a question word", len(openers), 80, places=openers),
+        Figure("lines with 'nobody' or 'somebody'", len(riddles), 10, places=riddles),
+        Figure(
+            "public tensor functions with all shapes, %", round(share, 1), 95, True, places=unshaped
+        ),
+        Figure("reference implementations in src", len(references), 0, places=references),
+    ]
+
+
+def _body(module: Module) -> str:
+    """A module's text without its imports, which have to name ``Any`` and ``cast``."""
+    lines = module.text.splitlines()
+    return "\n".join(line for line in lines if not re.match(r"\s*(from|import) ", line))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; the number of figures beyond their limits."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=ROOT, help="the tree to measure")
+    parser.add_argument("--against", type=Path, help="another tree, measured beside it")
+    parser.add_argument("--verbose", action="store_true", help="list the places beyond limits")
+    chosen = parser.parse_args(arguments)
+    now = figures(chosen.root)
+    before = figures(chosen.against) if chosen.against else [None] * len(now)
+    table = Table("figure", "before", "now", "limit", "")
+    show: Callable[[float], str] = lambda number: f"{number:,}"  # noqa: E731
+    for each, other in zip(now, before, strict=True):
+        sign = "≥" if each.at_least else "≤"
+        verdict = "ok" if each.holds else "[red]beyond[/red]"
+        old = show(other.value) if other else ""
+        table.add_row(each.title, old, show(each.value), f"{sign} {show(each.limit)}", verdict)
+    console = Console()
+    console.print(table)
+    for each in now if chosen.verbose else []:
+        if not each.holds:
+            console.print(f"[bold]{each.title}[/bold]", *each.places, sep="\n  ", soft_wrap=True)
+    return sum(not each.holds for each in now)
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))
