@@ -1,0 +1,148 @@
+"""Running normalisation of observations and rewards.
+
+Moments are merged by the parallel formula of Chan, Golub and LeVeque (1979), so one set of
+statistics can serve all copies of an environment, and those of several processes. Rewards are
+divided by the standard deviation of the running discounted return and keep their mean, as in
+Engstrom et al. (2020), "Implementation matters in deep policy gradients".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+EPSILON = 1e-8
+"""Added to variances before their root is taken."""
+PRIOR_COUNT = 1e-4
+"""Weight of the prior moments (mean 0, variance 1), in observations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and variance of a stream of rows, in float64.
+
+    Attributes:
+        mean: Of each word.
+        variance: Of each word, biased (divided by the count).
+        count: Rows seen, a little more than that for the prior.
+    """
+
+    mean: Float[np.ndarray, " word"]
+    variance: Float[np.ndarray, " word"]
+    count: float
+
+    @classmethod
+    def prior(cls, words: int) -> Moments:
+        """The moments before anything was seen: mean 0, variance 1, hardly any weight."""
+        return cls(np.zeros(words), np.ones(words), PRIOR_COUNT)
+
+    @classmethod
+    def of(cls, rows: Shaped[np.ndarray, "row word"]) -> Moments:
+        """The moments of some rows, at least one."""
+        wide = np.asarray(rows, np.float64)
+        return cls(wide.mean(0), wide.var(0), float(len(rows)))
+
+    def merged(self, other: Moments) -> Moments:
+        """The moments of both streams together; the order makes no difference but rounding."""
+        count = self.count + other.count
+        delta = other.mean - self.mean
+        squares = self.variance * self.count + other.variance * other.count
+        squares = squares + delta**2 * (self.count * other.count / count)
+        return Moments(self.mean + delta * (other.count / count), squares / count, count)
+
+    def without(self, other: Moments) -> Moments:
+        """The inverse of ``merged``: the moments of what came after ``other`` in this stream.
+
+        So processes that began with common statistics exchange only what each has seen since.
+        The count must be greater than that of ``other``.
+        """
+        count = self.count - other.count
+        mean = (self.mean * self.count - other.mean * other.count) / count
+        squares = self.variance * self.count - other.variance * other.count
+        squares = squares - (mean - other.mean) ** 2 * (count * other.count / self.count)
+        return Moments(mean, np.maximum(squares / count, 0.0), count)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The moments as tensors, for checkpoints and saved policies."""
+        return {
+            "mean": torch.from_numpy(self.mean.copy()),
+            "variance": torch.from_numpy(self.variance.copy()),
+            "count": torch.tensor(self.count, dtype=torch.float64),
+        }
+
+    @classmethod
+    def from_state_dict(cls, state_dict: Mapping[str, Tensor]) -> Moments:
+        """The moments that ``state_dict`` returned."""
+        mean, variance = (state_dict[name].numpy().copy() for name in ("mean", "variance"))
+        return cls(mean, variance, float(state_dict["count"]))
+
+
+def normalise_observations(
+    rows: Shaped[np.ndarray, "row word"], moments: Moments, clip: float
+) -> Float[np.ndarray, "row word"]:
+    """Rows with mean 0 and variance 1 under ``moments``, clipped to ``[-clip, clip]``, float32."""
+    scaled = (rows - moments.mean) / np.sqrt(moments.variance + EPSILON)
+    return np.clip(scaled, -clip, clip).astype(np.float32)
+
+
+class RewardScaler:
+    """Divides rewards by the standard deviation of the running discounted return.
+
+    Attributes:
+        moments: Of the running returns ``R_t = gamma * R_{t-1} + r_t``, which begin anew with
+            each episode.
+    """
+
+    def __init__(self, agents: int, gamma: float, clip: float) -> None:
+        """A scaler that has seen nothing.
+
+        Args:
+            agents: Rewards per step.
+            gamma: Discount of the running return, in [0, 1].
+            clip: Bound of scaled rewards.
+        """
+        self._gamma, self._clip = gamma, clip
+        self._returns = np.zeros(agents)
+        self.moments = Moments.prior(1)
+
+    def __call__(
+        self,
+        rewards: Float[np.ndarray, " agent"],
+        ended: Bool[np.ndarray, " agent"],
+        agents: slice = slice(None),
+        counts: Bool[np.ndarray, " agent"] | None = None,
+    ) -> Float[np.ndarray, " agent"]:
+        """Scaled rewards of one step, after learning from them.
+
+        Args:
+            rewards: As the environments paid them.
+            ended: Whether the step ended the episode, by termination or truncation.
+            agents: Which of all agents these are.
+            counts: Which rewards are one; the others change nothing. None: all.
+        """
+        counts = np.ones(len(rewards), np.bool_) if counts is None else counts
+        returns = self._returns[agents]  # A view.
+        returns[counts] = returns[counts] * self._gamma + rewards[counts]
+        if counts.any():
+            self.moments = self.moments.merged(Moments.of(returns[counts, None]))
+        returns[ended] = 0.0
+        return self.scaled(rewards)
+
+    def scaled(self, rewards: Float[np.ndarray, " agent"]) -> Float[np.ndarray, " agent"]:
+        """Scaled rewards, float32, with the statistics as they are."""
+        deviation = np.sqrt(self.moments.variance[0] + EPSILON)
+        return np.clip(rewards / deviation, -self._clip, self._clip).astype(np.float32)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Statistics and running returns."""
+        return {**self.moments.state_dict(), "returns": torch.from_numpy(self._returns.copy())}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.moments = Moments.from_state_dict(state_dict)
+        self._returns = state_dict["returns"].numpy().copy()
