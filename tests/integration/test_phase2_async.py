@@ -93,7 +93,7 @@ def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Pa
         collector={"name": "async", "params": {"min_env_steps": 2500}},
         exploration={"frontier_prob": 0.5, "human": ["epsilon-greedy", RND]},
         optimisation={"lr": 1.0, "target_interval": 5},
-        reporting={"compare": "exact", "compare_interval": 600},
+        reporting={"compare": "exact", "evaluation_interval": 600},
     )
     context = given(tmp_path)
     seed_everything(0)

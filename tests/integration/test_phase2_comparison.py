@@ -150,7 +150,7 @@ algorithm:
     values: {q_r: VALUES, v_h_e: VALUES}
     steps: 60
     warm_up: {v_h_e: 20, q_r: 20, ramp: 10}
-    reporting: {compare: exact, compare_interval: 20, log_interval: 10}
+    reporting: {compare: exact, evaluation_interval: 20, log_interval: 10}
 """
 
 ENSEMBLE = """

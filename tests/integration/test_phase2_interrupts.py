@@ -61,8 +61,11 @@ def empo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def lines_of(directory: Path) -> list[dict[str, Any]]:
-    text = (directory / "metrics.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    """All that was logged, except how fast it went."""
+    lines = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+    return [
+        {key: each for key, each in line.items() if not key.startswith("time/")} for line in lines
+    ]
 
 
 def stopped(folder: Path, number: signal.Signals) -> tuple[Path, subprocess.Popen[str], str]:

@@ -19,12 +19,13 @@ from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
+from empo_learning.loop import Loop
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Problem
 from empo_phase2.explorers.team import Team
 from empo_phase2.params import Phase2Params
 from empo_phase2.replay import Replay
-from empo_phase2.session import Session
+from empo_phase2.run_learner import Phase2Learner
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
 ACTORS, ENVIRONMENTS, CAPACITY = 2, 8, 500
@@ -94,13 +95,14 @@ def run(directory: Path, kills: int, seed: int) -> Run:
     try:
         collector.start(problem.factory, directory / "actors")
         team = Team(setting.exploration, problem.spec)
-        session = Session(
-            setting, context, learner, replay, collector, team, profile, comparison=None
+        learned = problem.learned_values(learner, problem.lookout())
+        run = Phase2Learner(
+            setting, learner, learned, replay, collector, team, profile, comparison=None
         )
-        session.train(problem.learned_values(learner, problem.lookout()))
+        Loop(run, context, setting.reporting).run()
     finally:
         collector.stop()
-    return Run(collector, replay, tracker, session.step)
+    return Run(collector, replay, tracker, run.steps)
 
 
 def check_accounts(done: Run) -> None:

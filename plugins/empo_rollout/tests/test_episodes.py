@@ -10,8 +10,8 @@ import torch
 
 from empo_core.experiment import Trackers
 from empo_environments.specs import Actions, Arrival, Interface, Observations
+from empo_learning.distributed import Group
 from empo_rollout.episodes import WINDOW, Episodes
-from empo_rollout.learning.distributed import Group
 
 NAMES = ("terminated", "truncated", "bored")
 

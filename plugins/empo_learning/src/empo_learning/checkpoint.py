@@ -1,7 +1,8 @@
 """Checkpoints of a run: directories that are complete or not there, and are checked when read.
 
 ``step-<n>`` holds ``tensors.safetensors``, ``state.json`` (everything else) and, written last,
-``manifest.json`` with size and sha256 of both. There is no pickle in it.
+``manifest.json`` with size and sha256 of both. There is no pickle in it. Equal runs have equal
+bytes in all three; how long they took is in ``times.json``, which has a sha256 sum of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +44,7 @@ log = logging.getLogger("empo_core")
 FORMAT, VERSION = "empo-checkpoint", 1
 STATE: Literal["state.json"] = "state.json"
 TENSORS: Literal["tensors.safetensors"] = "tensors.safetensors"
+TIMES = "times.json"
 _NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _HIDDEN = re.compile(rf"\.({_NAME.pattern})\.(new|old)")
 
@@ -51,6 +53,10 @@ class _Body(StrictModel):
     step: int = Field(ge=0)
     score: float | None
     files: dict[Literal["state.json", "tensors.safetensors"], FileEntry] = Field(min_length=2)
+
+
+class _Times(StrictModel):
+    times: dict[str, Any]
 
 
 class Checkpoints:
@@ -70,7 +76,14 @@ class Checkpoints:
         self._keep, self._ops = keep, ops
         self._refused: set[int] = set()
 
-    def save(self, step: int, state: Mapping[str, Any], *, score: float | None = None) -> Path:
+    def save(
+        self,
+        step: int,
+        state: Mapping[str, Any],
+        *,
+        score: float | None = None,
+        times: Mapping[str, Any] | None = None,
+    ) -> Path:
         """Store a state; once this returns, a crash or power cut does not lose it.
 
         Later steps than this are dropped: the run that made them did not go on from there.
@@ -80,6 +93,7 @@ class Checkpoints:
             state: A tree of dictionaries, lists and tuples with tensors (of any device; shared
                 memory is stored once per use), numbers, strings, booleans and None.
             score: How good it is; higher is better.
+            times: JSON data that differs between equal runs, e.g. how many seconds they took.
 
         Returns:
             The directory of the new checkpoint.
@@ -104,6 +118,9 @@ class Checkpoints:
                 "score": None if score is None else float(score),
                 "files": {name: entry.model_dump() for name, entry in files.items()},
             }
+            if times is not None:
+                sealed = sealed_json(path, f"{FORMAT}-times", VERSION, {"times": dict(times)})
+                write_synced(new / TIMES, sealed, self._ops)
             write_synced(new / MANIFEST, sealed_json(path, FORMAT, VERSION, body), self._ops)
         self._refused.discard(step)
         self._rotate(step)
@@ -131,7 +148,7 @@ class Checkpoints:
             raise StorageError(f"{self.directory}: has no checkpoint of step {step}; has {there}")
         directory = found_directory(self._path(step))
         files = self._manifest(step).files
-        refuse_surplus(directory, {MANIFEST, STATE, TENSORS})
+        refuse_surplus(directory, {MANIFEST, STATE, TENSORS, TIMES})
         data = parse_json(directory / STATE, read_checked(directory / STATE, files[STATE]))
         tensors = read_tensors(directory / TENSORS, files[TENSORS])
         try:
@@ -139,13 +156,29 @@ class Checkpoints:
         except StorageError as error:
             raise StorageError(f"{directory / STATE}: {error}") from error
 
-    def newest(self) -> tuple[int, dict[str, Any]] | None:
+    def times(self, step: int) -> dict[str, Any]:
+        """The times that were saved at a step; empty where none were.
+
+        Raises:
+            StorageError: They are damaged.
+        """
+        path = found_directory(self._path(step)) / TIMES
+        if not path.exists():
+            return {}
+        return read_sealed(path, f"{FORMAT}-times", VERSION, _Times).times
+
+    def newest(
+        self, check: Callable[[dict[str, Any]], None] | None = None
+    ) -> tuple[int, dict[str, Any]] | None:
         """The newest checkpoint that is whole, with its step; None where there is none at all.
+
+        Args:
+            check: Refuses a state by ``NonFiniteError``; then an older one is tried.
 
         Raises:
             StorageError: All are damaged; the message names a file and a reason for each.
         """
-        return self._first(reversed(self.steps()))
+        return self._first(reversed(self.steps()), check)
 
     def best(self) -> tuple[int, dict[str, Any]] | None:
         """The checkpoint with the highest score that is whole; None where none has a score.
@@ -157,12 +190,18 @@ class Checkpoints:
         scored = [(score, step) for step, score in scores.items() if score is not None]
         return self._first(step for _, step in sorted(scored, reverse=True))
 
-    def _first(self, steps: Iterable[int]) -> tuple[int, dict[str, Any]] | None:
+    def _first(
+        self, steps: Iterable[int], check: Callable[[dict[str, Any]], None] | None = None
+    ) -> tuple[int, dict[str, Any]] | None:
         problems = []
         for step in steps:
             try:
-                return step, self.load(step)
-            except StorageError as error:
+                state = self.load(step)
+                self.times(step)
+                if check is not None:
+                    check(state)
+                return step, state
+            except (StorageError, NonFiniteError) as error:
                 problems.append(str(error))
                 self._refused.add(step)
                 log.warning("checkpoint of step %d refused, trying the one before: %s", step, error)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
+from empo_core.storage.state_tree import flatten
 
 
 def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
@@ -37,3 +39,36 @@ def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
                 f"{what} is not finite: {name} has {len(bad):,} of {tensor.numel():,} numbers "
                 f"that are infinite or NaN, the first is {bad[0].item()}"
             )
+
+
+def check_finite_state(state: Mapping[str, Any], what: str) -> None:
+    """Refuse a tree of tensors and plain data in which a number is infinite or NaN.
+
+    Args:
+        state: As checkpoints take it.
+        what: What it is, for the message.
+
+    Raises:
+        NonFiniteError: A number is not finite; the message says where it is in the tree.
+    """
+    data, tensors = flatten(state)
+    check_finite(tensors, what)
+    place = _first_non_finite(data, "")
+    if place is not None:
+        raise NonFiniteError(f"{what} is not finite: {place[0]} is {place[1]}")
+
+
+def _first_non_finite(data: Any, path: str) -> tuple[str, str] | None:
+    """Where JSON data of ``flatten`` says that a number is not finite, and which it is."""
+    if isinstance(data, dict):
+        if set(data) == {"$float"}:
+            return path, str(data["$float"])
+        items = list(data.items())
+    elif isinstance(data, list):
+        items = list(enumerate(data))
+    else:
+        return None
+    for key, value in items:
+        if isinstance(value, dict | list) and (found := _first_non_finite(value, f"{path}/{key}")):
+            return found
+    return None

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that wait for a good moment."""
+"""Ctrl-C, SIGTERM and SIGHUP that wait for a good moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Windows has no SIGHUP, which says that a terminal was closed."""
 
 
 class Interrupts:
@@ -33,7 +36,7 @@ class Interrupts:
         self._before = {}
 
     def check(self) -> None:
-        """Stop here if somebody asked for it.
+        """Stop here if that was asked for.
 
         Raises:
             KeyboardInterrupt: A signal has arrived.

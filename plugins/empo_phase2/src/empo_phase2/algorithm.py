@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ from empo_core.storage.run_directory import RESULTS
 from empo_core.types import WorldSpec
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.checkpoint import Checkpoints
+from empo_learning.compute import require_device, torch_threads
+from empo_learning.loop import CHECKPOINTS, Loop, newest_finite
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -41,7 +42,7 @@ from empo_phase2.reach import check_reach
 from empo_phase2.recording import learner_spec
 from empo_phase2.replay import Replay
 from empo_phase2.result import POLICY, Phase2Result
-from empo_phase2.session import CHECKPOINTS, Session
+from empo_phase2.run_learner import Phase2Learner
 from empo_phase2.slots import check_world
 from empo_phase2.warmup import Timetable
 
@@ -172,7 +173,7 @@ class Phase2:
     def run(self, context: RunContext) -> Phase2Result:
         """Learn the values of ``context.world``; see ``empo_core.protocols.Algorithm``."""
         keep_freed_memory()
-        with _threads(self._params.threads):
+        with torch_threads(self._params.threads):
             return self._learn(context)
 
     def _learn(self, context: RunContext) -> Phase2Result:
@@ -189,19 +190,12 @@ class Phase2:
         collector: Collector = build(params.collector)
         try:
             collector.start(problem.factory, context.directory / "actors")
-            session = Session(
-                params,
-                context,
-                learner,
-                problem.replay(context.directory / "replay"),
-                collector,
-                team,
-                profile,
-                comparison,
+            replay = problem.replay(context.directory / "replay")
+            run = Phase2Learner(
+                params, learner, learned, replay, collector, team, profile, comparison
             )
-            if context.resume:
-                session.resume()
-            session.train(learned)
+            loop = Loop(run, context, params.reporting)
+            loop.run()
             env_steps = int(collector.counters()["env_steps"])
         finally:
             collector.stop()
@@ -210,11 +204,11 @@ class Phase2:
             params=params,
             spec=lookout.world.spec,
             played=problem.world,
-            steps=session.step,
+            steps=run.steps,
             env_steps=env_steps,
-            seconds=session.seconds,
+            seconds=loop.seconds,
             root=learned(start, torch.tensor([problem.spec.horizon or 1])),
-            losses=session.losses,
+            losses=run.losses,
             weights=learner.published(),
             comparison=comparison,
             assessed=None if comparison is None else comparison.assess(learned),
@@ -273,29 +267,19 @@ class Phase2:
 
 
 def _newest(context: RunContext, lacks: str) -> dict[str, Any]:
-    """The newest checkpoint of a run.
+    """The learner's state in the newest checkpoint of a run.
 
     Raises:
         StorageError: It has none; ``lacks`` says what it lacks.
     """
-    found = Checkpoints(context.directory / CHECKPOINTS).newest()
+    found = newest_finite(Checkpoints(context.directory / CHECKPOINTS))
     if found is None:
         raise StorageError(
             f"{context.directory}: this run has learned nothing that could be loaded: it has "
             f"{lacks}; go on with: empo resume {context.directory}"
         )
-    return found[1]
-
-
-@contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """So many threads for torch: most of what a learner does is too small to be shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    state: dict[str, Any] = found[1]["learner"]
+    return state
 
 
 @dataclass(frozen=True)
@@ -321,8 +305,4 @@ def _refuse_misfits(params: Phase2Params, spec: WorldSpec, settings: ActorSettin
             f"{params.targets.max_pairs:,} (or targets.model_based is false); raise max_pairs or "
             "choose a value network for q_r"
         )
-    if torch.device(params.device).type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            f"algorithm.params.device: {params.device!r} needs a GPU that torch can use, and there "
-            "is none; set device to cpu"
-        )
+    require_device(params.device)

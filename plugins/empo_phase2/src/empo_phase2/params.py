@@ -16,6 +16,7 @@ from empo_core.config import (
     ValueNetworkRef,
     WorldModelRef,
 )
+from empo_learning.params import Reporting
 
 if TYPE_CHECKING:
     from empo_core.types import Quantity
@@ -212,19 +213,15 @@ class Ensemble(Config):
     )
 
 
-class Reporting(Config):
+class ReportingParams(Reporting):
     """What is shown and kept on the way."""
 
-    log_interval: int = Field(100, ge=1, description="Steps between numbers for the trackers.")
     compare: str | None = Field(
         None, description="Algorithm whose solution the values are compared with, e.g. exact."
     )
-    compare_interval: int = Field(1000, ge=1, description="Steps between comparisons.")
-    checkpoint_interval: int = Field(10_000, ge=1, description="Steps between checkpoints.")
-    keep_checkpoints: int = Field(2, ge=2, description="Newest checkpoints to keep.")
-    profile_batching: bool = Field(False, description="Measure the stages of target computation.")
-    profile_batching_interval: int = Field(
-        100, ge=1, description="Steps between tables of that measurement."
+    evaluation_interval: int = Field(1000, ge=0, description="Steps between comparisons; 0: one.")
+    profile_batching: bool = Field(
+        False, description="Measure the stages of target computation, for each line of metrics."
     )
 
 
@@ -253,7 +250,9 @@ class Phase2Params(Config):
         description="What adds up successors.",
     )
     ensemble: Ensemble = Field(default_factory=Ensemble, description="Further worlds.")
-    reporting: Reporting = Field(default_factory=Reporting, description="What is shown and kept.")
+    reporting: ReportingParams = Field(
+        default_factory=ReportingParams, description="What is shown and kept."
+    )
     device: str = Field("cpu", description="Where the learner computes, e.g. cpu or cuda.")
     threads: int = Field(
         1, ge=1, description="Threads of the learner; more only pay for large networks."

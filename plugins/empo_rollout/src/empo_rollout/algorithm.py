@@ -17,13 +17,13 @@ from empo_core.storage.run_directory import RESULTS
 from empo_environments.specs import Vector
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.checkpoint import Checkpoints
+from empo_learning.distributed import Group, join
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
 from empo_rollout.environments import Environment, WorldParams
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
-from empo_rollout.learning.distributed import Group, join
 from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams

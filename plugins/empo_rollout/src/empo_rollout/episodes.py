@@ -14,7 +14,7 @@ from jaxtyping import Bool
 
 from empo_core.protocols import EpisodeTracker, Tracker
 from empo_environments.specs import Arrival, Interface
-from empo_rollout.learning.distributed import Group
+from empo_learning.distributed import Group
 
 WINDOW = 100
 """How many of the newest episodes averages are about."""

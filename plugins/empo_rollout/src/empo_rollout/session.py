@@ -14,13 +14,13 @@ import torch
 from empo_core.errors import CollectError, ConfigError, EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
 from empo_learning.checkpoint import Checkpoints
+from empo_learning.distributed import Group
 from empo_learning.interrupts import Interrupts
 from empo_learning.randomness import capture, restore
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.episodes import Episodes, Record
 from empo_rollout.evaluation import Evaluation, evaluate
-from empo_rollout.learning.distributed import Group
 from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from empo_core.errors import ConfigError
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
 from empo_core.types import LossNeeds
-from empo_rollout.learning.distributed import Group
+from empo_learning.distributed import Group
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.protocols import ActorCritic

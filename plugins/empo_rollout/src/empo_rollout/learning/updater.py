@@ -16,13 +16,13 @@ from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
 from empo_core.types import ImaginedBatch
 from empo_environments.specs import Interface
+from empo_learning.distributed import Group
 from empo_learning.finite import check_finite
 from empo_rollout.experience.advantages import advantages
 from empo_rollout.experience.flat_rollout import FlatRollout, Microbatch, PolicyAtStarts
 from empo_rollout.experience.minibatches import annealed_beta, minibatches
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.checks import require_fit
-from empo_rollout.learning.distributed import Group
 from empo_rollout.learning.learning_rate import learning_rate
 from empo_rollout.learning.optimisers import Optimiser, flattened
 from empo_rollout.learning.ppo import LOG_RATIO_LIMIT

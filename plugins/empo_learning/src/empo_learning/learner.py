@@ -1,0 +1,100 @@
+"""What an algorithm gives to ``Loop``: how it learns, and what a checkpoint of it holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from empo_core.types import Histogram
+
+Metrics = Mapping[str, float | Histogram]
+"""Numbers by key, as trackers log them; ``docs/reference/metrics.md`` lists the keys."""
+EVALUATION_SEED = 1_000_003
+"""Added to the run's seed, so that evaluations play other episodes than training."""
+
+
+class Evaluated(NamedTuple):
+    """The outcome of an evaluation.
+
+    Attributes:
+        metrics: What trackers log.
+        score: Higher is better; the checkpoint with the highest is kept. None: not known.
+    """
+
+    metrics: Metrics
+    score: float | None
+
+
+class Learner(ABC):
+    """A learning algorithm, one unit of work at a time.
+
+    ``Loop`` calls ``advance`` until ``is_over``, and the other methods only between two calls of
+    it, ``state_dict`` excepted. Attributes:
+
+    - ``steps``: steps so far, as trackers count them.
+    - ``total_steps``: how many steps there will be.
+    """
+
+    steps: int
+    total_steps: int
+
+    @property
+    def ticks(self) -> int:
+        """The count that intervals of ``Reporting`` refer to; by default ``steps``."""
+        return self.steps
+
+    @property
+    def updates(self) -> int:
+        """A number that grows with all that is learned; it names checkpoints."""
+        return self.steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.steps >= self.total_steps
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin at step 0; where a run is resumed, ``load_state_dict`` is called instead."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Do the smallest unit of work after which a checkpoint is exact.
+
+        Raises:
+            NonFiniteError: A loss, gradient, target or weight is infinite or NaN.
+            CollectError: No experience can be collected any more.
+        """
+
+    @abstractmethod
+    def metrics(self, seconds: Mapping[str, float]) -> Metrics:
+        """Numbers about the newest work, for one line of the log.
+
+        Args:
+            seconds: What each timer measured since the line before.
+        """
+
+    def evaluate(self) -> Evaluated | None:
+        """Measure how good the learned values or policy are, without effect on the training."""
+        return None
+
+    def narration(self) -> list[str]:
+        """Remarks about the run for people who watch it, after ``metrics``."""
+        return []
+
+    @abstractmethod
+    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+        """Everything needed to go on exactly so, as a tree that checkpoints take.
+
+        Tensors and numbers in it must be finite; wall-clock times do not belong into it. Of
+        several processes each calls it, and what rank 0 returns is kept.
+
+        Args:
+            midway: Whether ``advance`` raised; what is exact only between two calls of it is left
+                out then.
+        """
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned, in all processes, instead of ``start``."""

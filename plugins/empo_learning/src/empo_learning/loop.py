@@ -1,0 +1,303 @@
+"""The run loop of all learners: advance, log, evaluate, save; interrupts, errors, resumption."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from empo_core.errors import ConfigError, NonFiniteError, StorageError
+from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
+from empo_learning.checkpoint import Checkpoints
+from empo_learning.distributed import Group
+from empo_learning.finite import check_finite_state
+from empo_learning.interrupts import Interrupts
+from empo_learning.learner import Learner, Metrics
+from empo_learning.params import Reporting
+from empo_learning.randomness import capture, restore
+from empo_learning.timers import Timers
+
+log = logging.getLogger(__name__)
+
+CHECKPOINTS = "checkpoints"
+TASK = "training"
+PROGRESS_S = 0.2
+"""Seconds between signs of progress."""
+
+
+class Loop:
+    """Runs a learner from its start, or from the newest good checkpoint, to its end.
+
+    Attributes:
+        seconds: How long ``Learner.advance`` took, over all attempts.
+        times: ``seconds`` at each line of the log, over all attempts.
+        timers: Where the time goes; learners measure their own parts with it.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        context: RunContext,
+        reporting: Reporting,
+        *,
+        timers: Timers | None = None,
+        group: Group | None = None,
+        solved_at: float | None = None,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            learner: What learns.
+            context: What the run was given.
+            reporting: When to log, evaluate and save, in ``Learner.ticks``.
+            timers: The timers that the learner uses, if it does.
+            group: The processes that learn together; None: this one alone.
+            solved_at: The run ends once the score of an evaluation reaches this.
+        """
+        self._learner, self._context, self._reporting = learner, context, reporting
+        self._group, self._solved_at = group or Group(), solved_at
+        self._checkpoints = Checkpoints(
+            context.directory / CHECKPOINTS, keep=reporting.keep_checkpoints
+        )
+        self._logged = self._evaluated = self._saved = -1
+        self._score: float | None = None
+        self._line = (0, 0.0)
+        self._shown = -math.inf
+        self._is_midway = False
+        self._failure: Exception | None = None
+        self.timers = timers or Timers()
+        self.seconds = 0.0
+        self.times: list[float] = []
+
+    def run(self) -> None:
+        """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
+
+        Raises:
+            KeyboardInterrupt: The run was stopped; there is a checkpoint to go on from.
+            StorageError: There are checkpoints but none is good; or the disk refuses one.
+            ConfigError: Another number of processes wrote the checkpoint.
+            Exception: Whatever ended the run, once there is a checkpoint of where it stood, with
+                nothing in it that is not finite.
+        """
+        if not (self._context.resume and self._resume()):
+            self._learner.start()
+        with Interrupts() as interrupts:
+            agreed = False
+            try:
+                while not self._is_over:
+                    try:
+                        self._check(interrupts)
+                    except BaseException:
+                        agreed = True
+                        raise
+                    self._advance()
+                self._finish()
+            except StorageError:
+                raise  # The disk refused a checkpoint; it would refuse another one.
+            except (KeyboardInterrupt, Exception) as error:
+                # Several processes may have stopped at different places, and cannot agree then.
+                if agreed or self._group.size == 1:
+                    self._rescue(error)
+                raise
+        total = self._learner.total_steps
+        self._tell_progress(total, total)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether all is done, or the newest evaluation is as good as was asked for."""
+        goal, score = self._solved_at, self._score
+        return self._learner.is_over or (goal is not None and score is not None and score >= goal)
+
+    def _check(self, interrupts: Interrupts) -> None:
+        """Stop here if that was asked for, all processes after the same work."""
+        try:
+            interrupts.check()
+            stop = int(self._failure is not None)
+        except KeyboardInterrupt:
+            stop = 1
+        if self._group.sum(stop):
+            if self._failure is not None:
+                raise self._failure
+            raise KeyboardInterrupt
+
+    def _advance(self) -> None:
+        """One unit of work, and what is due after it."""
+        learner, reporting = self._learner, self._reporting
+        before, self._is_midway = learner.ticks, True
+        began = time.perf_counter()
+        learner.advance()
+        self.seconds += time.perf_counter() - began
+        self._is_midway = False
+        now = time.monotonic()
+        if now - self._shown > PROGRESS_S:
+            self._shown = now
+            self._tell_progress(min(learner.steps, learner.total_steps), learner.total_steps)
+        # Of the last steps, what is due comes when all is over: some work may be left to do.
+        if learner.steps >= learner.total_steps:
+            return
+        if _is_due(before, learner.ticks, reporting.log_interval):
+            self._log()
+        if _is_due(before, learner.ticks, reporting.evaluation_interval):
+            self._evaluate()
+        if _is_due(before, learner.ticks, reporting.checkpoint_interval):
+            self._save()
+
+    def _finish(self) -> None:
+        """Log, evaluate and save at the end, whatever of it was not just done."""
+        if self._logged != self._learner.updates:
+            self._log()
+        self._evaluate()
+        if self._saved != self._learner.updates:
+            self._save()
+
+    def _log(self) -> None:
+        learner = self._learner
+        lap = self.timers.lap()
+        found = dict(learner.metrics(lap))
+        _refuse_non_finite(found, learner.steps)
+        speeds = self._speeds(lap)
+        self.times.append(self.seconds)
+        self._logged = learner.updates
+        self._tell(learner.steps, {**found, **speeds})
+        tracker = self._context.tracker
+        if isinstance(tracker, Narrator):
+            said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
+            tracker.narrate(TASK, " | ".join(said))
+
+    def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
+        """How fast the run is, and where the time went since the last line of the log."""
+        steps, seconds = self._line
+        self._line = (self._learner.steps, self.seconds)
+        passed = max(self.seconds - seconds, 1e-9)
+        whole = sum(part for name, part in lap.items() if "/" not in name)
+        return {
+            "time/steps_per_second": (self._learner.steps - steps) / passed,
+            "time/steps_per_second_total": self._learner.steps / max(self.seconds, 1e-9),
+            **{f"time/{name}_percent": 100 * part / whole for name, part in lap.items() if whole},
+        }
+
+    def _evaluate(self) -> None:
+        """Evaluate, unless that was just done."""
+        if self._evaluated == self._learner.steps:
+            return
+        with self.timers("evaluation"):
+            found = self._learner.evaluate()
+        self._evaluated = self._learner.steps
+        if found is not None:
+            self._score = found.score
+            self._tell(self._learner.steps, found.metrics)
+
+    def _tell(self, step: int, metrics: Metrics) -> None:
+        """Hand numbers to the trackers; one that fails stops all processes at the same place."""
+        try:
+            self._context.tracker.log(step, metrics)
+        except Exception as error:
+            if self._group.size == 1:
+                raise
+            self._failure = error
+
+    def _tell_progress(self, done: float, total: float) -> None:
+        self._context.tracker.progress(TASK, done, total)
+
+    def _rescue(self, error: BaseException) -> None:
+        """Save although the run broke off, if there is no checkpoint of all that was learned."""
+        if self._saved == self._learner.updates:
+            return
+        try:
+            self._save()
+        except Exception as refusal:
+            error.add_note(f"There is no checkpoint of this step: {refusal}")
+
+    def _save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            NonFiniteError: Something in it is not finite.
+            StorageError: The disk refuses.
+        """
+        learner, tracker = self._learner, self._context.tracker
+        own = learner.state_dict(midway=self._is_midway)
+        randomness = self._group.gathered(capture())
+        self._saved = learner.updates
+        if not self._group.is_first:
+            return
+        state = {
+            "learner": own,
+            "randomness": randomness,
+            "tracker": tracker.state_dict() if isinstance(tracker, EpisodeTracker) else {},
+            "logged": self._logged,
+            "evaluated": self._evaluated,
+            "score": self._score,
+            "line_steps": self._line[0],
+        }
+        check_finite_state(own, "what is to be saved")
+        times = {
+            "seconds": self.seconds,
+            "lines": self.times,
+            "line_seconds": self._line[1],
+            "timers": self.timers.state_dict(),
+        }
+        score = self._score if self._evaluated == learner.steps else None
+        self._checkpoints.save(learner.updates, state, score=score, times=times)
+
+    def _resume(self) -> bool:
+        """Go on from the newest good checkpoint; False where there is none at all."""
+        group = self._group
+        found = group.shared(newest_finite(self._checkpoints) if group.is_first else None)
+        if found is None:
+            self._rewind()
+            return False
+        self._saved, state, times = found
+        if len(state["randomness"]) != group.size:
+            raise ConfigError(
+                f"{self._context.directory}: {len(state['randomness'])} processes wrote its "
+                f"checkpoint, and {group.size} would go on; start as many, with torchrun if several"
+            )
+        self._logged, self._evaluated = state["logged"], state["evaluated"]
+        self._score = state["score"]
+        self.seconds, self.times = times["seconds"], times["lines"]
+        self._line = (state["line_steps"], times["line_seconds"])
+        self.timers.load_state_dict(times["timers"])
+        if isinstance(self._context.tracker, EpisodeTracker):
+            self._context.tracker.load_state_dict(state["tracker"])
+        self._learner.load_state_dict(state["learner"])
+        self._rewind()
+        restore(state["randomness"][group.rank])
+        log.info("going on from step %s", f"{self._learner.steps:,}")
+        return True
+
+    def _rewind(self) -> None:
+        """Let trackers forget what an interrupted attempt logged after this step."""
+        if isinstance(self._context.tracker, Rewindable):
+            self._context.tracker.rewind(self._learner.steps)
+
+
+def newest_finite(checkpoints: Checkpoints) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
+    """Number, state and times of the newest checkpoint that is whole and finite.
+
+    Raises:
+        StorageError: There are checkpoints, and none is.
+    """
+    found = checkpoints.newest(lambda state: check_finite_state(state["learner"], "what it holds"))
+    return None if found is None else (*found, checkpoints.times(found[0]))
+
+
+def _is_due(before: int, now: int, interval: int) -> bool:
+    """Whether a count went past a multiple of the interval; 0 means never."""
+    return interval > 0 and now // interval > before // interval
+
+
+def _refuse_non_finite(found: Metrics, steps: int) -> None:
+    for name, number in found.items():
+        if (
+            name.startswith(("loss/", "optim/"))
+            and isinstance(number, float)
+            and not math.isfinite(number)
+        ):
+            raise NonFiniteError(
+                f"after {steps:,} steps {name} is {number}: learning has come apart; go on from an "
+                "older checkpoint with a lower optimiser.lr, or look at the rewards of the "
+                "environment"
+            )

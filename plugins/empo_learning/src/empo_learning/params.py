@@ -1,0 +1,41 @@
+"""Groups of parameters that all learners have, under the same names; importing is cheap."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, field_validator
+
+from empo_core.config import Config
+
+
+class Compute(Config):
+    """Where a learner computes; key ``compute``."""
+
+    device: str = Field("cpu", description="Where networks live, e.g. cpu or cuda:0.")
+    threads: int | None = Field(None, ge=1, description="Threads of torch; null: as torch likes.")
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, device: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+            raise ValueError(f"{device!r} is no device; choose cpu, cuda, or one such as cuda:0")
+        return device
+
+
+class Optimiser(Config):
+    """What moves the weights; key ``optimiser``."""
+
+    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights.")
+    max_grad_norm: float | None = Field(
+        None, gt=0, description="Longer gradients are cut to this; null cuts none."
+    )
+
+
+class Reporting(Config):
+    """What a run tells, and what it keeps; key ``reporting``. Of an interval, 0 means never."""
+
+    log_interval: int = Field(100, ge=1, description="Steps between two lines of metrics.")
+    evaluation_interval: int = Field(0, ge=0, description="Steps between evaluations.")
+    checkpoint_interval: int = Field(10_000, ge=0, description="Steps between checkpoints.")
+    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest stay.")

@@ -1,0 +1,229 @@
+"""The run loop with a learner that counts: cadence, interrupts, errors, resumption."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from empo_core.errors import CollectError, NonFiniteError, StorageError
+from empo_core.experiment import Context
+from empo_core.testing.algorithm import RecordingTracker
+from empo_learning.checkpoint import TIMES, Checkpoints
+from empo_learning.learner import Evaluated, Learner
+from empo_learning.loop import CHECKPOINTS, Loop
+from empo_learning.params import Reporting
+
+TOTAL = 12
+
+
+class Counting(Learner):
+    """Adds a random number to a weight at each step; each third advance makes no step."""
+
+    def __init__(self) -> None:
+        self.steps = self.calls = 0
+        self.total_steps = TOTAL
+        self.started = False
+        self.weight = torch.zeros(2)
+        self.scores = {step: float(step) for step in range(TOTAL + 1)}
+        self.at: dict[int, Any] = {}
+        """What happens within ``advance`` at a step: an exception, a signal, or a weight."""
+
+    def start(self) -> None:
+        self.started = True
+        torch.manual_seed(0)
+
+    def advance(self) -> None:
+        self.calls += 1
+        if self.calls % 3 == 0:
+            return
+        event = self.at.get(self.steps)
+        if isinstance(event, BaseException):
+            raise event
+        if isinstance(event, signal.Signals):
+            os.kill(os.getpid(), event)
+        self.weight += torch.rand(2)
+        self.steps += 1
+        if isinstance(event, float):
+            self.weight[0] = event
+
+    def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        return {"loss/weight": float(self.weight.sum())}
+
+    def evaluate(self) -> Evaluated | None:
+        return Evaluated({"eval/score": self.scores[self.steps]}, self.scores[self.steps])
+
+    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+        return {"steps": self.steps, "calls": self.calls, "weight": self.weight}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.steps, self.calls = state_dict["steps"], state_dict["calls"]
+        self.weight = state_dict["weight"].clone()
+
+
+class Watching(RecordingTracker):
+    """Remembers numbers, and may fail at a step."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        super().__init__()
+        self.lines: dict[int, dict[str, Any]] = {}
+        self.fails_at = fails_at
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        if step == self.fails_at:
+            raise RuntimeError("no room on the disk")
+        self.lines.setdefault(step, {}).update(metrics)
+
+
+def loop_of(
+    directory: Path, learner: Learner, *, resume: bool = False, fails_at: int | None = None,
+    solved_at: float | None = None, **reporting: int,
+) -> tuple[Loop, Watching]:  # fmt: skip
+    tracker = Watching(fails_at)
+    context = Context(world=None, seed=0, directory=directory, tracker=tracker, resume=resume)
+    chosen = {"log_interval": 2, "evaluation_interval": 5, "checkpoint_interval": 4} | reporting
+    return Loop(learner, context, Reporting.model_validate(chosen), solved_at=solved_at), tracker
+
+
+def steps_of(directory: Path) -> list[int]:
+    return Checkpoints(directory / CHECKPOINTS).steps()
+
+
+def test_what_is_due_happens_once_and_all_of_it_at_the_end(tmp_path: Path) -> None:
+    learner = Counting()
+    loop, tracker = loop_of(tmp_path, learner, keep_checkpoints=9)
+    loop.run()
+    assert learner.started
+    assert [step for step, line in tracker.lines.items() if "loss/weight" in line] == [
+        2, 4, 6, 8, 10, 12,
+    ]  # fmt: skip
+    assert [s for s, line in sorted(tracker.lines.items()) if "eval/score" in line] == [5, 10, 12]
+    assert steps_of(tmp_path) == [4, 8, 12]
+    assert len(loop.times) == 6
+    assert loop.times == sorted(loop.times)
+    assert loop.times[-1] == loop.seconds
+    assert "time/steps_per_second" in tracker.lines[2]
+    # The last checkpoint knows the last evaluation.
+    found = Checkpoints(tmp_path / CHECKPOINTS).best()
+    assert found is not None
+    assert found[0] == 12
+
+
+def test_a_run_ends_when_it_is_as_good_as_was_asked_for(tmp_path: Path) -> None:
+    learner = Counting()
+    loop, tracker = loop_of(tmp_path, learner, solved_at=9.5)
+    loop.run()
+    assert learner.steps == 10
+    assert steps_of(tmp_path)[-1] == 10
+    again = Counting()
+    loop, _ = loop_of(tmp_path, again, solved_at=9.5, resume=True)
+    loop.run()
+    assert again.steps == 10
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_run_between_two_steps_and_it_goes_on_exactly(
+    tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    whole = Counting()
+    loop_of(tmp_path / "whole", whole)[0].run()
+    number = signal.Signals[name]
+    before = signal.getsignal(number)
+    request.addfinalizer(lambda: signal.signal(number, before))
+    stopped = Counting()
+    stopped.at[6] = number
+    with pytest.raises(KeyboardInterrupt):
+        loop_of(tmp_path / "stopped", stopped)[0].run()
+    assert signal.getsignal(number) == before
+    assert stopped.steps == 7
+    assert steps_of(tmp_path / "stopped")[-1] == 7
+    resumed = Counting()
+    loop, tracker = loop_of(tmp_path / "stopped", resumed, resume=True)
+    loop.run()
+    assert not resumed.started
+    assert min(tracker.lines) == 8
+    assert torch.equal(resumed.weight, whole.weight)
+
+
+@pytest.mark.parametrize("error", [CollectError("all actors are dead"), RuntimeError("a bug")])
+def test_an_error_within_a_step_leaves_a_checkpoint(tmp_path: Path, error: Exception) -> None:
+    learner = Counting()
+    learner.at[6] = error
+    with pytest.raises(type(error)):
+        loop_of(tmp_path, learner)[0].run()
+    assert steps_of(tmp_path)[-1] == 6
+
+
+def test_a_tracker_that_fails_ends_the_run_after_a_checkpoint(tmp_path: Path) -> None:
+    learner = Counting()
+    with pytest.raises(RuntimeError, match="no room on the disk"):
+        loop_of(tmp_path, learner, fails_at=6)[0].run()
+    assert steps_of(tmp_path)[-1] == 6
+
+
+def test_what_is_not_finite_is_never_saved(tmp_path: Path) -> None:
+    learner = Counting()
+    learner.at[8] = float("nan")
+    with pytest.raises(NonFiniteError, match="loss/weight is nan") as caught:
+        loop_of(tmp_path, learner)[0].run()
+    assert "There is no checkpoint of this step" in caught.value.__notes__[0]
+    assert "weight has 1 of 2 numbers" in caught.value.__notes__[0]
+    assert steps_of(tmp_path)[-1] == 8
+    resumed = Counting()
+    loop_of(tmp_path, resumed, resume=True)[0].run()
+    assert resumed.steps == TOTAL
+    assert resumed.weight.isfinite().all()
+
+
+@pytest.mark.parametrize("broken", [torch.full((2,), torch.inf), {"a": [1.0, float("nan")]}])
+def test_resuming_goes_past_checkpoints_that_are_not_finite(tmp_path: Path, broken: Any) -> None:
+    loop_of(tmp_path, Counting())[0].run()
+    checkpoints = Checkpoints(tmp_path / CHECKPOINTS)
+    state = checkpoints.load(12)
+    state["learner"]["weight"] = broken
+    checkpoints.save(12, state, times=checkpoints.times(12))
+    resumed = Counting()
+    loop, tracker = loop_of(tmp_path, resumed, resume=True)
+    loop.run()
+    assert min(tracker.lines) == 10
+    assert resumed.steps == TOTAL
+    assert resumed.weight.isfinite().all()
+
+
+def test_no_good_checkpoint_is_an_error(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / CHECKPOINTS)
+    checkpoints.save(3, {"learner": {"weight": torch.tensor([torch.nan])}})
+    with pytest.raises(StorageError, match="step 3|not finite"):
+        loop_of(tmp_path, Counting(), resume=True)[0].run()
+
+
+def test_equal_runs_leave_equal_checkpoints_besides_their_times(tmp_path: Path) -> None:
+    sums = []
+    for name in "ab":
+        loop_of(tmp_path / name, Counting())[0].run()
+        files = sorted((tmp_path / name / CHECKPOINTS).glob("step-*/*"))
+        sums.append(
+            [
+                (path.parent.name, path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+                for path in files
+                if path.name != TIMES
+            ]
+        )
+    assert sums[0] == sums[1]
+    assert len(sums[0]) == 2 * 3
+
+
+def test_damaged_times_are_noticed(tmp_path: Path) -> None:
+    loop_of(tmp_path, Counting())[0].run()
+    path = tmp_path / CHECKPOINTS / "step-12" / TIMES
+    path.write_bytes(path.read_bytes().replace(b"seconds", b"sekonds"))
+    resumed = Counting()
+    loop, tracker = loop_of(tmp_path, resumed, resume=True)
+    loop.run()
+    assert min(tracker.lines) == 10

@@ -1,0 +1,143 @@
+"""Learning of ``phase2`` as ``empo_learning.loop`` runs it: collect, train, publish."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from empo_core.protocols import Collector, Weights
+from empo_core.types import Fit, Quantity
+from empo_learning.learner import Evaluated
+from empo_learning.learner import Learner as LoopLearner
+from empo_learning.stage_profile import StageProfile
+from empo_phase2 import metrics
+from empo_phase2.compare import Comparison
+from empo_phase2.experience import Block
+from empo_phase2.explorers.team import Team
+from empo_phase2.learner import Learner
+from empo_phase2.looking import LearnedValues
+from empo_phase2.params import Phase2Params
+from empo_phase2.replay import Replay
+from empo_phase2.targets import BatchTargets
+from empo_phase2.warmup import Timetable
+
+log = logging.getLogger(__name__)
+
+
+class Phase2Learner(LoopLearner):
+    """One training step after the other, each with the experience that is due before it.
+
+    Attributes:
+        losses: The loss of each quantity at each line of the log.
+    """
+
+    def __init__(
+        self,
+        params: Phase2Params,
+        learner: Learner,
+        learned: LearnedValues,
+        replay: Replay,
+        collector: Collector,
+        team: Team,
+        profile: StageProfile,
+        comparison: Comparison | None,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            params: Everything about the run.
+            learner: Trains the networks.
+            learned: The values of states by the learner's networks.
+            replay: The transitions to train on.
+            collector: Brings experience; started already.
+            team: The learner's copies of the explorers, of which some learn.
+            profile: Measures the stages of target computation.
+            comparison: What the values are compared with; None compares with nothing.
+        """
+        self._params, self._timetable = params, Timetable(params)
+        self._learner, self._learned, self._replay = learner, learned, replay
+        self._collector, self._team = collector, team
+        self._profile, self._comparison = profile, comparison
+        self._published: Weights = {}
+        self._exploration: dict[str, float] = {}
+        self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
+        self.steps = 0
+        self.total_steps = params.steps
+        self.losses: list[tuple[int, dict[str, float]]] = []
+
+    def start(self) -> None:
+        """Publish the initial weights."""
+        self._publish()
+
+    def advance(self) -> None:
+        """Collect what is due, and train once if there is anything to train on."""
+        self._collect()
+        if len(self._replay) == 0:
+            return
+        self._newest = self._learner.step(self.steps, self._replay)
+        self.steps += 1
+        if self.steps % self._params.optimisation.publish_interval == 0:
+            self._publish()
+
+    def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Numbers about the newest training step, and about collection."""
+        found = metrics.of_collection(self._collector, self._replay) | self._exploration
+        if self._newest is not None:
+            targets, fits = self._newest
+            self.losses.append((self.steps, {q: float(fit.loss) for q, fit in fits.items()}))
+            found |= metrics.of_step(self.steps - 1, self._timetable, self._learner, targets, fits)
+        if self._profile.enabled:
+            found |= metrics.of_profile(self._profile)
+            log.info("%s", metrics.as_text(self._profile.table()))
+            self._profile.reset()
+        return found
+
+    def evaluate(self) -> Evaluated | None:
+        """The gap to the right values, where they are known."""
+        if self._comparison is None:
+            return None
+        gap = self._comparison.record(self.steps, self._learned)
+        return Evaluated(gap, -gap["Compare/V_r_mean_rel"])
+
+    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+        """Everything needed to go on exactly so."""
+        return {
+            "steps": self.steps,
+            "losses": [[step, losses] for step, losses in self.losses],
+            "learner": self._learner.state_dict(),
+            "replay": self._replay.state_dict(),
+            "published": dict(self._published),
+            "collector": self._collector.state_dict(),
+            "team": self._team.state_dict(),
+            "comparison": self._comparison.state_dict() if self._comparison else None,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned."""
+        self.steps = state_dict["steps"]
+        self.losses = [(step, losses) for step, losses in state_dict["losses"]]
+        self._learner.load_state_dict(state_dict["learner"])
+        self._replay.load_state_dict(state_dict["replay"])
+        self._published = state_dict["published"]
+        self._collector.publish(self._published, self.steps)
+        self._collector.load_state_dict(state_dict["collector"])
+        self._team.load_state_dict(state_dict["team"])
+        if self._comparison:
+            self._comparison.load_state_dict(state_dict["comparison"])
+
+    def _collect(self) -> None:
+        """Put what actors bring into the replay, and let explorers learn from it."""
+        for experience in self._collector.collect(self.steps):
+            block = Block.from_arrays(experience.arrays)
+            self._replay.add(block, actor=experience.actor, training_step=self.steps)
+            if self._comparison:
+                self._comparison.observe(block)
+            if self._team.learns:
+                self._exploration = self._team.learn(block)
+
+    def _publish(self) -> None:
+        """Send the newest values to the actors."""
+        weights = self._learner.published() | self._team.weights()
+        self._collector.publish(weights, self.steps)
+        self._published = weights
