@@ -117,7 +117,7 @@ def test_what_is_due_happens_once_and_all_of_it_at_the_end(tmp_path: Path) -> No
 
 def test_a_run_ends_when_it_is_as_good_as_was_asked_for(tmp_path: Path) -> None:
     learner = Counting()
-    loop, tracker = loop_of(tmp_path, learner, solved_at=9.5)
+    loop, _ = loop_of(tmp_path, learner, solved_at=9.5)
     loop.run()
     assert learner.steps == 10
     assert steps_of(tmp_path)[-1] == 10
@@ -199,7 +199,7 @@ def test_resuming_goes_past_checkpoints_that_are_not_finite(tmp_path: Path, brok
 def test_no_good_checkpoint_is_an_error(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / CHECKPOINTS)
     checkpoints.save(3, {"learner": {"weight": torch.tensor([torch.nan])}})
-    with pytest.raises(StorageError, match="step 3|not finite"):
+    with pytest.raises(StorageError, match="every checkpoint is damaged"):
         loop_of(tmp_path, Counting(), resume=True)[0].run()
 
 
