@@ -21,10 +21,10 @@ from empo_core.storage.state_tree import flatten
 from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
+from empo_learning.loop import CHECKPOINTS
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.params import Phase2Params
-from empo_phase2.session import CHECKPOINTS
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
 SMALL: dict[str, Any] = {

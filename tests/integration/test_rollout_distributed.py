@@ -83,7 +83,7 @@ def test_two_processes_end_with_one_policy_and_one_run(whole: Path) -> None:
     )
     assert not list(whole.glob("empo-run-*"))
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    steps = [line["step"] for line in lines if "time/sps" in line]
+    steps = [line["step"] for line in lines if "time/steps_per_second" in line]
     each = RANKS * 4 * 16
     assert steps == list(range(each, STEPS + 1, each))
     found = Checkpoints(directory / "checkpoints").newest()

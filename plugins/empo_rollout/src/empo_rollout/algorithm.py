@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,16 @@ from empo_core.storage.run_directory import RESULTS
 from empo_environments.specs import Vector
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.checkpoint import Checkpoints
+from empo_learning.compute import require_device, torch_threads
 from empo_learning.distributed import Group, join
+from empo_learning.loop import CHECKPOINTS, Loop, newest_finite
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
 from empo_rollout.environments import Environment, WorldParams
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.learner import RolloutLearner
 from empo_rollout.learning.updater import Updater
 from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
@@ -31,8 +34,7 @@ from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy
 from empo_rollout.policies.protocols import ActorCritic
-from empo_rollout.result import POLICY, RolloutResult
-from empo_rollout.session import CHECKPOINTS, Session
+from empo_rollout.result import POLICY, Mark, RolloutResult
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +51,16 @@ class RolloutAlgorithm:
     def run(self, context: RunContext) -> RolloutResult:
         """Learn to act; see ``empo_core.protocols.Algorithm``."""
         keep_freed_memory()
-        _refuse_misfits(self._params)
+        require_device(self._params.compute.device)
         environments = Environments(
             self._params, context.world, context.directory / SOURCE, context.seed
         )
         plan = environments.plan()
         _tell(plan)
+        # Workers need processors too, and small networks gain nothing by more.
+        left = max(1, usable_processors() - plan.workers)
         with (
-            _threads(self._params.compute.threads, plan),
+            torch_threads(self._params.compute.threads or left),
             join(self._params.compute.device) as group,
         ):
             vector = environments.training(plan)
@@ -98,7 +102,7 @@ class RolloutAlgorithm:
             device=device,
             reward_clip=params.experience.reward_clip,
         )
-        collecting = RolloutCollector(
+        collector = RolloutCollector(
             vector,
             policy,
             buffer,
@@ -108,24 +112,35 @@ class RolloutAlgorithm:
             device=device,
             carry_memory=params.experience.carry_memory,
         )
-        session = Session(
-            params, context, environments, policy, collecting, updater, episodes, timers, group
+        learner = RolloutLearner(
+            params,
+            context.seed,
+            environments,
+            policy,
+            collector,
+            updater,
+            episodes,
+            timers,
+            group,
         )
-        if context.resume:
-            session.resume()
-        else:
-            session.start()
-        session.train()
+        solved_at = params.reporting.solved_at
+        loop = Loop(
+            learner, context, params.reporting, timers=timers, group=group, solved_at=solved_at
+        )
+        loop.run()
         return RolloutResult(
             policy=policy,
             params=params.policy,
             interface=interface,
-            iterations=session.iteration,
-            history=session.history,
-            evaluations=session.evaluations,
-            reasons=session.record.reasons,
+            iterations=learner.iteration,
+            history=[
+                Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
+                for (steps, *means), seconds in zip(learner.history, loop.times, strict=True)
+            ],
+            evaluations=learner.evaluations,
+            reasons=learner.record.reasons,
             time_shares=timers.shares(),
-            solved_at=params.reporting.solved_at,
+            solved_at=solved_at,
             humans_of=context.world if _humans_learn(params) else None,
         )
 
@@ -165,7 +180,7 @@ class RolloutAlgorithm:
         path = context.directory / RESULTS / POLICY
         if path.exists():
             return load_policy(path).policy
-        found = Checkpoints(context.directory / CHECKPOINTS).newest()
+        found = newest_finite(Checkpoints(context.directory / CHECKPOINTS))
         if found is None:
             raise StorageError(
                 f"{context.directory}: this run has learned nothing that could be loaded: it has "
@@ -176,7 +191,7 @@ class RolloutAlgorithm:
             self._params, context.world, context.directory / SOURCE, context.seed
         )
         blank = self._blank(environments)
-        blank.load_state_dict(found[1]["policy"])
+        blank.load_state_dict(found[1]["learner"]["policy"])
         return blank
 
     def _blank(self, environments: Environments) -> Networks:
@@ -194,7 +209,7 @@ class RolloutAlgorithm:
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
-        _refuse_misfits(self._params)
+        require_device(self._params.compute.device)
         environments = Environments(self._params, world, Path())
         plan = environments.plan()
         if world is None:  # The reward of a world may have to be solved for, which takes time.
@@ -230,33 +245,3 @@ def _tell(plan: VecPlan) -> None:
         log.warning("sizes: %s", adjustment)
     for remark in plan.remarks:
         log.info("sizes: %s", remark)
-
-
-@contextlib.contextmanager
-def _threads(number: int | None, plan: VecPlan) -> Iterator[None]:
-    """So many threads for torch: workers need processors too, and small networks gain nothing."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or max(1, usable_processors() - plan.workers))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _refuse_misfits(params: RolloutParams) -> None:
-    """Refuse what would fail or mean nothing later.
-
-    Raises:
-        ConfigError: The params do not fit together.
-    """
-    where, name = "algorithm.params.compute.device", params.compute.device
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
-        raise ConfigError(f"{where}: {name!r} is no device to learn on; choose cpu, cuda or cuda:0")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            f"{where}: {name!r} needs a GPU that torch can use, and there is none; set it to cpu"
-        )

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
 from empo_core.config import PolicyLossRef, merged
+from empo_learning.params import Compute, Reporting
 from empo_rollout.environments import Environment
 from empo_rollout.presets import PRESETS, Preset
 
@@ -231,10 +232,9 @@ class OptimiserParams(Config):
         return tuple(value) if isinstance(value, list) else value
 
 
-class ComputeParams(Config):
+class ComputeParams(Compute):
     """What computes, and how exactly."""
 
-    device: str = Field("cpu", description="Where networks live, e.g. cpu or cuda:0.")
     threads: int | None = Field(
         None, ge=1, description="Threads of torch; null: what the workers leave, at least 1."
     )
@@ -244,12 +244,11 @@ class ComputeParams(Config):
     compile: bool = Field(False, description="Compile the networks; needs a C++ compiler.")
 
 
-class ReportingParams(Config):
+class ReportingParams(Reporting):
     """What a run tells, and what it keeps; intervals are in iterations, 0: never."""
 
     log_interval: int = Field(1, ge=1, description="Iterations between two lines of metrics.")
     checkpoint_interval: int = Field(50, ge=0, description="Iterations between checkpoints.")
-    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest stay.")
     evaluation_interval: int = Field(0, ge=0, description="Iterations between evaluations.")
     evaluation_episodes: int = Field(
         100, ge=0, description="Episodes of an evaluation, the one at the end included; 0: none."

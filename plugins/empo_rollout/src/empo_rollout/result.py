@@ -22,13 +22,29 @@ from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks
 from empo_rollout.policies.policyfile import save_policy
-from empo_rollout.session import Mark
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POLICY = "policy"
 CURVE = "curve.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The state of a run at a line of its log.
+
+    Attributes:
+        steps: Steps of all agents so far.
+        seconds: How long they took.
+        mean_return: Of the newest episodes; NaN before any.
+        mean_length: Likewise.
+    """
+
+    steps: int
+    seconds: float
+    mean_return: float
+    mean_length: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +56,7 @@ class RolloutResult:
         params: What they were built from.
         interface: What they see and do.
         iterations: Rollouts learned from.
-        history: How the run stood after each of them.
+        history: How the run stood at each line of its log.
         evaluations: Iteration, steps and outcome of each evaluation.
         reasons: How many episodes of the training ended for each reason.
         time_shares: Per cent of the time by name of what it was spent on.

@@ -1,0 +1,206 @@
+"""Learning of ``rollout`` as ``empo_learning.loop`` runs it: one rollout after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from empo_core.errors import CollectError
+from empo_learning.distributed import Group
+from empo_learning.learner import EVALUATION_SEED, Evaluated, Learner
+from empo_learning.timers import Timers
+from empo_rollout.collector import RolloutCollector
+from empo_rollout.episodes import Episodes, Record
+from empo_rollout.evaluation import Evaluation, evaluate
+from empo_rollout.learning.updater import Updater
+from empo_rollout.making import Environments
+from empo_rollout.params import RolloutParams
+from empo_rollout.policies.protocols import ActorCritic
+
+log = logging.getLogger(__name__)
+
+RANK_SEEDS = 2**40
+"""Difference between the seeds of two processes that learn together."""
+
+
+class RolloutLearner(Learner):
+    """Collects a rollout, updates the policy with it, and so on; a tick is an iteration.
+
+    Attributes:
+        iteration: Rollouts learned from so far.
+        steps: Steps of all agents so far, over all ranks.
+        history: Steps, mean return and mean length of the newest episodes, at each line of the
+            log; None before any episode has ended.
+        evaluations: Iteration, steps and outcome of each evaluation.
+        record: Episodes ended so far, as of the newest line of the log.
+    """
+
+    def __init__(
+        self,
+        params: RolloutParams,
+        seed: int,
+        environments: Environments,
+        policy: ActorCritic,
+        collector: RolloutCollector,
+        updater: Updater,
+        episodes: Episodes,
+        timers: Timers,
+        group: Group,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            params: Everything about the run.
+            seed: Of the run.
+            environments: Makes those that evaluations play in.
+            policy: Acts, and is learned.
+            collector: Lets it act.
+            updater: Lets it learn.
+            episodes: Returns and lengths of episodes.
+            timers: Where the time goes.
+            group: The processes that learn together.
+        """
+        self._params, self._seed, self._environments = params, seed, environments
+        self._policy, self._collector, self._updater = policy, collector, updater
+        self._episodes, self._timers, self._group = episodes, timers, group
+        self._numbers: Mapping[str, float] = {}
+        self._line_steps = 0
+        self._shares: Mapping[str, float] = {}
+        self.iteration = self.steps = 0
+        self.total_steps = params.total_steps
+        self.history: list[tuple[int, float | None, float | None]] = []
+        self.evaluations: list[tuple[int, int, Evaluation]] = []
+        self.record = episodes.record(Group())
+
+    @property
+    def ticks(self) -> int:
+        """Iterations."""
+        return self.iteration
+
+    @property
+    def updates(self) -> int:
+        """Iterations."""
+        return self.iteration
+
+    def start(self) -> None:
+        """Begin the first episodes."""
+        # Seeds of environments are derived from this; ranks must not play the same episodes.
+        self._collector.start(self._seed + self._group.rank * RANK_SEEDS)
+
+    def advance(self) -> None:
+        """One rollout, and the update from it."""
+        progress = min(self.steps / self.total_steps, 1.0)
+        with self._timers("rollout"):
+            rollout = self._collector.collect(self.iteration)
+        with self._timers("train"):
+            self._numbers = self._updater.update(rollout, progress)
+        self.iteration += 1
+        taken = self._group.sum(int(rollout.valid.sum()))
+        if not taken:
+            raise CollectError(
+                "no agent acted in a whole rollout, so there is nothing to learn from; do the "
+                "environments' agents ever live?"
+            )
+        self.steps += taken
+
+    def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Numbers about the newest update, and about episodes."""
+        self.record = record = self._episodes.record(self._group)
+        self.history.append((self.steps, record.mean_return, record.mean_length))
+        found = {**self._numbers, **record.metrics(), "time/iteration": float(self.iteration)}
+        environments = seconds.get("rollout/env", 0.0) + seconds.get("rollout/send", 0.0)
+        if environments:
+            found["time/env_steps_per_second"] = (self.steps - self._line_steps) / environments
+        self._line_steps = self.steps
+        whole = sum(part for name, part in seconds.items() if "/" not in name)
+        self._shares = {name: 100 * part / whole for name, part in seconds.items() if whole}
+        return found
+
+    def narration(self) -> list[str]:
+        """Where the time goes, the mean return, and why episodes ended."""
+        return narration(self._shares, self.record)
+
+    def evaluate(self) -> Evaluated | None:
+        """Play whole episodes; in rank 0, for all."""
+        episodes = self._params.reporting.evaluation_episodes
+        if not episodes:
+            return None
+        found = self._group.shared(self._played(episodes) if self._group.is_first else None)
+        assert found is not None
+        self.evaluations.append((self.iteration, self.steps, found))
+        log.info("evaluation after %s steps: %s", f"{self.steps:,}", found)
+        return Evaluated(found.metrics(), found.mean_return)
+
+    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+        """What all ranks have in common, and what each has of its own.
+
+        Midway the environments are somewhere on the way: they begin new episodes later.
+        """
+        own = {
+            "updater": self._updater.state_dict(),
+            "episodes": self._episodes.state_dict(),
+            "collector": None if midway else self._collector.state_dict(),
+        }
+        return {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "history": [list(row) for row in self.history],
+            "evaluations": [[i, n, asdict(each)] for i, n, each in self.evaluations],
+            "policy": self._policy.state_dict(),
+            "ranks": self._group.gathered(own),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned in rank 0."""
+        own = state_dict["ranks"][self._group.rank]
+        self.iteration, self.steps = state_dict["iteration"], state_dict["steps"]
+        self._line_steps = self.steps
+        self.history = [(steps, mean, length) for steps, mean, length in state_dict["history"]]
+        self.evaluations = [(i, n, Evaluation(**each)) for i, n, each in state_dict["evaluations"]]
+        self._policy.load_state_dict(state_dict["policy"])
+        self._updater.load_state_dict(own["updater"])
+        self._episodes.load_state_dict(own["episodes"])
+        self.record = self._episodes.record(self._group)
+        if not self._put_back(own["collector"]):
+            self._episodes.forget_unfinished()
+            log.warning(
+                "the environments cannot be put back exactly where they were: they begin new "
+                "episodes, so the run goes on, but not as it would have without a break"
+            )
+
+    def _put_back(self, collector: Mapping[str, Any] | None) -> bool:
+        """Put the environments where they were; False where that cannot be."""
+        if collector is None:  # The run broke off in the middle of an iteration.
+            self.start()
+            return False
+        return self._collector.load_state_dict(collector)
+
+    def _played(self, episodes: int) -> Evaluation:
+        vector, each = self._environments.evaluation(episodes)
+        try:
+            return evaluate(
+                self._policy,
+                vector,
+                episodes_each=each,
+                most_steps=self._params.reporting.evaluation_steps,
+                seed=self._seed + EVALUATION_SEED + self.iteration,
+                deterministic=self._params.reporting.deterministic,
+                compute=self._params.compute,
+                device=self._group.device(self._params.compute.device),
+            )
+        finally:
+            vector.close()
+
+
+def narration(shares: Mapping[str, float], record: Record) -> list[str]:
+    """Remarks for people who watch a run; ``shares`` are per cent of the time by timer."""
+    parts = [f"{shares.get(name, 0):.0f} % {name}" for name in ("rollout", "train")]
+    if record.mean_return is not None:
+        parts.append(f"return {record.mean_return:.1f}")
+    ended = sum(record.reasons.values())
+    if ended:
+        reasons = (f"{name} {count / ended:.0%}" for name, count in record.reasons.items() if count)
+        parts.append(", ".join(reasons))
+    return parts
