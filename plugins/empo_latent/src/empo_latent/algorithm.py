@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,14 +18,16 @@ from empo_latent.checks import refuse_misfits
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episodes import Episodes
 from empo_latent.examining import Examiner
+from empo_latent.learner import LatentLearner
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.parts import Parts
+from empo_latent.parts import Mark, Parts
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult
-from empo_latent.session import Session
 from empo_learning.allocator import keep_freed_memory
+from empo_learning.compute import torch_threads
+from empo_learning.loop import Loop
 from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -43,19 +45,36 @@ class LatentAlgorithm:
         keep_freed_memory()
         params = self._params
         losses = self._losses()
-        with _threads(params.compute.threads):
+        with torch_threads(params.compute.threads):
             fleet = self._fleet()
             try:
                 refuse_misfits(params, losses, fleet.interface)
-                session = self._session(context, fleet, losses)
-                if context.resume:
-                    session.resume()
-                else:
-                    session.start()
-                session.train()
+                parts = self._parts(context, fleet, losses)
+                learner = LatentLearner(params, context.seed, parts)
+                loop = Loop(
+                    learner,
+                    context,
+                    params.reporting,
+                    timers=parts.timers,
+                    solved_at=params.reporting.solved_at,
+                )
+                loop.run()
             finally:
                 fleet.close()
-        return session.result(context.seed)
+        repeats = [fleet.interface.action_repeats[task] for task in fleet.task_of.tolist()]
+        return LatentResult(
+            model=parts.model,
+            params=params,
+            interface=fleet.interface,
+            seed=context.seed,
+            action_repeat=sum(repeats) / len(repeats),
+            history=[
+                Mark(steps, updates, seconds, math.nan if mean is None else mean)
+                for (steps, updates, mean), seconds in zip(learner.history, loop.times, strict=True)
+            ],
+            evaluations=learner.evaluations,
+            time_shares=parts.timers.shares(),
+        )
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
@@ -85,12 +104,7 @@ class LatentAlgorithm:
             or max(loss.needs.candidates for loss in losses.values()),
         }
 
-    def _session(
-        self,
-        context: RunContext,
-        fleet: Fleet,
-        losses: Mapping[str, PolicyLoss],
-    ) -> Session:
+    def _parts(self, context: RunContext, fleet: Fleet, losses: Mapping[str, PolicyLoss]) -> Parts:
         params, interface = self._params, fleet.interface
         device = torch.device(params.compute.device)
         weights = torch.Generator().manual_seed(context.seed)
@@ -100,7 +114,7 @@ class LatentAlgorithm:
         rates = torch.tensor(discounts(params, interface), device=device)
         planner = planner_of(model, params, rates, compiled=params.compute.compile)
         updater = Updater(model, losses, params, rates)
-        parts = Parts(
+        return Parts(
             model=model,
             updater=updater,
             acting=Acting(model, planner, envs=params.collection.envs, device=device),
@@ -117,7 +131,6 @@ class LatentAlgorithm:
             examiner=Examiner(params, context.seed, model, planner, updater, rates.tolist()),
             timers=Timers(device),
         )
-        return Session(params, context, parts)
 
     def _fleet(self) -> Fleet:
         collection = self._params.collection
@@ -137,14 +150,3 @@ def _refuse(world: WorldModel | None) -> None:
             "world_model: algorithm 'latent' learns in its tasks (algorithm.params.tasks), whose "
             "actions are numbers, and not in a world; drop this key, or choose algorithm 'phase2'"
         )
-
-
-@contextlib.contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """So many threads for torch."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -87,7 +87,8 @@ class Episodes:
         return {
             "return": torch.from_numpy(self._return.copy()),
             "length": torch.from_numpy(self._length.copy()),
-            "success": torch.from_numpy(self._success.copy()),
+            "success": torch.from_numpy(np.nan_to_num(self._success)),
+            "success_known": torch.from_numpy(~np.isnan(self._success)),
             "completed": self.completed,
             "returns": list(self.returns),
             "lengths": list(self.lengths),
@@ -98,7 +99,8 @@ class Episodes:
         """Restore what ``state_dict`` returned."""
         self._return[:] = state_dict["return"].numpy()
         self._length[:] = state_dict["length"].numpy()
-        self._success[:] = state_dict["success"].numpy()
+        known = state_dict["success_known"].numpy()
+        self._success[:] = np.where(known, state_dict["success"].numpy(), np.nan)
         self.completed = state_dict["completed"]
         self.returns = deque(state_dict["returns"], maxlen=WINDOW)
         self.lengths = deque(state_dict["lengths"], maxlen=WINDOW)

@@ -16,12 +16,11 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.recording import Experience, slices_of
+from empo_learning.learner import EVALUATION_SEED
 from empo_learning.randomness import capture, restore
 
 log = logging.getLogger(__name__)
 
-SEED = 1_000_003
-"""Added to the run's seed, so that evaluations play other episodes than training."""
 MOST_ENVS = 10
 """Environments of an evaluation that play at once."""
 
@@ -78,7 +77,7 @@ class Examiner:
                     fleet,
                     episodes=reporting.evaluation_episodes,
                     who=who,
-                    seed=self._seed + SEED + steps,
+                    seed=self._seed + EVALUATION_SEED + steps,
                     device=self._params.compute.device,
                     discounts=self._discounts,
                     film=videos if rendering else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from empo_core.types import Histogram
 
@@ -34,10 +34,12 @@ class Learner(ABC):
 
     - ``steps``: steps so far, as trackers count them.
     - ``total_steps``: how many steps there will be.
+    - ``may_be_unknown``: keys of ``state_dict`` under which NaN means that something is unknown.
     """
 
     steps: int
     total_steps: int
+    may_be_unknown: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def ticks(self) -> int:
@@ -87,8 +89,9 @@ class Learner(ABC):
     def state_dict(self, *, midway: bool) -> dict[str, Any]:
         """Everything needed to go on exactly so, as a tree that checkpoints take.
 
-        Tensors and numbers in it must be finite; wall-clock times do not belong into it. Of
-        several processes each calls it, and what rank 0 returns is kept.
+        Tensors and numbers in it must be finite, those of ``may_be_unknown`` excepted. Wall-clock
+        times do not belong into it. Of several processes each calls it, and what rank 0 returns
+        is kept.
 
         Args:
             midway: Whether ``advance`` raised; what is exact only between two calls of it is left

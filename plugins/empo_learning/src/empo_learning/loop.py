@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from empo_core.errors import ConfigError, NonFiniteError, StorageError
@@ -232,7 +233,7 @@ class Loop:
             "score": self._score,
             "line_steps": self._line[0],
         }
-        check_finite_state(own, "what is to be saved")
+        _check_state(own, learner.may_be_unknown, "what is to be saved")
         times = {
             "seconds": self.seconds,
             "lines": self.times,
@@ -245,11 +246,15 @@ class Loop:
     def _resume(self) -> bool:
         """Go on from the newest good checkpoint; False where there is none at all."""
         group = self._group
-        found = group.shared(newest_finite(self._checkpoints) if group.is_first else None)
+        found = None
+        if group.is_first:
+            found = _newest(self._checkpoints, self._learner.may_be_unknown)
+        found = group.shared(found)
         if found is None:
             self._rewind()
             return False
-        self._saved, state, times = found
+        self._saved, state = found
+        times = group.shared(self._checkpoints.times(self._saved) if group.is_first else {})
         if len(state["randomness"]) != group.size:
             raise ConfigError(
                 f"{self._context.directory}: {len(state['randomness'])} processes wrote its "
@@ -274,14 +279,34 @@ class Loop:
             self._context.tracker.rewind(self._learner.steps)
 
 
-def newest_finite(checkpoints: Checkpoints) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
-    """Number, state and times of the newest checkpoint that is whole and finite.
+def newest_state(directory: Path, may_be_unknown: Collection[str] = ()) -> dict[str, Any] | None:
+    """The learner's state in the newest checkpoint of a run that is whole and finite.
+
+    Args:
+        directory: Of the run.
+        may_be_unknown: As of the learner.
+
+    Returns:
+        What ``Learner.state_dict`` returned; None where there is no checkpoint at all.
 
     Raises:
-        StorageError: There are checkpoints, and none is.
+        StorageError: There are checkpoints, and all are damaged or not finite.
     """
-    found = checkpoints.newest(lambda state: check_finite_state(state["learner"], "what it holds"))
-    return None if found is None else (*found, checkpoints.times(found[0]))
+    found = _newest(Checkpoints(directory / CHECKPOINTS), may_be_unknown)
+    return None if found is None else dict(found[1]["learner"])
+
+
+def _newest(
+    checkpoints: Checkpoints, may_be_unknown: Collection[str]
+) -> tuple[int, dict[str, Any]] | None:
+    return checkpoints.newest(
+        lambda state: _check_state(state["learner"], may_be_unknown, "what it holds")
+    )
+
+
+def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], what: str) -> None:
+    known = {key: each for key, each in state.items() if key not in may_be_unknown}
+    check_finite_state(known, what)
 
 
 def _is_due(before: int, now: int, interval: int) -> bool:

@@ -25,9 +25,8 @@ from empo_core.protocols import (
 from empo_core.storage.run_directory import RESULTS
 from empo_core.types import WorldSpec
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.checkpoint import Checkpoints
 from empo_learning.compute import require_device, torch_threads
-from empo_learning.loop import CHECKPOINTS, Loop, newest_finite
+from empo_learning.loop import Loop, newest_state
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -272,14 +271,13 @@ def _newest(context: RunContext, lacks: str) -> dict[str, Any]:
     Raises:
         StorageError: It has none; ``lacks`` says what it lacks.
     """
-    found = newest_finite(Checkpoints(context.directory / CHECKPOINTS))
+    found = newest_state(context.directory)
     if found is None:
         raise StorageError(
             f"{context.directory}: this run has learned nothing that could be loaded: it has "
             f"{lacks}; go on with: empo resume {context.directory}"
         )
-    state: dict[str, Any] = found[1]["learner"]
-    return state
+    return found
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from empo_core.protocols import HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS
 from empo_environments.specs import Vector
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.checkpoint import Checkpoints
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.distributed import Group, join
-from empo_learning.loop import CHECKPOINTS, Loop, newest_finite
+from empo_learning.loop import Loop, newest_state
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
@@ -180,7 +179,7 @@ class RolloutAlgorithm:
         path = context.directory / RESULTS / POLICY
         if path.exists():
             return load_policy(path).policy
-        found = newest_finite(Checkpoints(context.directory / CHECKPOINTS))
+        found = newest_state(context.directory)
         if found is None:
             raise StorageError(
                 f"{context.directory}: this run has learned nothing that could be loaded: it has "
@@ -191,7 +190,7 @@ class RolloutAlgorithm:
             self._params, context.world, context.directory / SOURCE, context.seed
         )
         blank = self._blank(environments)
-        blank.load_state_dict(found[1]["learner"]["policy"])
+        blank.load_state_dict(found["policy"])
         return blank
 
     def _blank(self, environments: Environments) -> Networks:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from empo_core import Config
+from empo_learning.params import Compute, Reporting
 
 Actor = Literal["planner", "policy"]
 """Who acts: the planner, or the policy alone."""
@@ -36,11 +37,9 @@ class CollectionParams(Config):
     )
 
 
-class ComputeParams(Config):
+class ComputeParams(Compute):
     """What computes, and how."""
 
-    device: str = Field("cpu", description="Where networks live, e.g. cpu or cuda:0.")
-    threads: int | None = Field(None, ge=1, description="Threads of torch; null: as torch likes.")
     compile: bool = Field(False, description="Compile updates and plans; needs a C++ compiler.")
     check_gradients: bool = Field(
         False, description="After every backward pass, check which networks got gradients."
@@ -50,12 +49,10 @@ class ComputeParams(Config):
     )
 
 
-class ReportingParams(Config):
+class ReportingParams(Reporting):
     """What a run tells, and what it keeps; intervals are in steps, 0: never."""
 
     log_interval: int = Field(200, ge=1, description="Steps between two lines of metrics.")
-    checkpoint_interval: int = Field(10_000, ge=0, description="Steps between checkpoints.")
-    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest stay.")
     keep_replay: bool = Field(
         True, description="Put what is remembered into checkpoints, to go on exactly so."
     )

@@ -1,0 +1,267 @@
+"""Learning of ``latent`` as ``empo_learning.loop`` runs it: steps, and updates they pay for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from empo_core.errors import ConfigError, NonFiniteError
+from empo_latent.environments.fleet import Step
+from empo_latent.evaluating import Evaluation
+from empo_latent.params import LatentParams
+from empo_latent.parts import Parts
+from empo_learning.learner import Evaluated, Learner
+
+log = logging.getLogger(__name__)
+
+TIMERS = ("act", "environment", "replay", "update")
+"""Names of what ``advance`` spends its time on."""
+
+
+class LatentLearner(Learner):
+    """A step of all environments, and the updates that it pays for.
+
+    Attributes:
+        steps: Steps of all environments so far.
+        updates_made: Updates so far.
+        seed_steps: Steps with random actions, before anything is learned.
+        history: Steps, updates and mean return of the newest episodes at each line of the log;
+            None before any episode has ended.
+        evaluations: Steps and outcomes of each evaluation, by actor.
+    """
+
+    # A replay has NaN where nothing is known: actions before the first, actions of no planner.
+    may_be_unknown = frozenset({"replay"})
+
+    def __init__(self, params: LatentParams, seed: int, parts: Parts) -> None:
+        """Put the parts together."""
+        self._params, self._seed, self._parts = params, seed, parts
+        fleet, collection = parts.fleet, params.collection
+        usual = max(1000, 5 * sum(fleet.interface.episode_lengths))
+        self.seed_steps = min(collection.seed_steps or usual, params.total_steps)
+        burst = collection.seed_updates
+        self._burst = self.seed_steps if burst is None else burst
+        self._tasks = torch.from_numpy(fleet.task_of) if len(fleet.interface.tasks) > 1 else None
+        self._generator = torch.Generator().manual_seed(seed)
+        self._first = np.ones(len(fleet.task_of), bool)
+        self._current: np.ndarray = np.empty(0)
+        self._owed = 0.0
+        self._found: Mapping[str, Any] = {}
+        self._line_updates = 0
+        self.steps = self.updates_made = 0
+        self.total_steps = params.total_steps
+        self.history: list[tuple[int, int, float | None]] = []
+        self.evaluations: list[tuple[int, dict[str, Evaluation]]] = []
+
+    @property
+    def updates(self) -> int:
+        """Steps and updates together: either makes another state of the run."""
+        return self.steps + self.updates_made
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps are taken, and all updates made that they paid for."""
+        return self.steps >= self.total_steps and self._owed < 1
+
+    def start(self) -> None:
+        """Begin the first episodes."""
+        self._current = self._parts.fleet.start(self._seed)
+        self._first[:] = True
+        self._parts.replay.begin(self._current, self._first)
+
+    def advance(self) -> None:
+        """One update if the steps so far have paid for it, else one step."""
+        if self._owed >= 1 and self._parts.replay.ready:
+            self._update()
+        elif self.steps >= self.total_steps:
+            self._owed = 0.0  # The replay has nothing to learn from.
+        else:
+            self._step()
+
+    def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Numbers about the newest update and action, and about episodes."""
+        episodes = self._parts.episodes
+        found = {name: float(number) for name, number in self._found.items()}
+        self.history.append((self.steps, self.updates_made, episodes.mean_return))
+        passed = sum(seconds.get(name, 0.0) for name in TIMERS)
+        made, self._line_updates = self.updates_made - self._line_updates, self.updates_made
+        return {
+            **found,
+            **episodes.metrics(),
+            "time/updates": float(self.updates_made),
+            "time/updates_per_second": made / passed if passed else 0.0,
+        }
+
+    def narration(self) -> list[str]:
+        """The phase of the run, and the mean return."""
+        said = ["random actions" if self.steps < self.seed_steps else "learning"]
+        mean = self._parts.episodes.mean_return
+        return said if mean is None else [*said, f"return {mean:.1f}"]
+
+    def evaluate(self) -> Evaluated | None:
+        """Play whole episodes; those of the last evaluation are filmed."""
+        reporting = self._params.reporting
+        if not reporting.evaluation_episodes:
+            return None
+        is_last = self.steps >= self.total_steps
+        found, metrics = self._parts.examiner.examine(self.steps, is_last=is_last)
+        score = max(each.mean_return for each in found.values())
+        solved = reporting.solved_at is not None and score >= reporting.solved_at
+        if solved and reporting.videos and not is_last:
+            # Only now is it known to be the last: the same episodes again, with a camera.
+            found, _ = self._parts.examiner.examine(self.steps, is_last=True)
+        self.evaluations.append((self.steps, found))
+        for actor, each in found.items():
+            outcome = each.outcome()
+            log.info(
+                "evaluation of the %s after %s steps: mean return %.6g ± %.2g",
+                actor,
+                f"{self.steps:,}",
+                outcome.mean_return,
+                outcome.standard_error,
+            )
+        return Evaluated(metrics, score)
+
+    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+        """Everything needed to go on exactly so.
+
+        Raises:
+            NonFiniteError: The replay has a reward or action that is not finite.
+        """
+        parts, replay = self._parts, None
+        if self._params.reporting.keep_replay:
+            replay = parts.replay.state_dict()
+            _check_steps(replay, parts.fleet.interface.actions + 2)
+        return {
+            "steps": self.steps,
+            "updates": self.updates_made,
+            "owed": self._owed,
+            "history": [list(row) for row in self.history],
+            "evaluations": [
+                [steps, {who: each.to_dict() for who, each in found.items()}]
+                for steps, found in self.evaluations
+            ],
+            "model": parts.model.state_dict(),
+            "updater": parts.updater.state_dict(),
+            "acting": parts.acting.state_dict(),
+            "episodes": parts.episodes.state_dict(),
+            "fleet": parts.fleet.state_dict(),
+            "current": torch.from_numpy(self._current.copy()),
+            "first": torch.from_numpy(self._first.copy()),
+            "replay": replay,
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned."""
+        parts, state = self._parts, state_dict
+        self.steps, self.updates_made = state["steps"], state["updates"]
+        self._owed, self._line_updates = state["owed"], self.updates_made
+        self.history = [(steps, updates, mean) for steps, updates, mean in state["history"]]
+        self.evaluations = [
+            (steps, {who: Evaluation.from_dict(each) for who, each in found.items()})
+            for steps, found in state["evaluations"]
+        ]
+        parts.model.load_state_dict(state["model"])
+        parts.updater.load_state_dict(state["updater"])
+        parts.acting.load_state_dict(state["acting"])
+        parts.episodes.load_state_dict(state["episodes"])
+        self._current, self._first = state["current"].numpy(), state["first"].numpy().copy()
+        exact = parts.fleet.load_state_dict(state["fleet"])
+        if state["replay"] is not None:
+            parts.replay.load_state_dict(state["replay"])
+        if not exact or state["replay"] is None:
+            self._begin_anew(exact)
+        self._generator.set_state(state["generator"])
+
+    def _begin_anew(self, exact: bool) -> None:
+        """Go on with new episodes: environments or replay are not where they were."""
+        parts = self._parts
+        parts.episodes.forget_unfinished()
+        missing = "what was remembered is not in the checkpoint"
+        if exact:
+            self._current = parts.fleet.start(self._seed + self.steps)
+        else:  # They have begun new episodes already.
+            missing = "the environments cannot be put back exactly where they were"
+            self._current = parts.fleet.current
+        self._first[:] = True
+        parts.replay.begin(self._current, self._first)
+        log.warning("%s: the run goes on, but not as it would have without a break", missing)
+
+    def _step(self) -> None:
+        """Let all environments act once."""
+        parts, collection = self._parts, self._params.collection
+        expert = None
+        if self.steps < self.seed_steps:
+            shape = (len(self._first), parts.fleet.interface.actions)
+            action = torch.rand(shape, generator=self._generator).mul_(2).sub_(1)
+        else:
+            with parts.timers("act"):
+                acted = parts.acting.act(
+                    self._current,
+                    self._first,
+                    task=self._tasks,
+                    who=collection.acting,
+                    explore=True,
+                    expert=parts.updater.needs_expert,
+                )
+            action, expert = acted.action, acted.expert
+            self._found = {**self._found, **acted.metrics}
+        with parts.timers("environment"):
+            step = parts.fleet.step(action.numpy())
+        ended = step.terminated | step.truncated
+        parts.replay.add(action, step.reward, step.terminated, step.observation, expert=expert)
+        if ended.any():
+            parts.replay.begin(step.current, ended)
+        parts.episodes.observe(step)
+        self._current, self._first = step.current, ended
+        was = self.steps
+        self.steps += len(ended)
+        if self.steps >= self.seed_steps:
+            if was < self.seed_steps:
+                self._owed += self._burst
+            else:
+                self._owed += self._params.learning.updates_per_step * len(ended)
+        self._refuse_terminations(step)
+
+    def _refuse_terminations(self, step: Step) -> None:
+        if self._params.reward.episodic or not step.terminated.any():
+            return
+        interface = self._parts.fleet.interface
+        task = interface.tasks[self._parts.fleet.task_of[int(step.terminated.argmax())]]
+        raise ConfigError(
+            f"algorithm.params.reward.episodic: an episode of {task} terminated, and without this "
+            "the model cannot learn that nothing comes after; set it to true"
+        )
+
+    def _update(self) -> None:
+        self._owed -= 1
+        progress = min(self.steps / self.total_steps, 1.0)
+        with self._parts.timers("replay"):
+            batch = self._parts.replay.sample(self._params.learning.batch_size, self._generator)
+            slices = batch.to(self._params.compute.device)
+        with self._parts.timers("update"):
+            self._found = {**self._found, **self._parts.updater.update(slices, progress)}
+        self.updates_made += 1
+
+
+def _check_steps(replay: Mapping[str, Any], known: int) -> None:
+    """Refuse actions, rewards and terminations of a replay that are not finite.
+
+    Args:
+        replay: Its state.
+        known: How many numbers of a step must be finite; those behind may be unknown.
+
+    Raises:
+        NonFiniteError: One is not.
+    """
+    for env, row in enumerate(replay["rows"]):
+        steps = row["steps"][~row["first"], :known]
+        if not bool(steps.isfinite().all()):
+            raise NonFiniteError(
+                f"the replay has an action or reward of environment {env} that is not finite"
+            )
