@@ -15,7 +15,7 @@ import torch
 from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
 from empo_latent.environments.fleet import Step
-from empo_latent.evaluating import Evaluation
+from empo_latent.evaluation import Evaluation
 from empo_latent.params import LatentParams
 from empo_latent.parts import Mark, Parts
 from empo_latent.result import LatentResult
@@ -93,7 +93,7 @@ class Session:
         self._evaluate()
         if self._is_solved and self._params.reporting.videos and self.steps < self._total:
             # Only now is it known to be the last: the same episodes again, with a camera.
-            found, _ = self._parts.examiner.examine(self.steps, is_last=True)
+            found, _ = self._parts.evaluator.evaluate(self.steps, is_last=True)
             self.evaluations[-1] = (self.steps, found)
         last = self.history[-1] if self.history else None
         if last is None or (last.steps, last.updates) != (self.steps, self.updates):
@@ -137,12 +137,12 @@ class Session:
             "before": list(self._before),
             "history": torch.tensor(marks, dtype=torch.float64).view(-1, len(fields(Mark))),
             "evaluations": [
-                [steps, {who: each.to_dict() for who, each in found.items()}]
+                [steps, {actor: each.to_dict() for actor, each in found.items()}]
                 for steps, found in self.evaluations
             ],
             "model": parts.model.state_dict(),
             "updater": parts.updater.state_dict(),
-            "acting": parts.acting.state_dict(),
+            "acting": parts.controller.state_dict(),
             "episodes": parts.episodes.state_dict(),
             "fleet": parts.fleet.state_dict(),
             "current": torch.from_numpy(self._current.copy()),
@@ -167,12 +167,12 @@ class Session:
         self._before = (steps, updates, seconds)
         self.history = [Mark(int(a), int(b), c, d) for a, b, c, d in state["history"].tolist()]
         self.evaluations = [
-            (steps, {who: Evaluation.from_dict(each) for who, each in found.items()})
+            (steps, {actor: Evaluation.from_dict(each) for actor, each in found.items()})
             for steps, found in state["evaluations"]
         ]
         parts.model.load_state_dict(state["model"])
         parts.updater.load_state_dict(state["updater"])
-        parts.acting.load_state_dict(state["acting"])
+        parts.controller.load_state_dict(state["acting"])
         parts.episodes.load_state_dict(state["episodes"])
         parts.timers.load_state_dict(state["timers"])
         if isinstance(self._context.tracker, EpisodeTracker):
@@ -274,11 +274,11 @@ class Session:
             action = torch.rand(shape, generator=self._generator).mul_(2).sub_(1)
         else:
             with parts.timers("act"):
-                acted = parts.acting.act(
+                acted = parts.controller.act(
                     self._current,
                     self._first,
                     task=self._tasks,
-                    who=collection.acting,
+                    actor=collection.acting,
                     explore=True,
                     expert=parts.updater.needs_expert,
                 )
@@ -315,9 +315,9 @@ class Session:
         self._owed -= 1
         with self._parts.timers("replay"):
             batch = self._parts.replay.sample(self._params.learning.batch_size, self._generator)
-            slices = batch.to(self._params.compute.device)
+            sequences = batch.to(self._params.compute.device)
         with self._parts.timers("update"):
-            self._found = {**self._found, **self._parts.updater.update(slices, self.progress)}
+            self._found = {**self._found, **self._parts.updater.update(sequences, self.progress)}
         self.updates += 1
 
     def _evaluate(self) -> None:
@@ -325,17 +325,17 @@ class Session:
         if not self._params.reporting.evaluation_episodes or self._evaluated == self.steps:
             return
         with self._parts.timers("evaluation"):
-            found, metrics = self._parts.examiner.examine(
+            found, metrics = self._parts.evaluator.evaluate(
                 self.steps, is_last=self.steps >= self._total
             )
         self.evaluations.append((self.steps, found))
         self._evaluated = self.steps
         self._context.tracker.log(self.steps, metrics)
-        for who, each in found.items():
+        for actor, each in found.items():
             outcome = each.outcome()
             log.info(
                 "evaluation of the %s after %s steps: mean return %.6g ± %.2g",
-                who,
+                actor,
                 f"{self.steps:,}",
                 outcome.mean_return,
                 outcome.standard_error,

@@ -15,11 +15,11 @@ import torch
 
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.environments.fleet import Fleet
-from empo_latent.evaluating import Evaluation, evaluate, is_solved
-from empo_latent.filming import tell_once
+from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
+from empo_latent.evaluation import Evaluation, evaluate, is_solved
 from empo_latent.networks.model import LatentModel
 from empo_latent.planning.mppi import Planner
-from empo_latent.recording import Experience, slices_of
+from empo_latent.videos import warn_no_videos
 
 SEED, GAMMAS = 11, (0.9, 0.8)
 NAME = "EvaluatedDrawn-v0"
@@ -110,13 +110,13 @@ class Place:
             critic=self.params.value.critic,
         )
 
-    def play(self, episodes: int = 2, who: Any = "policy", seed: int = SEED, **how: Any) -> Any:
+    def play(self, episodes: int = 2, actor: Any = "policy", seed: int = SEED, **how: Any) -> Any:
         return evaluate(
             self.model,
             self.planner,
             self.fleet,
             episodes=episodes,
-            who=who,
+            actor=actor,
             seed=seed,
             device="cpu",
             discounts=GAMMAS[: len(self.params.tasks)],
@@ -153,12 +153,12 @@ def place(small: Any) -> Iterator[Open]:
     Drawn.made.clear()
 
 
-@pytest.mark.parametrize("who", ["policy", "planner"])
+@pytest.mark.parametrize("actor", ["policy", "planner"])
 def test_each_environment_plays_as_many_episodes_whether_short_or_long(
-    place: Open, who: str
+    place: Open, actor: str
 ) -> None:
     here = place(envs=4)
-    found = here.play(episodes=12, who=who)
+    found = here.play(episodes=12, actor=actor)
     lives = [life for _, life in here.lived(3)]
     assert len({len(life) for life in lives}) > 3
     totals = [sum(step.reward for step in life) for life in lives]
@@ -186,7 +186,7 @@ def test_nobody_explores(place: Open) -> None:
 
 def test_the_planner_and_the_policy_are_told_apart(place: Open) -> None:
     here = place()
-    assert here.play().mean_return != here.play(who="planner").mean_return
+    assert here.play().mean_return != here.play(actor="planner").mean_return
 
 
 def test_an_odd_number_of_episodes_is_shared_out(place: Open) -> None:
@@ -236,7 +236,7 @@ def worth(here: Place, number: int, seen: np.ndarray) -> float:
 
 @torch.no_grad()
 def test_where_an_episode_is_cut_off_its_last_state_has_its_value(place: Open) -> None:
-    here, record = place(), list[Experience]()
+    here, record = place(), list[RecordedEpisode]()
     found = here.play(episodes=9, record=record)
     compared = 0
     for each in record:
@@ -282,18 +282,18 @@ def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
 
 
 def test_an_evaluation_is_decided_by_its_seed(place: Open) -> None:
-    for who in ("policy", "planner"):
+    for actor in ("policy", "planner"):
         torch.manual_seed(76)
-        first = place().play(who=who)
+        first = place().play(actor=actor)
         torch.manual_seed(77)
         here = place()
-        assert here.play(who=who) == first
-        assert here.play(who=who) == first
-        assert here.play(who=who, seed=SEED + 1) != first
+        assert here.play(actor=actor) == first
+        assert here.play(actor=actor) == first
+        assert here.play(actor=actor, seed=SEED + 1) != first
 
 
-@pytest.mark.parametrize("who", ["policy", "planner"])
-def test_nothing_else_notices_an_evaluation(place: Open, who: str) -> None:
+@pytest.mark.parametrize("actor", ["policy", "planner"])
+def test_nothing_else_notices_an_evaluation(place: Open, actor: str) -> None:
     here, training = place(rendering=True), place()
     training.fleet.start(3)
     before = copy.deepcopy(here.model.state_dict())
@@ -304,7 +304,7 @@ def test_nothing_else_notices_an_evaluation(place: Open, who: str) -> None:
         np.random.seed(5)
         torch.manual_seed(5)
         if evaluated:
-            here.play(who=who, film=1, record=[], expert=True)
+            here.play(actor=actor, videos=1, record=[], expert=True)
         draws.append((np.random.random(), torch.rand(3).tolist()))
     assert draws[0] == draws[1]
     torch.testing.assert_close(here.model.state_dict(), before, rtol=0, atol=0)
@@ -333,15 +333,15 @@ def test_an_evaluation_survives_a_checkpoint(place: Open) -> None:
 
 def test_the_goal_is_reached_by_whoever_reaches_it(place: Open) -> None:
     here = place()
-    found = {who: here.play(who=who) for who in ("planner", "policy")}
+    found = {actor: here.play(actor=actor) for actor in ("planner", "policy")}
     returns = sorted(each.mean_return for each in found.values())
     assert is_solved(found, returns[1])
     assert not is_solved(found, returns[1] + 1e-6)
 
 
 def test_what_was_played_is_recorded(place: Open) -> None:
-    here, record = place(envs=4, tasks=2), list[Experience]()
-    here.play(episodes=4, record=record, who="planner", expert=True)
+    here, record = place(envs=4, tasks=2), list[RecordedEpisode]()
+    here.play(episodes=4, record=record, actor="planner", expert=True)
     lives = {life[0].seen.tobytes(): (task, life) for task, life in here.lived(2)}
     assert len(record) == 8
     for each in record:
@@ -358,10 +358,10 @@ def test_what_was_played_is_recorded(place: Open) -> None:
 
 
 def test_slices_are_drawn_from_all_places_and_stay_in_episodes(place: Open) -> None:
-    here, record = place(envs=3, tasks=2, how={"longest": 7}), list[Experience]()
-    here.play(episodes=6, record=record, who="planner", expert=True)
+    here, record = place(envs=3, tasks=2, how={"longest": 7}), list[RecordedEpisode]()
+    here.play(episodes=6, record=record, actor="planner", expert=True)
     draw = torch.Generator().manual_seed(0)
-    batch = slices_of(record, horizon=3, count=400, tasks=2, generator=draw)
+    batch = sequence_batch(record, horizon=3, count=400, tasks=2, generator=draw)
     assert batch is not None
     assert batch.observation.shape == (4, 400, 2)
     assert batch.action.shape == (3, 400, 2)
@@ -384,26 +384,26 @@ def test_slices_are_drawn_from_all_places_and_stay_in_episodes(place: Open) -> N
         np.testing.assert_array_equal(batch.expert[:, i], each.expert[span])
         assert batch.task[i] == each.task
     assert len(met) == len(places)
-    assert slices_of(record, horizon=9, count=4, tasks=2, generator=draw) is None
-    alone = slices_of(record[:1], horizon=1, count=4, tasks=1, generator=draw)
+    assert sequence_batch(record, horizon=9, count=4, tasks=2, generator=draw) is None
+    alone = sequence_batch(record[:1], horizon=1, count=4, tasks=1, generator=draw)
     assert alone is not None
     assert alone.task is None
 
 
 def test_the_first_episodes_are_filmed(place: Open) -> None:
     here = place(envs=4, tasks=2, rendering=True)
-    found = here.play(episodes=4, film=3)
-    films = found.films
-    assert sorted(film.task for film in films) == sorted(found.tasks * 3)
+    found = here.play(episodes=4, videos=3)
+    videos = found.videos
+    assert sorted(video.task for video in videos) == sorted(found.tasks * 3)
     totals = {each.total for each in found.episodes}
-    for film in films:
-        assert film.who == "policy"
-        assert film.total in totals
+    for video in videos:
+        assert video.actor == "policy"
+        assert video.total in totals
         # Episodes may have 300 steps, so every second one is filmed; 20 of them are a second.
-        assert film.fps == 10
-        (length,) = [each.length for each in found.episodes if each.total == film.total]
-        assert [int(frame[0, 0, 0]) for frame in film.frames] == list(range(0, 10 * length, 20))
-    assert not here.play(episodes=2).films
+        assert video.fps == 10
+        (length,) = [each.length for each in found.episodes if each.total == video.total]
+        assert [int(frame[0, 0, 0]) for frame in video.frames] == list(range(0, 10 * length, 20))
+    assert not here.play(episodes=2).videos
 
 
 @pytest.mark.parametrize(
@@ -417,12 +417,12 @@ def test_an_evaluation_goes_on_where_nothing_can_be_drawn(
     place: Open,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tell_once.cache_clear()
+    warn_no_videos.cache_clear()
     here = place(how=how, rendering=rendering)
     with caplog.at_level(logging.WARNING):
-        found = [here.play(film=2) for _ in range(2)]
+        found = [here.play(videos=2) for _ in range(2)]
     assert found[0] == place(how=how).play()
-    assert not found[0].films
+    assert not found[0].videos
     (record,) = caplog.records
     assert reason in record.getMessage()
-    tell_once.cache_clear()
+    warn_no_videos.cache_clear()

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_latent.contract import Interface
-from empo_latent.networks.conditioning import Conditioning
 from empo_latent.networks.model import LatentModel
+from empo_latent.networks.task_embedding import TaskEmbedding
+from empo_latent.types import Interface
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -83,18 +83,18 @@ def test_several_tasks_must_be_told_apart(small: Any, lab: Any) -> None:
 
 def test_embeddings_are_no_longer_than_one() -> None:
     place, generator = interface(((True, True), (True, False))), torch.Generator().manual_seed(0)
-    conditioning = Conditioning(place, 6, generator=generator)
-    assert conditioning.table is not None
-    assert conditioning.table.abs().max() <= 0.02
-    short = conditioning.table[0].detach().clone()
+    task_embedding = TaskEmbedding(place, 6, generator=generator)
+    assert task_embedding.table is not None
+    assert task_embedding.table.abs().max() <= 0.02
+    short = task_embedding.table[0].detach().clone()
     with torch.no_grad():
-        conditioning.table[1] *= 1e4
+        task_embedding.table[1] *= 1e4
 
-    found = conditioning.embedded(torch.tensor([0, 1]))
+    found = task_embedding.embedded(torch.tensor([0, 1]))
 
     assert found is not None
     assert torch.equal(found[0], short)
-    torch.testing.assert_close(found[1], conditioning.table[1] / conditioning.table[1].norm())
+    torch.testing.assert_close(found[1], task_embedding.table[1] / task_embedding.table[1].norm())
 
 
 def test_embeddings_are_learned_by_the_model_and_not_by_policies(small: Any, lab: Any) -> None:

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 
 from empo_core.experiment import seed_everything
-from empo_latent.acting import Acting
+from empo_latent.controller import Controller
 from empo_latent.environments.fleet import Fleet, Step
-from empo_latent.filming import Camera, Film
+from empo_latent.episode_recorder import EpisodeRecorder, RecordedEpisode
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
-from empo_latent.recording import Experience, Recorder
+from empo_latent.videos import Video, VideoRecorder
 from empo_learning.randomness import capture, restore
 
 SEEDS = 2**32
@@ -105,16 +105,16 @@ class Evaluation:
     """Whole episodes of every task, as many of each.
 
     Attributes:
-        who: Who acted.
+        actor: Who acted.
         tasks: Names of the tasks.
         episodes: What was played.
-        films: Pictures of some of them.
+        videos: Pictures of some of them.
     """
 
-    who: Actor
+    actor: Actor
     tasks: tuple[str, ...]
     episodes: tuple[Episode, ...]
-    films: tuple[Film, ...] = field(default=(), repr=False, compare=False)
+    videos: tuple[Video, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def mean_return(self) -> float:
@@ -143,9 +143,9 @@ class Evaluation:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for trackers, also per task where there are several."""
-        groups: dict[str, str | None] = {f"evaluation/{self.who}": None}
+        groups: dict[str, str | None] = {f"evaluation/{self.actor}": None}
         if len(self.tasks) > 1:
-            groups |= {f"evaluation/{self.who}/{task}": task for task in self.tasks}
+            groups |= {f"evaluation/{self.actor}/{task}": task for task in self.tasks}
         return {
             f"{place}/{name}": number
             for place, task in groups.items()
@@ -155,7 +155,7 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """The numbers as a tree for checkpoints; films are left out."""
         return {
-            "who": self.who,
+            "actor": self.actor,
             "tasks": list(self.tasks),
             "episodes": [list(astuple(each)) for each in self.episodes],
         }
@@ -164,7 +164,7 @@ class Evaluation:
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
         """What ``to_dict`` made a tree of."""
         episodes = tuple(Episode(*each) for each in data["episodes"])
-        return cls(who=data["who"], tasks=tuple(data["tasks"]), episodes=episodes)
+        return cls(actor=data["actor"], tasks=tuple(data["tasks"]), episodes=episodes)
 
 
 @torch.no_grad()
@@ -174,12 +174,12 @@ def evaluate(
     fleet: Fleet,
     *,
     episodes: int,
-    who: Actor,
+    actor: Actor,
     seed: int,
     device: torch.device | str,
     discounts: Sequence[float],
-    film: int = 0,
-    record: list[Experience] | None = None,
+    videos: int = 0,
+    record: list[RecordedEpisode] | None = None,
     expert: bool = False,
 ) -> Evaluation:
     """Play so many episodes of each task, without exploration.
@@ -192,11 +192,11 @@ def evaluate(
         planner: Plans with it, where that acts.
         fleet: Environments of its own, nobody else's; stays open.
         episodes: Of each task, at least 1.
-        who: Who acts.
+        actor: Who acts.
         seed: Decides everything that is random.
         device: Where the model lives.
         discounts: Per task, of each step.
-        film: How many episodes of each task are filmed, of a fleet that renders.
+        videos: How many episodes of each task are filmed, of a fleet that renders.
         record: Where all steps of the episodes are put, if anywhere.
         expert: Whether these also say how the planner would act.
     """
@@ -205,9 +205,9 @@ def evaluate(
     before = capture()
     seed_everything(seed % SEEDS)
     try:
-        acting = Acting(model, planner, envs=len(fleet.task_of), device=device)
+        controller = Controller(model, planner, envs=len(fleet.task_of), device=device)
         game = _Game(model, fleet, _quotas(fleet, episodes), device, np.asarray(discounts))
-        return game.play(acting, who, seed, film, record, expert)
+        return game.play(controller, actor, seed, videos, record, expert)
     finally:
         restore(before)
 
@@ -240,24 +240,24 @@ class _Game:
 
     def play(
         self,
-        acting: Acting,
-        who: Actor,
+        controller: Controller,
+        actor: Actor,
         seed: int,
-        film: int,
-        record: list[Experience] | None,
+        videos: int,
+        record: list[RecordedEpisode] | None,
         expert: bool,
     ) -> Evaluation:
         """All episodes."""
         fleet = self._fleet
         current, first = fleet.start(seed), np.ones(len(self._quotas), bool)
-        camera = Camera(fleet, film, who)
-        recorder = None if record is None else Recorder(fleet, record)
+        camera = VideoRecorder(fleet, videos, actor)
+        recorder = None if record is None else EpisodeRecorder(fleet, record)
         found: dict[tuple[int, int, int], Episode] = {}
         while self._open.any():
             self._begin(current, first & self._open)
-            camera.look(first & self._open)
-            acted = acting.act(
-                current, first, task=self._task, who=who, explore=False, expert=expert
+            camera.record(first & self._open)
+            acted = controller.act(
+                current, first, task=self._task, actor=actor, explore=False, expert=expert
             )
             step = fleet.step(acted.action.numpy())
             if recorder is not None:
@@ -265,10 +265,10 @@ class _Game:
             found |= self._observe(step, camera)
             current, first = step.current, step.terminated | step.truncated
         return Evaluation(
-            who=who,
+            actor=actor,
             tasks=fleet.interface.tasks,
             episodes=tuple(found[place] for place in sorted(found)),
-            films=tuple(camera.films),
+            videos=tuple(camera.videos),
         )
 
     @property
@@ -282,7 +282,7 @@ class _Game:
         self._success[rows] = np.nan
         self._value[rows] = self._worth(seen, rows)
 
-    def _observe(self, step: Step, camera: Camera) -> dict[tuple[int, int, int], Episode]:
+    def _observe(self, step: Step, camera: VideoRecorder) -> dict[tuple[int, int, int], Episode]:
         """Count a step; the episodes that it ended, by task, environment and number."""
         ended = self._open & (step.terminated | step.truncated)
         self._total += step.reward
@@ -304,7 +304,7 @@ class _Game:
                 terminated=bool(step.terminated[env]),
                 success=None if math.isnan(success) else success,
             )
-            camera.cut(env, float(self._total[env]))
+            camera.finish(env, float(self._total[env]))
         self._number += ended
         return found
 

@@ -19,7 +19,7 @@ from empo_latent.params.run import Actor
 log = logging.getLogger(__name__)
 
 MAX_FRAMES = 250
-"""Of a film. Without a GPU, a picture of a physics engine takes as long as many steps."""
+"""Of a video. Without a GPU, a picture of a physics engine takes as long as many steps."""
 MAX_PIXELS = 256
 """On either side of a picture; larger ones are shrunk."""
 MAX_BYTES = 2_000_000
@@ -29,19 +29,19 @@ USUAL_FPS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
+class Video:
     """Pictures of an episode.
 
     Attributes:
         task: Name of the task.
-        who: Who acted.
+        actor: Who acted.
         total: The sum of rewards.
         frames: Every so many steps one picture.
         fps: Pictures per second, so that it runs as fast as the episode did.
     """
 
     task: str
-    who: Actor
+    actor: Actor
     total: float
     frames: Sequence[Frame]
     fps: float
@@ -49,34 +49,34 @@ class Film:
     @property
     def name(self) -> str:
         """What a file of it is called, by task, who acted, and return."""
-        return re.sub(r"[^\w.+-]+", "_", f"{self.task}_{self.who}_return_{self.total:.1f}")
+        return re.sub(r"[^\w.+-]+", "_", f"{self.task}_{self.actor}_return_{self.total:.1f}")
 
 
-class Camera:
-    """Films the first episodes of each task, for as long as pictures can be taken.
+class VideoRecorder:
+    """Records the first episodes of each task, for as long as pictures can be taken.
 
     Attributes:
-        films: Of the episodes that were filmed to their end.
+        videos: Of the episodes that were recorded to their end.
     """
 
-    def __init__(self, fleet: Fleet, episodes: int, who: Actor) -> None:
+    def __init__(self, fleet: Fleet, episodes: int, actor: Actor) -> None:
         """Get ready.
 
         Args:
-            fleet: Whose environments are filmed; it has to render if there are any episodes.
+            fleet: Whose environments are recorded; it has to render if there are any episodes.
             episodes: How many of each task.
-            who: Who acts in them.
+            actor: Who acts in them.
         """
-        self._fleet, self._who = fleet, who
+        self._fleet, self._actor = fleet, actor
         lengths = fleet.interface.episode_lengths
         self._left = [episodes] * len(lengths)
         self._every = [-(-length // MAX_FRAMES) for length in lengths]
         self._frames: dict[int, list[Frame]] = {}
         self._step: dict[int, int] = {}
-        self.films: list[Film] = []
+        self.videos: list[Video] = []
 
-    def look(self, first: Bool[np.ndarray, " env"]) -> None:
-        """Take a picture of what is being filmed, if it is time for one.
+    def record(self, first: Bool[np.ndarray, " env"]) -> None:
+        """Take a picture of what is being recorded, if it is time for one.
 
         Args:
             first: Where an episode begins.
@@ -91,33 +91,33 @@ class Camera:
                 self._take(env)
             self._step[env] += 1
 
-    def cut(self, env: int, total: float) -> None:
-        """End the film of an environment, if there is one, whose episode paid so much."""
+    def finish(self, env: int, total: float) -> None:
+        """End the video of an environment, if there is one, whose episode paid so much."""
         frames = self._frames.pop(env, None)
         if frames:
             task = int(self._fleet.task_of[env])
             name = self._fleet.interface.tasks[task]
             rate = self._fleet.rates[task] or USUAL_FPS
             fps = min(max(rate / self._every[task], 1.0), MAX_GIF_FPS)
-            self.films.append(Film(name, self._who, total, frames, fps))
+            self.videos.append(Video(name, self._actor, total, frames, fps))
 
     def _take(self, env: int) -> None:
         try:
             self._frames[env].append(shrunk(self._fleet.render(env)))
         except Exception as error:  # Of whatever draws: a missing display, driver or render mode.
-            tell_once(f"{type(error).__name__}: {error}")
+            warn_no_videos(f"{type(error).__name__}: {error}")
             self._frames.clear()
             self._left = [0] * len(self._left)
 
 
 @functools.cache
-def tell_once(reason: str) -> None:
+def warn_no_videos(reason: str) -> None:
     """Say why there are no pictures; the same reason is not given twice."""
     log.warning("there will be no videos, because no picture can be drawn (%s)", reason)
 
 
 def shrunk(frame: Frame) -> Frame:
-    """The picture in a size that a film can have, each pixel the mean of a square of them."""
+    """The picture in a size that a video can have, each pixel the mean of a square of them."""
     side = -(-max(frame.shape[:2]) // MAX_PIXELS)
     if side == 1:
         return frame.copy()  # Whatever drew it may draw the next one in the same place.
@@ -127,11 +127,13 @@ def shrunk(frame: Frame) -> Frame:
     return means
 
 
-def save_films(films: Sequence[Film], directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
-    """Write each film into a file; one that would be too large gets fewer pictures.
+def save_videos(
+    videos: Sequence[Video], directory: Path, *, max_bytes: int = MAX_BYTES
+) -> list[Path]:
+    """Write each video into a file; one that would be too large gets fewer pictures.
 
     Args:
-        films: Pictures; there may be several of one name.
+        videos: Pictures; there may be several of one name.
         directory: Where they go; made if missing.
         max_bytes: More than that no file has, unless one picture is larger.
 
@@ -142,13 +144,13 @@ def save_films(films: Sequence[Film], directory: Path, *, max_bytes: int = MAX_B
         StorageError: A file cannot be written.
     """
     paths: list[Path] = []
-    for film in films:
-        path = directory / f"{film.name}.gif"
+    for video in videos:
+        path = directory / f"{video.name}.gif"
         number = 1
         while path in paths:
             number += 1
-            path = directory / f"{film.name}_{number}.gif"
-        frames, fps = list(film.frames), film.fps
+            path = directory / f"{video.name}_{number}.gif"
+        frames, fps = list(video.frames), video.fps
         while write_gif(frames, path, fps).stat().st_size > max_bytes and len(frames) > 1:
             frames, fps = frames[::2], max(fps / 2, 1.0)
         paths.append(path)

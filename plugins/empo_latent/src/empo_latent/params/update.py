@@ -28,8 +28,8 @@ class ImaginationParams(Config):
 class LearningParams(Config):
     """What one update is about."""
 
-    batch_size: int = Field(256, ge=1, description="Slices of experience.")
-    horizon: int = Field(3, ge=1, description="Steps of a slice, and of a plan.")
+    batch_size: int = Field(256, ge=1, description="Sequences of experience.")
+    horizon: int = Field(3, ge=1, description="Steps of a sequence, and of a plan.")
     rho: float = Field(
         0.5, gt=0, le=1, description="Weight of each step relative to the one before."
     )

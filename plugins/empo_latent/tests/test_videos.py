@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from empo_latent.filming import MAX_BYTES, MAX_PIXELS, Film, save_films, shrunk, tell_once
+from empo_latent.videos import MAX_BYTES, MAX_PIXELS, Video, save_videos, shrunk, warn_no_videos
 
 
 def noise(count: int, size: int) -> list[np.ndarray]:
@@ -17,13 +17,13 @@ def noise(count: int, size: int) -> list[np.ndarray]:
     return [generator.integers(0, 256, (size, size, 3)).astype(np.uint8) for _ in range(count)]
 
 
-def film(frames: list[np.ndarray], task: str = "cup-catch", total: float = 12.345) -> Film:
-    return Film(task, "planner", total, frames, fps=10.0)
+def video(frames: list[np.ndarray], task: str = "cup-catch", total: float = 12.345) -> Video:
+    return Video(task, "planner", total, frames, fps=10.0)
 
 
 def test_a_file_is_named_by_task_actor_and_return(tmp_path: Path) -> None:
-    films = [film(noise(2, 8)), film(noise(3, 8)), film(noise(2, 8), "a/b: c", -0.06)]
-    paths = save_films(films, tmp_path / "videos")
+    videos = [video(noise(2, 8)), video(noise(3, 8)), video(noise(2, 8), "a/b: c", -0.06)]
+    paths = save_videos(videos, tmp_path / "videos")
     assert [path.name for path in paths] == [
         "cup-catch_planner_return_12.3.gif",
         "cup-catch_planner_return_12.3_2.gif",
@@ -35,10 +35,10 @@ def test_a_file_is_named_by_task_actor_and_return(tmp_path: Path) -> None:
 
 def test_a_film_that_is_too_large_keeps_its_length_with_fewer_pictures(tmp_path: Path) -> None:
     frames = noise(16, 16)
-    (whole,) = save_films([film(frames)], tmp_path / "whole")
+    (whole,) = save_videos([video(frames)], tmp_path / "whole")
     assert whole.stat().st_size <= MAX_BYTES
     most = whole.stat().st_size // 3
-    (path,) = save_films([film(frames)], tmp_path / "small", max_bytes=most)
+    (path,) = save_videos([video(frames)], tmp_path / "small", max_bytes=most)
     assert path.stat().st_size <= most
     with Image.open(path) as picture:
         count, duration = picture.n_frames, picture.info["duration"]
@@ -63,14 +63,14 @@ def test_small_pictures_are_copied() -> None:
 
 
 def test_a_reason_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
-    tell_once.cache_clear()
+    warn_no_videos.cache_clear()
     with caplog.at_level(logging.WARNING):
         for reason in ("no display", "no display", "no driver"):
-            tell_once(reason)
+            warn_no_videos(reason)
     assert [record.getMessage().count("no display") for record in caplog.records] == [1, 0]
-    tell_once.cache_clear()
+    warn_no_videos.cache_clear()
 
 
 def test_no_films_leave_no_folder(tmp_path: Path) -> None:
-    assert save_films([], tmp_path / "videos") == []
+    assert save_videos([], tmp_path / "videos") == []
     assert not (tmp_path / "videos").exists()

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
 from empo_core.errors import NonFiniteError, StorageError
-from empo_latent.acting import Acted, Acting, unbounded
-from empo_latent.contract import Interface
+from empo_latent.controller import Controller, ControllerOutput, unbounded
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
+from empo_latent.types import Interface
 
 Small = Callable[..., LatentParams]
 ENVS, WORDS = 3, 4
@@ -64,14 +64,16 @@ class Scene:
         else:
             self.seen = numbers.normal(size=(ENVS, WORDS)).astype(np.float32)
 
-    def acting(self) -> Acting:
-        return Acting(self.model, self.planner, envs=ENVS, device="cpu")
+    def controller(self) -> Controller:
+        return Controller(self.model, self.planner, envs=ENVS, device="cpu")
 
-    def act(self, acting: Acting | None = None, seed: int = 0, **options: Any) -> Acted:
+    def act(
+        self, controller: Controller | None = None, seed: int = 0, **options: Any
+    ) -> ControllerOutput:
         torch.manual_seed(seed)
-        usual = {"task": self.task, "who": "planner", "explore": False}
+        usual = {"task": self.task, "actor": "planner", "explore": False}
         seen, first = options.pop("seen", self.seen), options.pop("first", np.zeros(ENVS, bool))
-        return (acting or self.acting()).act(seen, first, **{**usual, **options})
+        return (controller or self.controller()).act(seen, first, **{**usual, **options})
 
     def z(self) -> Tensor:
         with torch.no_grad():
@@ -83,7 +85,7 @@ def scene(small: Small) -> Scene:
     return Scene(small())
 
 
-@pytest.mark.parametrize("who", ["planner", "policy"])
+@pytest.mark.parametrize("actor", ["planner", "policy"])
 @pytest.mark.parametrize("explore", [False, True])
 @pytest.mark.parametrize(
     "groups",
@@ -96,11 +98,11 @@ def scene(small: Small) -> Scene:
     ids=["plain", "heads", "q", "pictures"],
 )
 def test_actions_are_bounded_numbers_on_the_cpu(
-    small: Small, who: str, explore: bool, groups: dict[str, Any]
+    small: Small, actor: str, explore: bool, groups: dict[str, Any]
 ) -> None:
     scene = Scene(small(**groups), pictures="encoder" in groups)
 
-    acted = scene.act(who=who, explore=explore, expert=True)
+    acted = scene.act(actor=actor, explore=explore, expert=True)
 
     assert acted.action.shape == (ENVS, 2)
     assert (acted.action.dtype, acted.action.device.type) == (torch.float32, "cpu")
@@ -128,40 +130,40 @@ def test_the_policy_does_what_is_likeliest_or_draws(scene: Scene) -> None:
     torch.manual_seed(0)
     drawn = policy.bounded(policy.sample())
 
-    torch.testing.assert_close(scene.act(who="policy").action, policy.loc.tanh())
-    torch.testing.assert_close(scene.act(who="policy", explore=True).action, drawn)
+    torch.testing.assert_close(scene.act(actor="policy").action, policy.loc.tanh())
+    torch.testing.assert_close(scene.act(actor="policy", explore=True).action, drawn)
 
 
 def test_plans_go_on_until_an_episode_begins(scene: Scene) -> None:
-    acting = scene.acting()
-    scene.act(acting)
-    mean = acting.state_dict()["mean"]
+    controller = scene.controller()
+    scene.act(controller)
+    mean = controller.state_dict()["mean"]
     first = np.array([False, True, False])
 
-    scene.act(acting, first=first)
+    scene.act(controller, first=first)
 
     torch.manual_seed(0)
     with torch.no_grad():
         kept = mean * torch.tensor([1.0, 0.0, 1.0])[:, None]
         expected = scene.planner.plan(scene.z(), kept, explore=False).mean
-    torch.testing.assert_close(acting.state_dict()["mean"], expected)
+    torch.testing.assert_close(controller.state_dict()["mean"], expected)
     assert mean.any()
 
 
 def test_plans_are_forgotten_when_the_policy_acts(scene: Scene) -> None:
-    acting = scene.acting()
-    scene.act(acting)
+    controller = scene.controller()
+    scene.act(controller)
 
-    scene.act(acting, who="policy")
+    scene.act(controller, actor="policy")
 
-    assert not acting.state_dict()["mean"].any()
+    assert not controller.state_dict()["mean"].any()
 
 
 def test_acting_goes_on_where_it_was_saved(scene: Scene) -> None:
-    acting, other = scene.acting(), scene.acting()
-    scene.act(acting)
-    state = acting.state_dict()
-    expected = scene.act(acting, seed=1).action
+    controller, other = scene.controller(), scene.controller()
+    scene.act(controller)
+    state = controller.state_dict()
+    expected = scene.act(controller, seed=1).action
 
     other.load_state_dict(state)
 
@@ -170,22 +172,22 @@ def test_acting_goes_on_where_it_was_saved(scene: Scene) -> None:
 
 
 def test_plans_of_other_environments_are_refused(scene: Scene) -> None:
-    state = Acting(scene.model, scene.planner, envs=2, device="cpu").state_dict()
+    state = Controller(scene.model, scene.planner, envs=2, device="cpu").state_dict()
 
     with pytest.raises(StorageError, match=r"\(3, 2, 2\).*\(3, 3, 2\).*collection.envs"):
-        scene.acting().load_state_dict(state)
+        scene.controller().load_state_dict(state)
 
 
 def test_tasks_act_with_what_they_use(small: Small) -> None:
     scene = Scene(small(), tasks=2)
     assert scene.task is not None
 
-    for who in ("planner", "policy"):
-        acted = scene.act(who=who, explore=True, expert=True)
+    for actor in ("planner", "policy"):
+        acted = scene.act(actor=actor, explore=True, expert=True)
         assert acted.action[0].all()
         assert not acted.action[1:, 1].any()
         assert acted.action[1:, 0].all()
-        same = scene.act(who=who, explore=True, task=scene.task.numpy()).action
+        same = scene.act(actor=actor, explore=True, task=scene.task.numpy()).action
         assert torch.equal(acted.action, same)
     assert not torch.allclose(acted.action, scene.act(task=1 - scene.task).action)
 
@@ -198,7 +200,7 @@ def test_the_optimistic_policy_proposes_in_training_alone(small: Small) -> None:
 
     assert torch.equal(scene.act().action, other.act().action)
     assert not torch.allclose(scene.act(explore=True).action, other.act(explore=True).action)
-    found = (each.act(who="policy", explore=True).action for each in (scene, other))
+    found = (each.act(actor="policy", explore=True).action for each in (scene, other))
     assert torch.equal(*found)
 
 
@@ -206,7 +208,7 @@ def test_the_optimistic_policy_proposes_in_training_alone(small: Small) -> None:
 def test_the_policy_is_its_own_expert(small: Small, bound: str) -> None:
     scene = Scene(small(policy={"bound": bound}))
 
-    expert = scene.act(who="policy", expert=True).expert
+    expert = scene.act(actor="policy", expert=True).expert
 
     with torch.no_grad():
         policy = scene.model.policy(scene.z())
@@ -219,10 +221,10 @@ def test_the_policy_is_its_own_expert(small: Small, bound: str) -> None:
 def test_the_planner_is_an_expert_as_the_policy_is_bounded(small: Small, bound: str) -> None:
     scene = Scene(small(policy={"bound": bound}))
 
-    acting = scene.acting()
-    expert = scene.act(acting, expert=True).expert
+    controller = scene.controller()
+    expert = scene.act(controller, expert=True).expert
 
-    mean = acting.state_dict()["mean"][0]
+    mean = controller.state_dict()["mean"][0]
     assert expert is not None
     torch.testing.assert_close(expert[:, 0].tanh() if bound == "tanh" else expert[:, 0], mean)
     assert scene.act().expert is None
@@ -251,14 +253,14 @@ def test_experts_at_the_bounds_are_finite() -> None:
     assert not found[..., 3].any()
 
 
-@pytest.mark.parametrize("who", ["planner", "policy"])
-def test_weights_that_are_not_numbers_are_told(scene: Scene, who: str) -> None:
+@pytest.mark.parametrize("actor", ["planner", "policy"])
+def test_weights_that_are_not_numbers_are_told(scene: Scene, actor: str) -> None:
     with torch.no_grad():
         scene.model.dynamics.weights[0].fill_(float("nan"))
         scene.model.policy_head.weights[0].fill_(float("nan"))
 
-    with pytest.raises(NonFiniteError, match=rf"{who}'s action in environment 0.*optimiser\.lr"):
-        scene.act(who=who)
+    with pytest.raises(NonFiniteError, match=rf"{actor}'s action in environment 0.*optimiser\.lr"):
+        scene.act(actor=actor)
 
 
 def test_observations_that_are_not_numbers_are_told(scene: Scene) -> None:

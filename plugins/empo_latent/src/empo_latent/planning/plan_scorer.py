@@ -17,13 +17,13 @@ from torch import Tensor
 
 from empo_latent.learning.targets import joined
 from empo_latent.params.planner import PlannerParams
-from empo_latent.planning.contract import PlanningModel
+from empo_latent.planning.plan import PlanningModel
 
 Chooser = Callable[[int, Tensor], Tensor]
 """From a step and the latents of the first head before it to the actions taken."""
 
 
-class Situation(NamedTuple):
+class PlanContext(NamedTuple):
     """What stays the same while plans are made.
 
     Attributes:
@@ -47,7 +47,7 @@ class Situation(NamedTuple):
         return action if self.active is None else action * self.active
 
 
-class Judge:
+class PlanScorer:
     """Tells how good plans are."""
 
     def __init__(
@@ -64,39 +64,39 @@ class Judge:
         self._model, self._params, self._horizon = model, params, horizon
         self._episodic, self._critic, self._precision = episodic, critic, precision
 
-    def scores(self, situation: Situation, actions: Tensor) -> Tensor:
+    def scores(self, context: PlanContext, actions: Tensor) -> Tensor:
         """What plans ``[time, env, plan, action]`` are worth, ``[env, plan]``."""
-        return self._followed(situation, actions.shape[2], lambda step, _: actions[step])[1]
+        return self._followed(context, actions.shape[2], lambda step, _: actions[step])[1]
 
     def proposals(
-        self, situation: Situation, noise: Tensor, jitter: Tensor | None, *, optimistic: bool
+        self, context: PlanContext, noise: Tensor, jitter: Tensor | None, *, optimistic: bool
     ) -> tuple[Tensor, Tensor]:
         """What the policy would do, and what it is worth.
 
         Args:
-            situation: Where it starts.
+            context: Where it starts.
             noise: Standard normal, ``[time, env, plan, action]``; its actions are drawn with it.
             jitter: Added to its actions; None: nothing.
             optimistic: Whether it is the optimistic policy.
         """
 
         def choose(step: int, latent: Tensor) -> Tensor:
-            policy = self._model.policy(latent, task=situation.task, optimistic=optimistic)
+            policy = self._model.policy(latent, task=context.task, optimistic=optimistic)
             action = policy.bounded(policy.mean + policy.scale * noise[step])
             if jitter is not None:
                 action = (action + jitter[step]).clamp(-1, 1)
-            return situation.masked(action)
+            return context.masked(action)
 
-        return self._followed(situation, noise.shape[2], choose)
+        return self._followed(context, noise.shape[2], choose)
 
-    def _followed(self, situation: Situation, plans: int, choose: Chooser) -> tuple[Tensor, Tensor]:
+    def _followed(self, context: PlanContext, plans: int, choose: Chooser) -> tuple[Tensor, Tensor]:
         """The actions of so many plans, and their scores.
 
         Every dynamics head goes its own way; actions are chosen from the latents of the first.
         """
-        model, task, z = self._model, situation.task, situation.z
+        model, task, z = self._model, context.task, context.z
         latent = z.unsqueeze(1).expand(-1, plans, -1)
-        weight, total = torch.ones_like(situation.discount), z.new_zeros(())
+        weight, total = torch.ones_like(context.discount), z.new_zeros(())
         actions, returns, bootstraps = [], [], []
         with torch.autocast(z.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
             for step in range(self._horizon):
@@ -106,33 +106,33 @@ class Judge:
                 reward = model.reward(latent, shared, task=task).squeeze(-1)
                 total = total + weight * (reward if split else reward.unsqueeze(1))
                 latent = model.next_latent(latent, action, task=task, split=split)
-                weight = weight * situation.discount
+                weight = weight * context.discount
                 if self._episodic:
                     weight = weight * (1 - model.terminates(latent, task=task).squeeze(-1))
                 actions.append(action)
                 if self._params.depths == "all" or step == self._horizon - 1:
                     returns.append(total)
-                    bootstraps.append(weight * self._value(situation, latent))
-        return torch.stack(actions), self._score(situation, returns, bootstraps)
+                    bootstraps.append(weight * self._value(context, latent))
+        return torch.stack(actions), self._score(context, returns, bootstraps)
 
-    def _value(self, situation: Situation, latent: Tensor) -> Tensor:
+    def _value(self, context: PlanContext, latent: Tensor) -> Tensor:
         """What latents ``[dynamics, env, plan, latent]`` are worth, by each value head."""
-        action, task = None, situation.task
+        action, task = None, context.task
         if self._critic == "q":
             policy = self._model.policy(latent, task=task)
             action = policy.bounded(policy.mode)
-        network, heads = self._params.critic, situation.heads
+        network, heads = self._params.critic, context.heads
         return self._model.value(latent, action, task=task, network=network, heads=heads).squeeze(
             -1
         )
 
     def _score(
-        self, situation: Situation, returns: list[Tensor], bootstraps: list[Tensor]
+        self, context: PlanContext, returns: list[Tensor], bootstraps: list[Tensor]
     ) -> Tensor:
         """One number per plan; the worst there is where it cannot be told.
 
         Args:
-            situation: Says whether disagreement counts.
+            context: Says whether disagreement counts.
             returns: Up to each depth, ``[reward, dynamics, env, plan]``.
             bootstraps: What comes after it, ``[value, dynamics, env, plan]``.
         """
@@ -141,7 +141,7 @@ class Judge:
         # so they are joined apart, and only then those of the dynamics.
         both = [joined(_mean(terms), mode, (0,)) for terms in (returns, bootstraps)]
         score = joined(both[0] + both[1], mode, (0,))
-        if situation.curious:
+        if context.curious:
             spread = _mean([_deviation(each.flatten(0, 1)) for each in bootstraps])
             score = score + self._params.disagreement * spread
         return score.masked_fill(~score.isfinite(), -torch.inf)

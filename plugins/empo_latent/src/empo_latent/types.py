@@ -1,9 +1,9 @@
 """The data that the parts of the agent hand to each other.
 
-Axes: ``time`` counts the steps of a slice of experience (T), ``moment`` its observations (T+1);
-``slice`` the slices of a batch (B), ``candidate`` the actions tried at a start state (N); ``m``
-all of them, ``m = (moment * B + slice) * N + candidate``; ``dynamics`` (H), ``reward`` (R) and
-``value`` (Ve) the heads; ``step`` imagined steps and ``instant`` the latents between them.
+Axes: ``time`` counts the steps of a sequence of experience (T), ``moment`` its observations (T+1);
+``sequence`` the sequences of a batch (B), ``candidate`` the actions tried at a start state (N);
+``m`` all of them, ``m = (moment * B + sequence) * N + candidate``; ``dynamics`` (H), ``reward``
+(R) and ``value`` (Ve) the heads; ``step`` imagined steps and ``instant`` the latents between them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Interface:
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class SequenceBatch:
     """Consecutive steps of single episodes, as they happened.
 
     Attributes:
@@ -52,19 +52,19 @@ class Slices:
         action: What was done, from moment t to t+1.
         reward: What it paid.
         terminated: 1 where it ended the episode; nothing is worth anything after it.
-        task: Which task each slice is of; None where there is one.
+        task: Which task each sequence is of; None where there is one.
         expert: Mean and log standard deviation of the planner's action (before it is bounded as
             the policy's are) at the first T moments; None where nobody needs them.
     """
 
-    observation: Shaped[Tensor, "moment slice word"]
-    action: Float[Tensor, "time slice action"]
-    reward: Float[Tensor, "time slice 1"]
-    terminated: Float[Tensor, "time slice 1"]
-    task: Int[Tensor, " slice"] | None = None
-    expert: Float[Tensor, "time slice 2 action"] | None = None
+    observation: Shaped[Tensor, "moment sequence word"]
+    action: Float[Tensor, "time sequence action"]
+    reward: Float[Tensor, "time sequence 1"]
+    terminated: Float[Tensor, "time sequence 1"]
+    task: Int[Tensor, " sequence"] | None = None
+    expert: Float[Tensor, "time sequence 2 action"] | None = None
 
-    def to(self, device: torch.device | str) -> Slices:
+    def to(self, device: torch.device | str) -> SequenceBatch:
         """The same where a device can read it; from pinned memory without waiting."""
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
         moved = {
@@ -76,7 +76,7 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imagined:
+class PolicyRollout:
     """What candidates would lead to, as far as the model knows; all constants.
 
     Attributes:

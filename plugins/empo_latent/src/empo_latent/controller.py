@@ -23,7 +23,7 @@ LEAST_STD = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class ControllerOutput:
     """What to do.
 
     Attributes:
@@ -38,7 +38,7 @@ class Acted:
     metrics: Mapping[str, Tensor]
 
 
-class Acting:
+class Controller:
     """Lets environments act, each of which goes on from the plan it had a step ago."""
 
     def __init__(
@@ -63,17 +63,17 @@ class Acting:
         first: Bool[np.ndarray, " env"],
         *,
         task: Int[Tensor, " env"] | Int[np.ndarray, " env"] | None,
-        who: Actor,
+        actor: Actor,
         explore: bool,
         expert: bool = False,
-    ) -> Acted:
+    ) -> ControllerOutput:
         """Choose actions.
 
         Args:
             observation: What the environments see, numbers or bytes.
             first: Which of them began a new episode: their plans are forgotten.
             task: Which task each is of; None where there is one.
-            who: Who chooses: the planner, or the policy alone.
+            actor: Who chooses: the planner, or the policy alone.
             explore: Whether to act as in training: plans of the optimistic policy, if there is
                 one, and with noise; the policy draws its actions. If not, the policy does what is
                 likeliest, and a planner follows one of its best plans.
@@ -84,16 +84,18 @@ class Acting:
         """
         ids = None if task is None else torch.as_tensor(task).to(self._device)
         z = self._model.encode(torch.tensor(observation, device=self._device), task=ids)
-        if who == "planner":
+        if actor == "planner":
             self._mean.masked_fill_(torch.tensor(first, device=self._device)[:, None], 0.0)
             acted = self._planned(z, ids, explore, expert)
         else:
             acted = self._of_policy(z, ids, explore, expert)
         if not acted.action.isfinite().all():
-            self._refuse(acted.action, observation, who)
+            self._refuse(acted.action, observation, actor)
         return acted
 
-    def _planned(self, z: Tensor, task: Tensor | None, explore: bool, expert: bool) -> Acted:
+    def _planned(
+        self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
+    ) -> ControllerOutput:
         optimistic = explore and self._model.optimistic_head is not None
         plan = self._planner.plan(z, self._mean, task=task, explore=explore, optimistic=optimistic)
         # Copied, since compiled plans may lie where the next one will.
@@ -104,16 +106,18 @@ class Acting:
             found = unbounded(plan.mean[0], plan.std, self._model.policy(z, task=task)).cpu()
         # Where no plan can be judged, elites still are plans, but no mean comes of them.
         action = plan.action.masked_fill(~plan.mean[0].isfinite(), torch.nan)
-        return Acted(action.cpu(), found, metrics)
+        return ControllerOutput(action.cpu(), found, metrics)
 
-    def _of_policy(self, z: Tensor, task: Tensor | None, explore: bool, expert: bool) -> Acted:
+    def _of_policy(
+        self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
+    ) -> ControllerOutput:
         self._mean.zero_()  # What was planned is not what is done.
         policy = self._model.policy(z, task=task)
         action = policy.bounded(policy.sample() if explore else policy.mode)
         found = torch.stack([policy.loc, policy.log_std], 1).cpu() if expert else None
-        return Acted(action.cpu(), found, {})
+        return ControllerOutput(action.cpu(), found, {})
 
-    def _refuse(self, action: Tensor, observation: np.ndarray, who: Actor) -> None:
+    def _refuse(self, action: Tensor, observation: np.ndarray, actor: Actor) -> None:
         env = int((~action.isfinite()).any(-1).nonzero()[0])
         if not np.isfinite(observation[env]).all():
             raise NonFiniteError(
@@ -121,8 +125,8 @@ class Acting:
                 "them: mend the environment"
             )
         raise NonFiniteError(
-            f"the {who}'s action in environment {env} is infinite or NaN, and what it sees is not: "
-            "the weights have diverged. Go back to a checkpoint, and lower optimiser.lr or "
+            f"the {actor}'s action in environment {env} is infinite or NaN, and what it sees is "
+            "not: the weights have diverged. Go back to a checkpoint, and lower optimiser.lr or "
             "optimiser.max_grad_norm"
         )
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_latent.contract import Losses
+from empo_latent.types import Losses
 
 
 def added(
@@ -30,9 +30,9 @@ def added(
 
 
 def step_metrics(
-    name: str, loss: Float[Tensor, "step slice"], weight: Float[Tensor, "step slice"]
+    name: str, loss: Float[Tensor, "step sequence"], weight: Float[Tensor, "step sequence"]
 ) -> dict[str, Tensor]:
-    """``<name>/step_<s>``: the mean at each step of a slice, over slices that have weight there."""
+    """``<name>/step_<s>``: the mean at each step, over sequences that have weight there."""
     loss, weight = loss.detach(), weight.detach()
     means = (loss * weight).sum(1) / weight.sum(1).clamp(min=torch.finfo(weight.dtype).tiny)
     return {f"{name}/step_{step}": mean for step, mean in enumerate(means.unbind(0))}

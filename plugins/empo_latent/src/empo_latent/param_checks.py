@@ -9,15 +9,15 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss, WeighsCandidates
-from empo_latent.contract import Interface
 from empo_latent.params import LatentParams
+from empo_latent.types import Interface
 
 log = logging.getLogger(__name__)
 
 WHERE = "algorithm.params."
 
 
-def refuse_misfits(
+def check_params(
     params: LatentParams, losses: Mapping[str, PolicyLoss], interface: Interface
 ) -> None:
     """Check params against each other, the losses and the tasks.
@@ -163,11 +163,12 @@ def _of_tasks(params: LatentParams, interface: Interface) -> Iterator[str]:
             yield f"encoder.{name}: it is of no use where numbers are seen; drop it"
     if tasks == 1 and params.latents.task_size != type(params.latents).model_construct().task_size:
         yield "latents.task_size: there is one task, which needs no name; drop it"
-    slices, envs = params.learning.horizon + 1, params.collection.envs
-    if params.collection.capacity < slices * envs:
+    sequences, envs = params.learning.horizon + 1, params.collection.envs
+    if params.collection.capacity < sequences * envs:
         yield (
             f"collection.capacity: {params.collection.capacity} rows of {envs} environment(s) "
-            f"cannot hold a slice of each, which has {slices}; set it to at least {slices * envs}"
+            f"cannot hold a sequence of each, which has {sequences}; set it to at least "
+            f"{sequences * envs}"
         )
 
 

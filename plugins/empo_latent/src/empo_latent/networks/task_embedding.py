@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from empo_latent.contract import Interface
+from empo_latent.types import Interface
 
 Task: TypeAlias = Int[Tensor, "..."]
 """Ids of tasks; the shape broadcasts against the axes of what they are about."""
@@ -17,7 +17,7 @@ BOUND = 0.02
 """Greatest absolute number of embeddings at first."""
 
 
-class Conditioning(nn.Module):
+class TaskEmbedding(nn.Module):
     """Puts together what networks read: latents, actions, and what stands for the task.
 
     Of several tasks, each is embedded in a vector no longer than 1 (Hansen et al. 2024, sec. 3).

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float32, Shaped
 from torch import Tensor
 
-from empo_latent.acting import Acted
-from empo_latent.contract import Slices
+from empo_latent.controller import ControllerOutput
 from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.types import SequenceBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experience:
+class RecordedEpisode:
     """All steps of an episode.
 
     Attributes:
@@ -36,10 +36,10 @@ class Experience:
     expert: Float32[np.ndarray, "time 2 action"] | None = None
 
 
-class Recorder:
+class EpisodeRecorder:
     """Puts together the steps of each episode."""
 
-    def __init__(self, fleet: Fleet, record: list[Experience]) -> None:
+    def __init__(self, fleet: Fleet, record: list[RecordedEpisode]) -> None:
         """Get ready.
 
         Args:
@@ -52,7 +52,7 @@ class Recorder:
     def note(
         self,
         seen: Shaped[np.ndarray, "env word"],
-        acted: Acted,
+        acted: ControllerOutput,
         step: Step,
         rows: Bool[np.ndarray, " env"],
     ) -> None:
@@ -70,7 +70,7 @@ class Recorder:
         seen, action, reward, terminated, expert = zip(*self._rows[env], strict=True)
         self._rows[env] = []
         self._record.append(
-            Experience(
+            RecordedEpisode(
                 task=int(self._fleet.task_of[env]),
                 observation=np.stack([*seen, np.array(last)]),
                 action=np.stack(action),
@@ -81,20 +81,20 @@ class Recorder:
         )
 
 
-def slices_of(
-    experience: Sequence[Experience],
+def sequence_batch(
+    experience: Sequence[RecordedEpisode],
     *,
     horizon: int,
     count: int,
     tasks: int,
     generator: torch.Generator,
-) -> Slices | None:
-    """A batch of episodes' steps, uniform over all places where a slice may begin.
+) -> SequenceBatch | None:
+    """A batch of episodes' steps, uniform over all places where a sequence may begin.
 
     Args:
         experience: Episodes, of which those count that have so many steps.
-        horizon: Steps of a slice.
-        count: Slices.
+        horizon: Steps of a sequence.
+        count: Sequences.
         tasks: How many tasks there are.
         generator: Draws the places; on the CPU.
 
@@ -107,7 +107,7 @@ def slices_of(
     drawn = torch.randint(len(starts), (count,), generator=generator).tolist()
     chosen = [(each, slice(t, t + horizon), t) for each, t in (starts[i] for i in drawn)]
     experts = [each.expert[span] for each, span, _ in chosen if each.expert is not None]
-    return Slices(
+    return SequenceBatch(
         observation=_stacked([each.observation[t : t + horizon + 1] for each, _, t in chosen]),
         action=_stacked([each.action[span] for each, span, _ in chosen]),
         reward=_stacked([each.reward[span, None] for each, span, _ in chosen]),
@@ -118,5 +118,5 @@ def slices_of(
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> Tensor:
-    """Slices side by side: time before slice."""
+    """Sequences side by side: time before sequence."""
     return torch.from_numpy(np.stack(parts, axis=1))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_latent.learning.batches import alive, critic, policy_batch, step_weights
-from empo_latent.learning.imagination import imagine
+from empo_latent.learning.latent_rollout import policy_rollout
+from empo_latent.learning.policy_batch import alive, critic, policy_batch, step_weights
 from empo_latent.learning.targets import td_targets
 
 HEADS: dict[str, Any] = {
@@ -28,10 +28,10 @@ def test_weights_of_steps_are_powers_of_rho_and_have_mean_one_if_normalised(
 
 
 def test_nothing_is_alive_after_the_step_that_ended_an_episode(lab: Any) -> None:
-    slices = lab.slices(time=3, number=4)
-    ended = slices.terminated.clone()
+    sequences = lab.sequences(time=3, number=4)
+    ended = sequences.terminated.clone()
     ended[2, 1], ended[0, 2], ended[1, 3], ended[2, 3] = 1, 1, 1, 1
-    found = alive(replace(slices, terminated=ended))
+    found = alive(replace(sequences, terminated=ended))
     expected = [[1, 1, 1, 1], [1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 0, 0]]
     assert found.tolist() == expected
 
@@ -39,17 +39,17 @@ def test_nothing_is_alive_after_the_step_that_ended_an_episode(lab: Any) -> None
 def test_a_policy_batch_lists_candidates_and_heads_of_each_start(small: Any, lab: Any) -> None:
     model = lab.model(small(**HEADS))
     start = torch.rand(3, 2, 8).double()
-    imagined = imagine(model, start, candidates=4, steps=2)
-    td, _ = td_targets(model, imagined, torch.tensor(0.9))
+    rollout = policy_rollout(model, start, candidates=4, steps=2)
+    td, _ = td_targets(model, rollout, torch.tensor(0.9))
     weight = torch.rand(3, 2).double()
-    batch = policy_batch(imagined, td, weight)
+    batch = policy_batch(rollout, td, weight)
     assert batch.target.shape == (6, 4, 3 * 2 * 2)
-    assert batch.proposal is imagined.proposal
+    assert batch.proposal is rollout.proposal
     for moment, b, n in [(0, 0, 0), (1, 1, 2), (2, 0, 3)]:
         row, m = moment * 2 + b, (moment * 2 + b) * 4 + n
         assert torch.equal(batch.start[row], start[moment, b])
-        assert torch.equal(batch.action[row, n], imagined.presquash[0, m])
-        assert torch.equal(batch.log_prob[row, n], imagined.log_prob[0, m])
+        assert torch.equal(batch.action[row, n], rollout.presquash[0, m])
+        assert torch.equal(batch.log_prob[row, n], rollout.log_prob[0, m])
         assert batch.weight[row] == weight[moment, b]
         for reward, dynamics, value in [(0, 0, 1), (2, 1, 0)]:
             head = (reward * 2 + dynamics) * 2 + value
@@ -60,15 +60,15 @@ def judged(model: Any, tasks: int, critic_of: Any = None) -> tuple[Tensor, Tenso
     """What a critic and the targets say about the same candidates, and the candidates."""
     start = torch.rand(3, 2, 8).double()
     task = torch.tensor([0, 1]) if tasks > 1 else None
-    imagined = imagine(model, start, candidates=4, task=task)
+    rollout = policy_rollout(model, start, candidates=4, task=task)
     starts_task = None if task is None else task.repeat(3)
     discount = starts_discount = torch.tensor(0.9).double()
-    if task is not None and imagined.task is not None and starts_task is not None:
+    if task is not None and rollout.task is not None and starts_task is not None:
         by_task = torch.tensor([0.9, 0.5]).double()
-        discount = by_task[imagined.task].unsqueeze(-1)
+        discount = by_task[rollout.task].unsqueeze(-1)
         starts_discount = by_task[starts_task].unsqueeze(-1)
-    td, _ = td_targets(model, imagined, discount, network="online")
-    batch = policy_batch(imagined, td, torch.ones(3, 2).double())
+    td, _ = td_targets(model, rollout, discount, network="online")
+    batch = policy_batch(rollout, td, torch.ones(3, 2).double())
     judge = critic(model, starts_discount, starts_task, "online")
     # Candidates in front, so that actions have an axis that features lack.
     found = judge(batch.start, batch.action.transpose(0, 1))

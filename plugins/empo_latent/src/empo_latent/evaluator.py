@@ -9,13 +9,13 @@ import torch
 
 from empo_core.errors import CollectError, ConfigError
 from empo_latent.environments.fleet import Fleet
-from empo_latent.evaluating import Evaluation, evaluate
-from empo_latent.filming import tell_once
+from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
+from empo_latent.evaluation import Evaluation, evaluate
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
-from empo_latent.recording import Experience, slices_of
+from empo_latent.videos import warn_no_videos
 from empo_learning.randomness import capture, restore
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ MOST_ENVS = 10
 """Environments of an evaluation that play at once."""
 
 
-class Examiner:
+class Evaluator:
     """Lets the agent play whole episodes, and looks at its losses on them."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Examiner:
         self._model, self._planner, self._updater = model, planner, updater
         self._discounts = discounts
 
-    def examine(
+    def evaluate(
         self, steps: int, *, is_last: bool
     ) -> tuple[dict[str, Evaluation], dict[str, float]]:
         """Evaluate everybody who is to be evaluated.
@@ -70,25 +70,25 @@ class Examiner:
         try:
             found: dict[str, Evaluation] = {}
             metrics: dict[str, float] = {}
-            for who in reporting.evaluate:
-                record: list[Experience] | None = [] if reporting.validate_losses else None
-                found[who] = evaluate(
+            for actor in reporting.evaluate:
+                record: list[RecordedEpisode] | None = [] if reporting.validate_losses else None
+                found[actor] = evaluate(
                     self._model,
                     self._planner,
                     fleet,
                     episodes=reporting.evaluation_episodes,
-                    who=who,
+                    actor=actor,
                     seed=self._seed + SEED + steps,
                     device=self._params.compute.device,
                     discounts=self._discounts,
-                    film=videos if rendering else 0,
+                    videos=videos if rendering else 0,
                     record=record,
                     expert=record is not None and self._updater.needs_expert,
                 )
-                metrics |= found[who].metrics()
+                metrics |= found[actor].metrics()
                 if record is not None:
                     losses = self._losses(record, steps)
-                    metrics |= {f"validation/{who}/{key}": x for key, x in losses.items()}
+                    metrics |= {f"validation/{actor}/{key}": x for key, x in losses.items()}
         finally:
             fleet.close()
         return found, metrics
@@ -103,13 +103,13 @@ class Examiner:
             try:
                 return Fleet(params.tasks, envs=envs, threads=threads, rendering=True), True
             except (CollectError, ConfigError) as error:
-                tell_once(str(error))
+                warn_no_videos(str(error))
         return Fleet(params.tasks, envs=envs, threads=threads), False
 
-    def _losses(self, record: Sequence[Experience], steps: int) -> dict[str, float]:
+    def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
         """The losses on episodes that nobody learns from."""
         learning = self._params.learning
-        batch = slices_of(
+        batch = sequence_batch(
             record,
             horizon=learning.horizon,
             count=learning.batch_size,

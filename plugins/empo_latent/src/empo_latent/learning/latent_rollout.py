@@ -6,22 +6,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_latent.contract import Imagined
 from empo_latent.networks.model import LatentModel
+from empo_latent.types import PolicyRollout
 
 
 @torch.no_grad()
-def imagine(
+def policy_rollout(
     model: LatentModel,
-    start: Float[Tensor, "moment slice latent"],
+    start: Float[Tensor, "moment sequence latent"],
     *,
     candidates: int,
     steps: int = 1,
-    task: Int[Tensor, " slice"] | None = None,
-) -> Imagined:
+    task: Int[Tensor, " sequence"] | None = None,
+) -> PolicyRollout:
     """Let the (pessimistic) policy, or its average, try actions at each start; all constants.
 
-    Row ``m = (moment * B + slice) * N + candidate`` of the results belongs to that start and
+    Row ``m = (moment * B + sequence) * N + candidate`` of the results belongs to that start and
     candidate. An action is drawn once and given to all dynamics heads, each of which then goes
     on from its own latent. Beyond the first step these latents differ between heads, and actions
     are drawn at those of head 0: what the others say is what they make of head 0's plan.
@@ -34,7 +34,7 @@ def imagine(
         start: Where to begin.
         candidates: Actions tried at each start.
         steps: How far to go.
-        task: Which task each slice is of.
+        task: Which task each sequence is of.
     """
     moments, latents = start.shape[0], start.shape[-1]
     flat = start.detach().reshape(-1, latents)
@@ -61,7 +61,7 @@ def imagine(
         actions.append(action)
         log_probs.append(policy.log_prob(u))
     latent = torch.stack(path)
-    return Imagined(
+    return PolicyRollout(
         start=flat,
         latent=latent,
         presquash=torch.stack(us),

@@ -1,6 +1,6 @@
 """Batches as losses take them: how much each start counts, candidates, and a critic of them.
 
-All losses of the agent are means, over steps of a slice and over slices, of a weight times a loss.
+All losses of the agent are means, over steps and over sequences, of a weight times a loss.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from empo_core.protocols import Critic
 from empo_core.types import ImaginedBatch
-from empo_latent.contract import Imagined, Slices
 from empo_latent.networks.model import LatentModel, Network
+from empo_latent.types import PolicyRollout, SequenceBatch
 
 
 def step_weights(rho: float, steps: int, normalise: bool) -> Float[Tensor, " {steps}"]:
-    """How much each step of a slice counts in a mean over all of them.
+    """How much each step of a sequence counts in a mean over all of them.
 
     ``rho ** s``, so that a loss is ``1 / S * sum_s rho ** s * loss_s``; normalised
     ``rho ** s * S / sum(rho ** s)``, so that it is ``sum_s rho ** s * loss_s / sum_s rho ** s``.
@@ -32,40 +32,40 @@ def step_weights(rho: float, steps: int, normalise: bool) -> Float[Tensor, " {st
     return weights.to(torch.float32)
 
 
-def alive(slices: Slices) -> Float[Tensor, "moment slice"]:
+def alive(sequences: SequenceBatch) -> Float[Tensor, "moment sequence"]:
     """1 at moments before which no step ended the episode, else 0.
 
     An episode that ended is worth nothing, whatever its last observation looks like, and there
     is nothing to decide in it.
     """
-    going_on = torch.cumprod(1 - slices.terminated.squeeze(-1), 0)
+    going_on = torch.cumprod(1 - sequences.terminated.squeeze(-1), 0)
     return torch.cat([torch.ones_like(going_on[:1]), going_on])
 
 
 def policy_batch(
-    imagined: Imagined,
+    rollout: PolicyRollout,
     td: Float[Tensor, "step reward dynamics value m 1"],
-    weight: Float[Tensor, "moment slice"],
+    weight: Float[Tensor, "moment sequence"],
 ) -> ImaginedBatch:
     """Starts and their candidates as a policy loss takes them.
 
     Args:
-        imagined: What the candidates lead to.
+        rollout: What the candidates lead to.
         td: Their one-step targets, of which those of the first step are used.
         weight: How much each start counts: ``step_weights`` times ``alive``.
 
     Returns:
         A batch whose targets list all heads, ``(reward * H + dynamics) * Ve + value``.
     """
-    starts = len(imagined.start)
+    starts = len(rollout.start)
     target = td[0].flatten(0, 2).squeeze(-1)
     return ImaginedBatch(
-        imagined.start,
-        imagined.presquash[0].reshape(starts, -1, imagined.presquash.shape[-1]),
+        rollout.start,
+        rollout.presquash[0].reshape(starts, -1, rollout.presquash.shape[-1]),
         target.t().reshape(starts, -1, target.shape[0]),
-        imagined.log_prob[0].reshape(starts, -1),
+        rollout.log_prob[0].reshape(starts, -1),
         weight.reshape(-1),
-        imagined.proposal,
+        rollout.proposal,
     )
 
 
