@@ -43,7 +43,7 @@ def params_for(network: str, steps: int = 100_000) -> Phase2Params:
     ref = {"name": network, "params": {"hidden": 64} if network == "mlp" else {}}
     return Phase2Params.model_validate(
         {
-            "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+            "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
             "values": {"q_r": ref, "v_h_e": ref},
             "steps": steps,
             "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"), 0),

@@ -105,7 +105,7 @@ def test_sampled_humans_follow_the_prior_whatever_they_explore() -> None:
     reference = WorldModelRef.model_validate("bushworld/two_humans_one_robot")
     world = build(reference)
     # Humans whose recorded actions would show it if exploration got into them.
-    sharp = {"name": "exact", "params": {"beta_h": 1e6}}
+    sharp = {"name": "exact", "params": {"theory": {"beta_h": 1e6}}}
     sampled = params("exact", human_prior=sharp, targets={"max_pairs": 1})
     actor = Phase2ActorFactory(worlds=(reference,), params=sampled)(0)
     prior, slots = build(HumanPriorRef.model_validate(sharp), world), goal_slots(world.spec)

@@ -28,7 +28,7 @@ from empo_phase2.session import CHECKPOINTS
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
 SMALL: dict[str, Any] = {
-    "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+    "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
     "steps": 120,
     "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},

@@ -17,6 +17,7 @@ from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import Solution, WorldModel
+from empo_core.theory import CompleteTheory
 from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve as solve_exactly
@@ -27,7 +28,7 @@ from empo_phase2.policyfile import load_policy
 from empo_phase2.quantities import Quantities
 
 THEORY = Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
-PRIOR = {"name": "exact", "params": {"beta_h": 10.0, "gamma_h": 0.9}}
+PRIOR = {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.9}}}
 
 
 def world_of(name: str, **params: Any) -> WorldModel:
@@ -91,11 +92,11 @@ def test_values_that_are_right_have_no_gap_to_the_solver(
 def test_the_solver_is_told_the_same_theory(tmp_path: Path) -> None:
     world = world_of("multigrid/trivial", max_steps=4)
     prior = HumanPriorRef.model_validate(
-        {"name": "exact", "params": {"beta_h": 10.0, "gamma_h": 0.95}}
+        {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.95}}}
     )
     solution = solve(solver_for("exact", THEORY, prior), world, tmp_path)
     theory = THEORY.model_dump(exclude={"x_h_floor"})
-    right = solve_exactly(world, ExactParams(beta_h=10.0, **theory))
+    right = solve_exactly(world, ExactParams(theory=CompleteTheory(beta_h=10.0, **theory)))
     start = world.initial_state()[None]
     assert float(solution.robot_values(start, 4)[0]) == pytest.approx(right.at(0).V_r, rel=1e-12)
 
@@ -118,7 +119,7 @@ def test_a_solved_run_attains_goals_as_often_as_it_says(tmp_path: Path) -> None:
     found = evaluated(
         tmp_path,
         "world: {name: multigrid/trivial, params: {max_steps: 5}}\n"
-        "algorithm: {name: exact, params: {beta_h: 10.0, beta_r: 10.0}}\n",
+        "algorithm: {name: exact, params: {theory: {beta_h: 10.0, beta_r: 10.0}}}\n",
     )
     # V_h^e at the start, from the reference numbers of this world.
     right = {"(2,1)": 0.795971, "(1,1)": 0.150256, "(2,2)": 1.0}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import empo_multigrid
 from empo_core.protocols import ValueNetwork
+from empo_core.theory import CompleteTheory
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -112,7 +113,7 @@ def test_exact_values_are_their_own_targets(
     world: str, horizon: int, learned: tuple[Quantity, ...]
 ) -> None:
     built = load_world(MultigridParams(file=WORLDS / f"{world}.yaml", max_steps=horizon))
-    result = solve(built, ExactParams(beta_h=8.0, **THEORY))
+    result = solve(built, ExactParams(theory=CompleteTheory(beta_h=8.0, **THEORY)))
     states, transitions = recorded(built, result, list(range(horizon)))
     spec, slots = built.spec, goal_slots(built.spec)
     networks: dict[Quantity, ValueNetwork] = {q: Oracle(q, result) for q in learned}

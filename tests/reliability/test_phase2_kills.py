@@ -34,7 +34,7 @@ STEPS_PER_KILL = 60
 
 def params(kills: int) -> Phase2Params:
     given: dict[str, Any] = {
-        "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+        "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
         "values": {"q_r": "lookup", "v_h_e": "lookup"},
         "steps": STEPS_PER_KILL * kills,
         "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.testing.induction import Induction
-from empo_core.testing.induction import Theory as TestTheory
 from empo_core.testing.worlds import TinyWorld
+from empo_core.theory import CompleteTheory
 from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
 from empo_phase2.looking import LearnedValues, Lookout
 from empo_phase2.params import Theory
@@ -80,12 +80,12 @@ class SolvedDoors:
 
     def __init__(self, world: TinyWorld, theory: Theory = THEORY) -> None:
         named = {
-            f.name: getattr(theory, f.name)
-            for f in dataclasses.fields(TestTheory)
-            if f.name in type(theory).model_fields
+            name: getattr(theory, name)
+            for name in CompleteTheory.model_fields
+            if name in type(theory).model_fields
         }
         self.world = world
-        self.exact = Induction(world, TestTheory(**named), EagerHumans(world))
+        self.exact = Induction(world, CompleteTheory(**named), EagerHumans(world))
 
     def reachable_states(self, steps_left: int) -> Tensor:
         horizon = self.world.spec.horizon

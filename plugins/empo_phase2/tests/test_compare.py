@@ -195,11 +195,15 @@ def registry(*leave_out: str) -> Registry:
         "x_agg": str, "u_agg": str, "accrual": str, "keep": str, "rollouts": int,
         "human_prior": HumanPriorRef,
     }  # fmt: skip
-    keys = [*compare.SHARED, "human_prior", "accrual", "rollouts", "keep"]
-    fields: dict[str, Any] = {
-        key: (types.get(key, float), ...) for key in keys if key not in leave_out
-    }
-    model = create_model("SolverParams", __base__=Config, workers=(int, 1), **fields)
+
+    def fields(*keys: str) -> dict[str, Any]:
+        return {key: (types.get(key, float), ...) for key in keys if key not in leave_out}
+
+    theory = create_model("Symbols", __base__=Config, **fields(*compare.SHARED, "accrual"))
+    rest = fields("human_prior", "rollouts", "keep")
+    model = create_model(
+        "SolverParams", __base__=Config, workers=(int, 1), theory=(theory, ...), **rest
+    )
     provider = Provider("empo-test", "1.0", "empo-test")
     components = [
         Component(kind="algorithm", name="solver", params=model, target="doors:NoSolver", api=1),
@@ -216,11 +220,12 @@ def test_a_solver_gets_the_theory_and_the_prior() -> None:
     found = registry()
     reference = solver_for("solver", THEORY, prior_of(found), found)
     params = reference.params.model_dump()
-    assert {key: params[key] for key in compare.SHARED} == {
+    assert {key: params["theory"][key] for key in compare.SHARED} == {
         key: getattr(THEORY, key) for key in compare.SHARED
     }
+    assert params["theory"]["accrual"] == "discrete"
     assert params["human_prior"]["name"] == "eager"
-    assert (params["accrual"], params["rollouts"], params["keep"]) == ("discrete", 0, "all")
+    assert (params["rollouts"], params["keep"]) == (0, "all")
     assert params["workers"] == 1
 
 
@@ -231,7 +236,9 @@ def test_a_solver_without_options_is_left_alone() -> None:
 
 def test_a_solver_of_another_problem_is_refused() -> None:
     found = registry("beta_r", "zeta")
-    with pytest.raises(ConfigError, match=r"'solver' cannot solve .* no beta_r, zeta among"):
+    with pytest.raises(
+        ConfigError, match=r"'solver' cannot solve .* no theory.beta_r, theory.zeta among"
+    ):
         solver_for("solver", THEORY, prior_of(found), found)
     with pytest.raises(UnknownComponentError, match="Did you mean 'solver'"):
         solver_for("solvr", THEORY, prior_of(found), found)

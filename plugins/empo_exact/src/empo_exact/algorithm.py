@@ -68,7 +68,10 @@ class Exact:
         }
         try:
             graph = build_graph(
-                world, world.spec.horizon, workers=self._params.workers, max_states=CHECK_STATES
+                world,
+                world.spec.horizon,
+                workers=self._params.compute.workers,
+                max_states=CHECK_STATES,
             )
         except SolveError as error:
             return sizes | {"states": f"more than {CHECK_STATES} ({error})"}

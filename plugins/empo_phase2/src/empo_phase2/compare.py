@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_core.config import AlgorithmRef, HumanPriorRef, installed
+from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import Context, Trackers, build
 from empo_core.plugins.registry import Registry
@@ -192,20 +192,30 @@ def solver_for(
     """
     registry = registry if registry is not None else installed()
     known = registry.get("algorithm", name).params.model_fields
-    missing = [key for key in (*SHARED, "human_prior") if key not in known]
+    symbols = _symbols(known["theory"].annotation) if "theory" in known else frozenset()
+    missing = [f"theory.{key}" for key in SHARED if key not in symbols]
+    missing += [key for key in ("human_prior",) if key not in known]
     if missing:
         raise ConfigError(
             f"reporting.compare: algorithm {name!r} cannot solve what is learned here: it has no "
             f"{', '.join(missing)} among its params; compare with another, e.g. exact, or with none"
         )
-    params: dict[str, Any] = {key: getattr(theory, key) for key in SHARED}
-    params["human_prior"] = human_prior
-    # Learners count U_r once per step; nobody looks at the solver's own rollouts.
-    usual = {"accrual": "discrete", "rollouts": 0, "keep": "all"}
+    given: dict[str, Any] = {key: getattr(theory, key) for key in SHARED}
+    if "accrual" in symbols:
+        given["accrual"] = "discrete"  # Learners count U_r once per step.
+    params: dict[str, Any] = {"theory": given, "human_prior": human_prior}
+    # Nothing reads the solver's own rollouts.
+    usual = {"rollouts": 0, "keep": "all"}
     params |= {key: value for key, value in usual.items() if key in known}
     return AlgorithmRef.model_validate(
         {"name": name, "params": params}, context={"registry": registry}
     )
+
+
+def _symbols(model: Any) -> frozenset[str]:
+    """Names of the fields of a config model; none of what is no such model."""
+    is_model = isinstance(model, type) and issubclass(model, Config)
+    return frozenset(model.model_fields) if is_model else frozenset()
 
 
 def solve(
