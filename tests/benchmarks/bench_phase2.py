@@ -32,7 +32,7 @@ from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 
 AIMS_MS = {"lookup": 1.0, "mlp": 5.0}
 COLLECTED, WARM, CHUNKS, CHUNK = 200, 100, 15, 20

@@ -22,10 +22,11 @@ from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve as solve_exactly
 from empo_phase2.compare import Comparison, solve, solver_for
-from empo_phase2.looking import LearnedValues, Lookout
 from empo_phase2.params import Theory
 from empo_phase2.policyfile import load_policy
 from empo_phase2.quantities import Quantities
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.values import ValueEstimator
 
 THEORY = Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
 PRIOR = {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.9}}}
@@ -74,15 +75,15 @@ def test_values_that_are_right_have_no_gap_to_the_solver(
     steps = params["max_steps"]
     prior = HumanPriorRef.model_validate(PRIOR)
     solution = solve(solver_for("exact", THEORY, prior), world, tmp_path)
-    lookout = Lookout(world, "rows", build(prior, world))
-    comparison = Comparison(solution, world, lookout.stored)
+    encoder = StateEncoder(world, "rows", build(prior, world))
+    comparison = Comparison(solution, world, encoder.stored)
     aggregate = build(AggregatorRef.model_validate("scatter-add"))
     networks: dict[Quantity, Any] = {
         "v_r": RightNetwork("v_r", solution, steps),
         "v_h_e": RightNetwork("v_h_e", solution, steps),
     }
-    values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregate)
-    learned = LearnedValues(values, lookout, THEORY, aggregate)
+    values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregate)
+    learned = ValueEstimator(values, encoder, THEORY, aggregate)
     metrics = comparison.record(0, learned)
     assert len(comparison.right) > 40
     # Q_r was found by looking one step ahead with V_r, and the policy from it.

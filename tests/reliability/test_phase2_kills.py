@@ -21,9 +21,9 @@ from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Problem
-from empo_phase2.explorers.team import Team
+from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 from empo_phase2.session import Session
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
@@ -93,11 +93,11 @@ def run(directory: Path, kills: int, seed: int) -> Run:
     learner, replay = problem.learner(profile, seed), problem.replay(directory)
     try:
         collector.start(problem.factory, directory / "actors")
-        team = Team(setting.exploration, problem.spec)
+        team = ExplorerSet(setting.exploration, problem.spec)
         session = Session(
             setting, context, learner, replay, collector, team, profile, comparison=None
         )
-        session.train(problem.learned_values(learner, problem.lookout()))
+        session.train(problem.learned_values(learner, problem.encoder()))
     finally:
         collector.stop()
     return Run(collector, replay, tracker, session.step)

@@ -23,8 +23,9 @@ from empo_core.types import ValueQuery
 from empo_phase2 import compare
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.experience import Block
-from empo_phase2.looking import Assessment, LearnedValues, Lookout
 from empo_phase2.quantities import Quantities
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.values import ValueEstimates, ValueEstimator
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def comparison(world: DoorWorld) -> Comparison:
 def off(comparison: Comparison, **changes: Tensor) -> dict[str, float]:
     """The numbers that come of an assessment that is right but for some changes."""
     right = comparison.right
-    exact = Assessment(right.v_r, right.pi_r, right.pi_r, right.v_r, right.v_h_e, right.v_h_e)
+    exact = ValueEstimates(right.v_r, right.pi_r, right.pi_r, right.v_r, right.v_h_e, right.v_h_e)
     return comparison.measure(replace(exact, **changes))
 
 
@@ -148,9 +149,9 @@ def test_networks_are_asked_at_rest_and_then_go_on_training(
 
     torch.manual_seed(0)
     networks = {"q_r": Dropping("q_r"), "v_h_e": Dropping("v_h_e")}
-    lookout = Lookout(world, "rows", None)
-    values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregator())  # type: ignore[arg-type]
-    learned = LearnedValues(values, lookout, THEORY, aggregator())
+    encoder = StateEncoder(world, "rows", None)
+    values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregator())  # type: ignore[arg-type]
+    learned = ValueEstimator(values, encoder, THEORY, aggregator())
     first, second = comparison.assess(learned), comparison.assess(learned)
     assert torch.equal(first.v_r, second.v_r)
     assert all(network.training for network in networks.values())
@@ -160,8 +161,8 @@ def test_networks_are_asked_at_rest_and_then_go_on_training(
 
 
 def block_of(world: DoorWorld, rows: list[list[int]], steps_left: list[int]) -> Block:
-    lookout = Lookout(world, "rows", EagerHumans(world))
-    states, transitions = lookout(torch.tensor(rows, dtype=torch.int16), torch.tensor(steps_left))
+    encoder = StateEncoder(world, "rows", EagerHumans(world))
+    states, transitions = encoder(torch.tensor(rows, dtype=torch.int16), torch.tensor(steps_left))
     nothing = torch.zeros(len(rows), dtype=torch.int64)
     return Block(states, transitions, nothing, nothing.bool(), torch.zeros(len(rows), 2).long())
 

@@ -22,7 +22,7 @@ from empo_exact.graph import build_graph
 from empo_exact.induction import Problem
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
-from empo_exact.problem import Assumptions, build_prior, check_roles, uniform_policy
+from empo_exact.problem import Assumptions, build_prior, check_humans, uniform_policy
 from empo_exact.solver import pose
 
 
@@ -80,7 +80,7 @@ class ExactPrior:
     def _solve(self, start: NDArray[Any], steps: int | None) -> _Solved:
         """Phase 1 over everything within so many steps of some states."""
         world = self._world
-        check_roles(world.spec)
+        check_humans(world.spec)
         graph = build_graph(world, steps, start=start)
         problem = pose(world, graph, _with_phase_2(self._params), self._assumed, None)
         problem = replace(problem, horizon=steps)

@@ -19,6 +19,7 @@ from empo_core.errors import SolveError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.roles import check_roles
 from empo_exact.beliefs import Believed, belief_table, believe
 from empo_exact.game import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.graph import StateGraph
@@ -48,7 +49,7 @@ class Assumptions:
     habit_prior: HumanPrior | None = None
 
 
-def check_roles(spec: WorldSpec) -> None:
+def check_humans(spec: WorldSpec) -> None:
     """Refuse worlds for which the problem makes no sense.
 
     Raises:
@@ -60,12 +61,7 @@ def check_roles(spec: WorldSpec) -> None:
             f"{spec.name!r} has no human, so there is no human power to maximise ({roles}). "
             "Give an agent the role 'human' in the world."
         )
-    for index, agent in enumerate(spec.agents):
-        if agent.role == "other":
-            raise SolveError(
-                f"{agent.name} (agent {index}) of {spec.name!r} is neither human nor robot, so "
-                "nothing says how it acts. Give it a role in the world."
-            )
+    check_roles(spec)
     for human in spec.humans:
         if not spec.goals_of(human):
             raise SolveError(

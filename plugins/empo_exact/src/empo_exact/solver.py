@@ -27,7 +27,7 @@ from empo_exact.problem import (
     OfActions,
     OfGoals,
     build_prior,
-    check_roles,
+    check_humans,
     goal_places,
     make_game,
     make_humans,
@@ -80,7 +80,7 @@ def solve(
     """
     params = params or ExactParams()
     start, seconds = clock.perf_counter(), Seconds()
-    check_roles(world.spec)
+    check_humans(world.spec)
     if not is_compiled(phase1):
         log.info("compiling; only the first use on a machine takes this half a minute")
     horizon = world.spec.horizon

@@ -20,17 +20,17 @@ from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, Solution, WorldModel
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
-from empo_phase2.looking import Assessment
 from empo_phase2.params import Theory
+from empo_phase2.values import ValueEstimates
 
 AT_ONCE = 4096
-"""Situations that are assessed at the same time."""
+"""TimedStates that are assessed at the same time."""
 
 SHARED = ("gamma_h", "gamma_r", "beta_r", "zeta", "xi", "eta", "x_agg", "u_agg", "terminal_value")
 """Parameters of the theory that a solver must have, too."""
 
 
-Learned: TypeAlias = Callable[[Int[Tensor, "state word"], Int[Tensor, " state"]], Assessment]
+Learned: TypeAlias = Callable[[Int[Tensor, "state word"], Int[Tensor, " state"]], ValueEstimates]
 """From non-terminal states of the world and their remaining steps to what is thought of them."""
 
 
@@ -110,7 +110,7 @@ class Comparison:
         Args:
             solution: The right values.
             world: The world that was solved.
-            stored: Makes the learner's rows from the world's, e.g. ``Lookout.stored``.
+            stored: Makes the learner's rows from the world's, e.g. ``StateEncoder.stored``.
         """
         self.right = Situated.of(solution, world)
         self.history: list[Gap] = []
@@ -140,17 +140,17 @@ class Comparison:
         self.history.append(Gap(step, metrics))
         return metrics
 
-    def assess(self, learned: Learned) -> Assessment:
+    def assess(self, learned: Learned) -> ValueEstimates:
         """What is thought of all situations of ``right``."""
         rows, steps_left = self.right.rows, self.right.steps_left
         parts = [
             learned(rows[first : first + AT_ONCE], steps_left[first : first + AT_ONCE])
             for first in range(0, len(rows), AT_ONCE)
         ]
-        names = Assessment.__slots__
-        return Assessment(*(torch.cat([getattr(part, n) for part in parts]) for n in names))
+        names = ValueEstimates.__slots__
+        return ValueEstimates(*(torch.cat([getattr(part, n) for part in parts]) for n in names))
 
-    def measure(self, found: Assessment) -> dict[str, float]:
+    def measure(self, found: ValueEstimates) -> dict[str, float]:
         """How far an assessment of all situations is from what is right."""
         right = self.right
         off = (found.v_r.double() - right.v_r).abs()

@@ -16,13 +16,13 @@ from empo_learning.stage_profile import StageProfile
 from empo_phase2 import metrics
 from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block
-from empo_phase2.explorers.team import Team
+from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
-from empo_phase2.looking import LearnedValues
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 from empo_phase2.targets import BatchTargets
-from empo_phase2.warmup import Timetable
+from empo_phase2.values import ValueEstimator
+from empo_phase2.warmup import WarmUpSchedule
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Session:
         learner: Learner,
         replay: Replay,
         collector: Collector,
-        team: Team,
+        team: ExplorerSet,
         profile: StageProfile,
         comparison: Comparison | None,
     ) -> None:
@@ -64,7 +64,7 @@ class Session:
             profile: Measures the stages of target computation.
             comparison: What the values are compared with; None compares with nothing.
         """
-        self._params, self._context, self._timetable = params, context, Timetable(params)
+        self._params, self._context, self._schedule = params, context, WarmUpSchedule(params)
         self._learner, self._replay, self._collector = learner, replay, collector
         self._team, self._profile, self._comparison = team, profile, comparison
         self._checkpoints = Checkpoints(
@@ -77,7 +77,7 @@ class Session:
         self.seconds = 0.0
         self.losses: list[tuple[int, dict[str, float]]] = []
 
-    def train(self, learned: LearnedValues) -> None:
+    def train(self, learned: ValueEstimator) -> None:
         """Train until all steps are done, from wherever the session stands.
 
         Args:
@@ -156,7 +156,7 @@ class Session:
             return None
         return -self._comparison.history[-1].metrics["Compare/V_r_mean_rel"]
 
-    def _advance(self, learned: LearnedValues) -> None:
+    def _advance(self, learned: ValueEstimator) -> None:
         """Collect what is due, and train once if there is anything to train on."""
         began = time.perf_counter()
         self._collect()
@@ -199,7 +199,7 @@ class Session:
             tracker.progress(TASK, self.step, self._params.steps)
             self._shown = now
         if self._is_due(reporting.log_interval):
-            numbers = metrics.of_step(self.step - 1, self._timetable, self._learner, targets, fits)
+            numbers = metrics.of_step(self.step - 1, self._schedule, self._learner, targets, fits)
             self.losses.append((self.step, {q: float(fit.loss) for q, fit in fits.items()}))
             numbers |= metrics.of_collection(self._collector, self._replay) | self._exploration
             tracker.log(self.step, numbers)

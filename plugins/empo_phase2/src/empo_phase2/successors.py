@@ -1,4 +1,4 @@
-"""What can follow in many environments at once: asks the world once where it can."""
+"""Successors of many environments at once, under all, some or one joint action each."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
-from empo_phase2.successions import PairOrder, pick
+from empo_phase2.joint_actions import JointActionOrder
+from empo_phase2.ragged import select_pairs
 
 
-class Outlook:
-    """Successors to be recorded, and those of what is really done."""
+class SuccessorQuery:
+    """Asks a world for successors, as rarely as possible.
+
+    An actor first asks for those that it records (``to_record``), then for those of the actions
+    really taken, which are mostly among the recorded ones.
+    """
 
     def __init__(
-        self, world: WorldModel, order: PairOrder, *, all_profiles: bool, model_based: bool
+        self, world: WorldModel, order: JointActionOrder, *, all_profiles: bool, model_based: bool
     ) -> None:
         """Prepare for a world.
 
         Args:
-            world: Who is asked.
+            world: The world that is asked.
             order: The order of pairs.
             all_profiles: Whether all joint actions of the humans are recorded.
             model_based: Whether all robot actions are recorded.
@@ -29,57 +34,59 @@ class Outlook:
         self._world, self._order = world, order
         self._all_profiles, self._model_based = all_profiles, model_based
 
-    def recorded(
-        self, rows: Int[Tensor, "env word"], expected: Int[Tensor, "env human"]
+    def to_record(
+        self, rows: Int[Tensor, "env word"], sampled: Int[Tensor, "env human"]
     ) -> Successors:
-        """What is to be recorded: nothing yet where only a sample will be.
+        """Successors to be recorded, by ``[env profile robot_action]``.
+
+        All profiles; or the sampled one; or no successors at all, where an actor samples one.
 
         Args:
-            rows: Where the environments are.
-            expected: What the humans are said to do, where that matters.
+            rows: States of the environments.
+            sampled: Humans' actions sampled from their prior; read where not all are recorded.
         """
         if self._all_profiles:
             return self._order.arranged(self._checked(self._world.transitions(rows)), len(rows))
         if self._model_based:
-            return self._under_every_robot_action(rows, expected)
+            return self._under_every_robot_action(rows, sampled)
         nothing = torch.zeros(len(rows) * self._order.robot_actions + 1, dtype=torch.int64)
         return Successors(nothing, rows[:0], torch.zeros(0, dtype=torch.float64))
 
-    def around(
+    def given_humans(
         self,
         rows: Int[Tensor, "env word"],
         recorded: Successors,
-        expected: Int[Tensor, "env human"],
+        sampled: Int[Tensor, "env human"],
         human: Int[Tensor, "env human"],
     ) -> Successors:
-        """What can follow each robot action, given what the humans really do.
+        """Successors of each robot action, by ``[env robot_action]``, given the humans' actions.
 
         Args:
-            rows: Where the environments are.
-            recorded: What ``recorded`` said.
-            expected: What the humans are said to do.
-            human: What they really do.
+            rows: States of the environments.
+            recorded: The result of ``to_record``.
+            sampled: The humans' actions that it was given.
+            human: The humans' actions really taken, exploration included.
         """
         if self._all_profiles:
-            return pick(recorded, self._pairs(human).flatten())
-        if self._model_based and torch.equal(expected, human):
+            return select_pairs(recorded, self._pairs(human).flatten())
+        if self._model_based and torch.equal(sampled, human):
             return recorded
         return self._under_every_robot_action(rows, human)
 
-    def after(
+    def given_joint(
         self,
         rows: Int[Tensor, "env word"],
         recorded: Successors,
-        expected: Int[Tensor, "env human"],
+        sampled: Int[Tensor, "env human"],
         human: Int[Tensor, "env human"],
         robot: Int[Tensor, " env"],
     ) -> Successors:
-        """What can follow what everybody really does; arguments as for ``around``."""
+        """Successors of the joint actions really taken, by ``[env]``; see ``given_humans``."""
         here = torch.arange(len(robot))
         if self._all_profiles:
-            return pick(recorded, self._pairs(human)[here, robot])
-        if self._model_based and torch.equal(expected, human):
-            return pick(recorded, here * self._order.robot_actions + robot)
+            return select_pairs(recorded, self._pairs(human)[here, robot])
+        if self._model_based and torch.equal(sampled, human):
+            return select_pairs(recorded, here * self._order.robot_actions + robot)
         return self.under(rows, human, robot)
 
     def under(
@@ -88,7 +95,7 @@ class Outlook:
         human: Int[Tensor, "env human"],
         robot: Int[Tensor, " env"],
     ) -> Successors:
-        """What can follow one joint action of everybody in each environment."""
+        """Successors under one joint action of all agents in each environment, by ``[env]``."""
         return self._checked(self._world.transitions(rows, self._order.actions(human, robot)))
 
     def _under_every_robot_action(self, rows: Tensor, human: Tensor) -> Successors:
@@ -97,7 +104,7 @@ class Outlook:
         return self._checked(self._world.transitions(every, actions))
 
     def _pairs(self, human: Tensor) -> Int[Tensor, "env robot_action"]:
-        """Where the successors of each robot action lie among those of all profiles."""
+        """Position of the successors of each robot action among those of all profiles."""
         number = self._order.robot_actions
         first = torch.arange(len(human)) * self._order.profiles + self._order.profile(human)
         return (first * number)[:, None] + torch.arange(number)

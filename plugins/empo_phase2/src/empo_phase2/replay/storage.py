@@ -1,4 +1,4 @@
-"""Where a replay's arrays lie: ordinary memory, page-locked memory, or a file."""
+"""Storage of a replay's arrays: RAM, page-locked RAM, or a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
 
-MemoryKind = Literal["ram", "pinned", "mapped"]
+StorageKind = Literal["ram", "pinned", "mapped"]
 GIB = 1 << 30
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-class Memory:
-    """Hands out arrays of zeros of one kind of memory.
+class ArrayStorage:
+    """Allocates arrays of zeros: in RAM, in page-locked RAM, or in a file.
 
     Mapped arrays lie in files that have no name any more, so that they vanish with the process,
     however it ends. Their disk space is reserved, because running out of it later would kill
@@ -39,7 +39,7 @@ class Memory:
         ConfigError: There is no CUDA device to pin memory for, or no directory to map files in.
     """
 
-    def __init__(self, kind: MemoryKind, directory: Path | None) -> None:
+    def __init__(self, kind: StorageKind, directory: Path | None) -> None:
         if kind == "pinned" and not torch.cuda.is_available():
             raise ConfigError(
                 "replay.memory: 'pinned' speeds up copies to a CUDA device, and torch finds none; "

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_phase2.experience import States
-from empo_phase2.replay_kernels import hold, intern, rebuild, release, unpack
-from empo_phase2.replay_memory import Memory
+from empo_phase2.replay.kernels import hold, intern, rebuild, release, unpack
+from empo_phase2.replay.storage import ArrayStorage
 
 Ids = NDArray[np.int32]
 MAX_LAYOUTS = 2**15
@@ -28,7 +28,7 @@ class StateStore:
     for references, and between 8 and 16 in the hash table.
 
     Args:
-        memory: Where the arrays lie.
+        storage: Allocates the arrays.
         words: Length of a row.
         dtype: Of a row.
         slots: How many goals there are.
@@ -36,9 +36,15 @@ class StateStore:
     """
 
     def __init__(
-        self, memory: Memory, *, words: int, dtype: torch.dtype, slots: int, robot_actions: int
+        self,
+        storage: ArrayStorage,
+        *,
+        words: int,
+        dtype: torch.dtype,
+        slots: int,
+        robot_actions: int,
     ) -> None:
-        self._memory, self._words, self._dtype = memory, words, dtype
+        self._storage, self._words, self._dtype = storage, words, dtype
         self._slots, self._robot_actions = slots, robot_actions
         self._row_bytes = words * dtype.itemsize
         # A key is the row, the layout as int16 at an even place, and zeros.
@@ -46,10 +52,10 @@ class StateStore:
         self._pieces = -(-(2 * self._layout_at + 2) // 8)
         # Packed flags: terminal, then achieved, then available.
         self._flag_bytes = -(-(1 + slots + robot_actions) // 8)
-        self._keys = memory.zeros((1024, self._pieces), np.uint64)
-        self._bits = memory.zeros((1024, self._flag_bytes), np.uint8)
-        self._references = memory.zeros((1024,), np.int32)
-        self._table = memory.zeros((2048,), np.int32)
+        self._keys = storage.zeros((1024, self._pieces), np.uint64)
+        self._bits = storage.zeros((1024, self._flag_bytes), np.uint8)
+        self._references = storage.zeros((1024,), np.int32)
+        self._table = storage.zeros((2048,), np.int32)
         self._used, self._free, self._count = 0, -1, 0
 
     def __len__(self) -> int:
@@ -99,8 +105,8 @@ class StateStore:
         Raises:
             IndexError: An id is not in use.
         """
-        rows = self._memory.empty_tensor((len(ids), self._pieces), torch.int64)
-        flags = self._memory.empty_tensor(
+        rows = self._storage.empty_tensor((len(ids), self._pieces), torch.int64)
+        flags = self._storage.empty_tensor(
             (len(ids), 1 + self._slots + self._robot_actions), torch.uint8
         )
         wanted = ids.to("cpu", torch.int64).numpy()
@@ -113,8 +119,8 @@ class StateStore:
                 f"state id {wanted[wrong]} is not in use: {self._count} states are held, and ids "
                 "are valid until the next transitions are added"
             )
-        rows = rows.to(device, non_blocking=self._memory.pinned)
-        flags = flags.to(device, non_blocking=self._memory.pinned).view(torch.bool)
+        rows = rows.to(device, non_blocking=self._storage.pinned)
+        flags = flags.to(device, non_blocking=self._storage.pinned).view(torch.bool)
         return States(
             rows=rows.view(self._dtype)[:, : self._words].contiguous(),
             layout=rows.view(torch.int16)[:, self._layout_at].long(),
@@ -183,8 +189,8 @@ class StateStore:
             length *= 2
         if length == len(self._keys):
             return
-        self._keys = self._memory.enlarged(self._keys, length)
-        self._bits = self._memory.enlarged(self._bits, length)
-        self._references = self._memory.enlarged(self._references, length)
-        self._table = self._memory.zeros((2 * length,), np.int32)
+        self._keys = self._storage.enlarged(self._keys, length)
+        self._bits = self._storage.enlarged(self._bits, length)
+        self._references = self._storage.enlarged(self._references, length)
+        self._table = self._storage.zeros((2 * length,), np.int32)
         rebuild(self._keys, self._references, self._used, self._table)

@@ -1,4 +1,4 @@
-"""All explorers of a config together: those of the robots, and those of each human."""
+"""All explorers of a config: those of the robots, and those of each human."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from empo_phase2.params import Exploration
 _PREFIX = "explorers."
 
 
-class Chain:
+class ComposedExplorer:
     """Explorers of the same agents, applied one after the other; may be empty."""
 
     def __init__(self, refs: Sequence[ExplorerRef], spec: WorldSpec, agents: Sequence[int]) -> None:
         self.explorers: list[Explorer] = [build(ref, spec, tuple(agents)) for ref in refs]
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """True where there are any."""
         return bool(self.explorers)
 
     def explore(
@@ -38,50 +38,50 @@ class Chain:
         return policy
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
-        """Tell all what was chosen."""
+        """Pass the choices that were made to all."""
         for explorer in self.explorers:
             explorer.observe(scene, choice)
 
 
-class Team:
+class ExplorerSet:
     """The explorers of an actor, or those that a learner trains for its actors.
 
     Attributes:
-        robots: Who changes the robots' joint policy.
-        humans: Who changes the policy of each human, in the order of ``spec.humans``.
+        robots: Change the robots' joint policy.
+        humans: Change the policy of each human, in the order of ``spec.humans``.
     """
 
     def __init__(self, exploration: Exploration, spec: WorldSpec) -> None:
         """Build the explorers.
 
         Args:
-            exploration: Which, for whom.
+            exploration: The explorers of a config.
             spec: What the rows look like: as the learner stores them, for actors too.
         """
-        self.robots = Chain(exploration.robot, spec, spec.robots)
-        self.humans = [Chain(exploration.human, spec, (human,)) for human in spec.humans]
-        chains = {"robots": self.robots} | {
-            f"human_{human}": chain for human, chain in zip(spec.humans, self.humans, strict=True)
+        self.robots = ComposedExplorer(exploration.robot, spec, spec.robots)
+        self.humans = [ComposedExplorer(exploration.human, spec, (human,)) for human in spec.humans]
+        composed = {"robots": self.robots} | {
+            f"human_{human}": own for human, own in zip(spec.humans, self.humans, strict=True)
         }
         self._named: dict[str, Explorer] = {
             f"{name}.{i}": explorer
-            for name, chain in chains.items()
-            for i, explorer in enumerate(chain.explorers)
+            for name, own in composed.items()
+            for i, explorer in enumerate(own.explorers)
         }
         self._learned: dict[str, tuple[LearnedExplorer, int | None]] = {
             f"{name}.{i}": (explorer, None if name == "robots" else position)
-            for position, (name, chain) in enumerate(chains.items(), start=-1)
-            for i, explorer in enumerate(chain.explorers)
+            for position, (name, own) in enumerate(composed.items(), start=-1)
+            for i, explorer in enumerate(own.explorers)
             if isinstance(explorer, LearnedExplorer)
         }
 
     @property
     def learns(self) -> bool:
-        """Whether any explorer has to be trained and published."""
+        """True where some explorer has to be trained and published."""
         return bool(self._learned)
 
     def learn(self, block: Block) -> dict[str, float]:
-        """Train the learned ones, once, on what was really done in a block.
+        """Train the learned ones, once, on the actions really taken in a block.
 
         Returns:
             Their numbers, as ``explorers/<whose>/<position>/<number>``.
@@ -97,7 +97,7 @@ class Team:
         return found
 
     def weights(self) -> dict[str, Tensor]:
-        """What actors need of what was learned, under names that start with ``explorers.``."""
+        """Weights that actors need, under names that start with ``explorers.``."""
         return {
             f"{_PREFIX}{name}.{key}": tensor
             for name, (explorer, _) in self._learned.items()
@@ -105,7 +105,7 @@ class Team:
         }
 
     def load_weights(self, weights: Weights) -> None:
-        """Use what ``weights`` of another team returned; other names are not looked at."""
+        """Use what ``weights`` of another set returned; other names are not looked at."""
         for name, (explorer, _) in self._learned.items():
             prefix = f"{_PREFIX}{name}."
             own = {
@@ -117,7 +117,7 @@ class Team:
                 explorer.load_weights(own)
 
     def state_dict(self) -> dict[str, Any]:
-        """What all of them remember."""
+        """The state of every explorer, by name."""
         return {name: explorer.state_dict() for name, explorer in self._named.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_phase2.replay_kernels import copy_items, offsets_of, to_evict
-from empo_phase2.replay_memory import Memory
+from empo_phase2.replay.kernels import copy_items, offsets_of, to_evict
+from empo_phase2.replay.storage import ArrayStorage
 
 Ids = NDArray[np.int32]
 
@@ -25,19 +25,19 @@ class SuccessorPool:
     its limit; then the oldest transitions must go.
 
     Args:
-        memory: Where the arrays lie.
+        storage: Allocates the arrays.
         capacity: Positions of the ring.
         pairs: Pairs of each transition.
         limit: The most successors to keep.
     """
 
-    def __init__(self, memory: Memory, *, capacity: int, pairs: int, limit: int) -> None:
-        self._memory, self._capacity, self._pairs, self._limit = memory, capacity, pairs, limit
+    def __init__(self, storage: ArrayStorage, *, capacity: int, pairs: int, limit: int) -> None:
+        self._storage, self._capacity, self._pairs, self._limit = storage, capacity, pairs, limit
         size = min(limit, capacity * pairs)
-        self._states = memory.zeros((size,), np.int32)
-        self._probs = memory.zeros((size,), np.float32)
-        self._counts = memory.zeros((capacity, pairs), np.uint8)
-        self._start = memory.zeros((capacity,), np.int64)
+        self._states = storage.zeros((size,), np.int32)
+        self._probs = storage.zeros((size,), np.float32)
+        self._counts = storage.zeros((capacity, pairs), np.uint8)
+        self._start = storage.zeros((capacity,), np.int64)
         self._tail, self._length = 0, 0
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class SuccessorPool:
         if most > 65_535:
             raise ConfigError(f"replay: a pair has {most} successors; it holds at most 65,535")
         if most > 255 and self._counts.itemsize == 1:
-            wider = self._memory.zeros(self._counts.shape, np.uint16)
+            wider = self._storage.zeros(self._counts.shape, np.uint16)
             wider[:] = self._counts
             self._counts = wider
 
@@ -133,7 +133,7 @@ class SuccessorPool:
         Raises:
             IndexError: There is no transition at one of the positions.
         """
-        offsets = self._memory.empty_tensor((len(indices) * self._pairs + 1,), torch.int64)
+        offsets = self._storage.empty_tensor((len(indices) * self._pairs + 1,), torch.int64)
         wrong = offsets_of(indices, self._counts, oldest, length, offsets.numpy())
         if wrong >= 0:
             raise IndexError(
@@ -141,8 +141,8 @@ class SuccessorPool:
                 f"it holds {length} from position {oldest} on"
             )
         count = int(offsets[-1])
-        states = self._memory.empty_tensor((count,), torch.int64)
-        probs = self._memory.empty_tensor((count,), torch.float32)
+        states = self._storage.empty_tensor((count,), torch.int64)
+        probs = self._storage.empty_tensor((count,), torch.float32)
         copy_items(
             indices, self._start, self._states, self._probs, offsets.numpy(), self._pairs,
             states.numpy(), probs.numpy(),
@@ -171,11 +171,11 @@ class SuccessorPool:
         """Take over what ``state_dict`` returned."""
         size, transitions = int(tree["size"]), len(tree["counts"])
         if size != len(self._states):
-            self._states = self._memory.zeros((size,), np.int32)
-            self._probs = self._memory.zeros((size,), np.float32)
+            self._states = self._storage.zeros((size,), np.int32)
+            self._probs = self._storage.zeros((size,), np.float32)
         counts = tree["counts"].numpy()
         if counts.dtype != self._counts.dtype:
-            self._counts = self._memory.zeros(self._counts.shape, counts.dtype)
+            self._counts = self._storage.zeros(self._counts.shape, counts.dtype)
         self._states[: len(tree["states"])] = tree["states"].numpy()
         self._probs[: len(tree["probs"])] = tree["probs"].numpy()
         self._counts[:transitions] = counts
@@ -188,7 +188,7 @@ class SuccessorPool:
         size = min(self._limit, max(needed, old + old // 2))
         for name in ("_states", "_probs"):
             array = getattr(self, name)
-            larger = self._memory.zeros((size,), array.dtype)
+            larger = self._storage.zeros((size,), array.dtype)
             larger[: self._length] = _ring(array, self._tail, self._length)
             setattr(self, name, larger)
         # Positions without a transition change too, but nobody reads those.

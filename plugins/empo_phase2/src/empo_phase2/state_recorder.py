@@ -13,10 +13,10 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import Compactable, WorldModel
 from empo_core.types import WorldSpec
 from empo_core.worlds.row_table import RowTable
-from empo_phase2.ensemble import EnsembleWorld
-from empo_phase2.experience import GoalSlots, States
-from empo_phase2.slots import by_slot
-from empo_phase2.successions import PairOrder
+from empo_phase2.ensemble import EnsembleWorld, layouts_of
+from empo_phase2.experience import States
+from empo_phase2.goal_index import GoalIndex
+from empo_phase2.joint_actions import JointActionOrder
 
 
 def learner_spec(world: WorldModel, store: str) -> WorldSpec:
@@ -61,19 +61,21 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
     )
 
 
-class Recorder:
+class StateRecorder:
     """Numbers the distinct states of one step of all environments, and looks at each once."""
 
-    def __init__(self, world: WorldModel, slots: GoalSlots, order: PairOrder, store: str) -> None:
+    def __init__(
+        self, world: WorldModel, goals: GoalIndex, order: JointActionOrder, store: str
+    ) -> None:
         """Prepare for a world.
 
         Args:
             world: The world that is played.
-            slots: The goals.
+            goals: The goals.
             order: The robots' joint actions.
             store: ``"rows"`` or ``"compact"``.
         """
-        self._world, self._slots, self._store = world, slots, store
+        self._world, self._goals, self._store = world, goals, store
         spec = world.spec
         self._words, self._robots = spec.state_words, torch.tensor(spec.robots)
         self._of_robots = order.of_robots[:, list(spec.robots)]
@@ -115,9 +117,7 @@ class Recorder:
     def _look(self, rows: Tensor) -> None:
         world = self._world
         available = world.available(rows)
-        layout = torch.zeros(len(rows), dtype=torch.int64)
-        if isinstance(world, EnsembleWorld):
-            layout = world.layout_of(rows)
+        layout = layouts_of(world, rows)
         robots = available[:, self._robots[:, None], self._of_robots.T].all(1)
         self._available.append(available)
         self._seen.append(
@@ -126,7 +126,7 @@ class Recorder:
                 layout,
                 # Nobody can move where anybody has no action.
                 ~available.any(2).all(1),
-                by_slot(world.achieved(rows), layout, self._slots),
+                self._goals.by_slot(world.achieved(rows), layout),
                 robots,
             )
         )

@@ -1,4 +1,4 @@
-"""Successors in the order in which they are recorded, and choosing among them."""
+"""Order of joint actions in recorded transitions, and sampling of actions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.types import Successors, WorldSpec
+from empo_phase2.ragged import select_pairs
 
 
-class PairOrder:
-    """Pairs as an experience counts them: humans' joint actions, and the robots' within.
+class JointActionOrder:
+    """Order of (human profile, joint robot action) pairs: the robot action counts fastest.
+
+    A *profile* is a joint action of all humans, the first human counting fastest.
 
     Attributes:
-        profiles: How many joint actions the humans have.
-        robot_actions: How many the robots have.
-        of_robots: The joint action of all agents in which only the robots act, and everybody
-            else does action 0 [robot_action agent].
+        profiles: Number of profiles.
+        robot_actions: Number of joint actions of the robots.
+        of_robots: The joint action of all agents for each joint robot action, action 0 for all
+            agents that are no robots [robot_action agent].
     """
 
     def __init__(self, spec: WorldSpec) -> None:
@@ -37,7 +40,7 @@ class PairOrder:
     def joint(self) -> Int[Tensor, " pair"]:
         """Index of the joint action of pair ``profile * robot_actions + robot_action``.
 
-        Made where it is needed: many humans together have more actions than fit into memory.
+        Computed on first use: many humans together have more actions than fit into RAM.
         """
         strides = torch.tensor(self._spec.strides)
         of_humans = _joint_actions(self._spec, self._spec.humans)
@@ -47,10 +50,10 @@ class PairOrder:
     def arranged(self, expanded: Successors, count: int) -> Successors:
         """The successors of ``count`` states under all joint actions, in this order."""
         first = torch.arange(count)[:, None] * self._joint_actions
-        return pick(expanded, (first + self.joint).flatten())
+        return select_pairs(expanded, (first + self.joint).flatten())
 
     def profile(self, human_action: Int[Tensor, "env human"]) -> Int[Tensor, " env"]:
-        """Which joint action of the humans it is."""
+        """Index of the profile in which each human takes the given action."""
         return (human_action * self._human_strides).sum(1)
 
     def actions(
@@ -70,48 +73,22 @@ class PairOrder:
         return actions
 
 
-def pick(successors: Successors, pairs: Int[Tensor, " pair"]) -> Successors:
-    """The successors of some pairs, in the given order."""
-    start = successors.offsets[pairs]
-    counts = successors.offsets[pairs + 1] - start
-    offsets = torch.zeros(len(pairs) + 1, dtype=torch.int64)
-    torch.cumsum(counts, 0, out=offsets[1:])
-    total = int(offsets[-1])
-    shift = torch.repeat_interleave(start - offsets[:-1], counts, output_size=total)
-    items = shift + torch.arange(total)
-    duration = None if successors.duration is None else successors.duration[items]
-    return Successors(offsets, successors.states[items], successors.prob[items], duration)
-
-
-def joined(parts: Sequence[Successors]) -> Successors:
-    """The pairs of all parts, one part after the other."""
-    ends = torch.tensor([0] + [len(part.prob) for part in parts]).cumsum(0)
-    offsets = [part.offsets[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
-    durations = [torch.ones_like(p.prob) if p.duration is None else p.duration for p in parts]
-    return Successors(
-        torch.cat([*offsets, ends[-1:]]),
-        torch.cat([part.states for part in parts]),
-        torch.cat([part.prob for part in parts]),
-        None if all(part.duration is None for part in parts) else torch.cat(durations),
-    )
-
-
-def draw(
+def sample_actions(
     prob: Float[Tensor, "*batch choice"], uniform: Float[Tensor, "*batch"]
 ) -> Int[Tensor, "*batch"]:
-    """The choice that a number in [0, 1) falls on; never one of probability 0.
+    """Inverse-CDF sampling: the choice that a number in [0, 1) falls on, never one of chance 0.
 
     Similar distributions mostly give the same choice for the same number.
     """
     total = prob.double().cumsum(-1)
     whole = total[..., -1]
-    # Rounding may lift the product to the whole itself, which is nobody's share.
+    # Rounding may lift the product to the whole itself, which lies behind the last choice.
     target = torch.minimum(uniform * whole, whole.nextafter(torch.zeros_like(whole)))
     return (total <= target[..., None]).sum(-1)
 
 
 def _joint_actions(spec: WorldSpec, agents: Sequence[int]) -> Int[Tensor, "choice agent"]:
-    """All joint actions of some agents, the first counting fastest; 0 for everybody else."""
+    """All joint actions of some agents, the first counting fastest; 0 for all other agents."""
     number = 1
     for agent in agents:
         number *= spec.num_actions[agent]

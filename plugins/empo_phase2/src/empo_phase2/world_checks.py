@@ -1,4 +1,4 @@
-"""Whether anybody can reach anything: what can be found out before learning begins."""
+"""Checks of a world before learning begins: roles, goals, and which goals can be reached."""
 
 from __future__ import annotations
 
@@ -9,16 +9,41 @@ import torch
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
+from empo_core.types import WorldSpec
+from empo_core.worlds.roles import check_roles
 from empo_core.worlds.row_table import RowTable
 
 log = logging.getLogger(__name__)
 
 MOST_PAIRS = 500_000
-"""Worlds with more (state, joint action) pairs than this are not looked through."""
+"""Worlds with more (state, joint action) pairs than this are not searched for reachable goals."""
+
+
+def check_world(spec: WorldSpec) -> None:
+    """Refuse worlds in which there is nothing to learn.
+
+    Raises:
+        SolveError: Humans, robots or goals are missing, or an agent has no role.
+    """
+    roles = ", ".join(f"{agent.name}: {agent.role}" for agent in spec.agents)
+    for role, indices in (("human", spec.humans), ("robot", spec.robots)):
+        if not indices:
+            raise SolveError(
+                f"{spec.name!r} has no {role} ({roles}), so there is nothing to learn. "
+                f"Give an agent the role {role!r} in the world."
+            )
+    check_roles(spec)
+    for human in spec.humans:
+        if not any(spec.goals[goal].weight > 0 for goal in spec.goals_of(human)):
+            what = "goals of weight 0 only" if spec.goals_of(human) else "no goals"
+            raise SolveError(
+                f"{spec.agents[human].name} (agent {human}) of {spec.name!r} has {what}, so its "
+                "power is undefined. Add goals to the world."
+            )
 
 
 def check_reach(world: WorldModel) -> None:
-    """Look through a small world for goals that nobody can ever reach; warn of them.
+    """Search a small world for goals that its human can never achieve; log those.
 
     Raises:
         SolveError: A human cannot reach any goal that counts, so its power is always 0.
@@ -41,7 +66,7 @@ def check_reach(world: WorldModel) -> None:
 
 
 def reachable_goals(world: WorldModel) -> list[bool] | None:
-    """Whether each goal is achieved somewhere in reach; None where the world is too large."""
+    """True per goal that is achieved in some reachable state; None if the world is too large."""
     spec = world.spec
     start = world.initial_state()[None]
     table = RowTable(spec.state_words, start.numpy().dtype)

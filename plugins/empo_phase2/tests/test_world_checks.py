@@ -1,4 +1,4 @@
-"""What can be found out before learning begins."""
+"""Worlds in which there is nothing to learn are refused before learning begins."""
 
 import logging
 
@@ -7,7 +7,7 @@ from doors import DoorWorld
 from torch import Tensor
 
 from empo_core.errors import SolveError
-from empo_phase2.reach import check_reach, reachable_goals
+from empo_phase2.world_checks import check_reach, reachable_goals
 
 
 class Helpless(DoorWorld):
@@ -40,7 +40,7 @@ def test_goals_that_cannot_be_reached_are_told(caplog: pytest.LogCaptureFixture)
 
 
 def test_large_worlds_are_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("empo_phase2.reach.MOST_PAIRS", 1)
+    monkeypatch.setattr("empo_phase2.world_checks.MOST_PAIRS", 1)
     assert reachable_goals(Helpless((0, 1, 2, 3, 4))) is None
 
 

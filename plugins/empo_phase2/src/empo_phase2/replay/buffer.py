@@ -14,11 +14,11 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.replay_checks import check_block, check_tree
-from empo_phase2.replay_kernels import link
-from empo_phase2.replay_memory import Memory, MemoryKind
-from empo_phase2.replay_pool import SuccessorPool
-from empo_phase2.replay_states import StateStore
+from empo_phase2.replay.checks import check_block, check_tree
+from empo_phase2.replay.kernels import link
+from empo_phase2.replay.state_store import StateStore
+from empo_phase2.replay.storage import ArrayStorage, StorageKind
+from empo_phase2.replay.successor_pool import SuccessorPool
 
 SUCCESSORS_PER_PAIR = 4
 """How many a replay has room for in the mean, before it evicts transitions for them."""
@@ -64,7 +64,7 @@ class Replay:
         human_actions: int,
         humans: int,
         profiles: int,
-        memory: MemoryKind = "ram",
+        memory: StorageKind = "ram",
         directory: Path | None = None,
         device: torch.device | str = "cpu",
         max_items: int | None = None,
@@ -73,17 +73,17 @@ class Replay:
             raise ConfigError(f"replay.capacity: {capacity} is not between 1 and 2**31 - 1")
         self.capacity, self.device = capacity, torch.device(device)
         self._humans, self._pairs = humans, profiles * robot_actions
-        self._memory = Memory(memory, directory)
+        self._storage = ArrayStorage(memory, directory)
         self._states = StateStore(
-            self._memory, words=words, dtype=dtype, slots=slots, robot_actions=robot_actions
+            self._storage, words=words, dtype=dtype, slots=slots, robot_actions=robot_actions
         )
         limit = capacity * self._pairs * SUCCESSORS_PER_PAIR if max_items is None else max_items
-        self._pool = SuccessorPool(self._memory, capacity=capacity, pairs=self._pairs, limit=limit)
+        self._pool = SuccessorPool(self._storage, capacity=capacity, pairs=self._pairs, limit=limit)
         # Per transition: state, next, steps left, action, goals, human actions.
-        self._record = self._memory.zeros((capacity, _GOALS + 2 * humans), np.int32)
-        self._policy = self._memory.zeros((capacity, human_slots, human_actions), np.float32)
-        self._links = self._memory.zeros((capacity,), np.int32)
-        self._inserted = self._memory.zeros((capacity,), np.int32)
+        self._record = self._storage.zeros((capacity, _GOALS + 2 * humans), np.int32)
+        self._policy = self._storage.zeros((capacity, human_slots, human_actions), np.float32)
+        self._links = self._storage.zeros((capacity,), np.int32)
+        self._inserted = self._storage.zeros((capacity,), np.int32)
         self.clear()
 
     def clear(self) -> None:
@@ -350,9 +350,9 @@ class Replay:
     def _gathered(self, array: NDArray[Any], indices: Tensor) -> Tensor:
         """Some entries of an array, on the device."""
         source = torch.from_numpy(array)
-        out = self._memory.empty_tensor((len(indices), *array.shape[1:]), source.dtype)
+        out = self._storage.empty_tensor((len(indices), *array.shape[1:]), source.dtype)
         return self._sent(torch.index_select(source, 0, indices, out=out))
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """The tensor on the device."""
-        return tensor.to(self.device, non_blocking=self._memory.pinned)
+        return tensor.to(self.device, non_blocking=self._storage.pinned)
