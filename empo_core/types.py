@@ -436,6 +436,8 @@ class LossNeeds:
         proposal: ``ImaginedBatch.proposal``.
         min_candidates: The fewest candidates per start that it works with.
         candidates: How many it does well with, where nobody says otherwise.
+        whole_minibatch: Of a loss that adapts: what it remembers depends on the batch, so that it
+            cannot be given a minibatch in parts.
     """
 
     critic: bool = False
@@ -443,6 +445,7 @@ class LossNeeds:
     proposal: bool = False
     min_candidates: int = 1
     candidates: int = 1
+    whole_minibatch: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
+from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
@@ -24,7 +25,10 @@ BETAS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 def results() -> dict[float, ExactResult]:
     """The exact result for each value; everything else stays the same."""
     world = build(WorldModelRef.model_validate({"name": WORLD}))
-    return {beta: solve(world, ExactParams(preset="paper", beta_r=beta)) for beta in BETAS}
+    return {
+        beta: solve(world, ExactParams(preset="paper", theory=CompleteTheory(beta_r=beta)))
+        for beta in BETAS
+    }
 
 
 def table(found: dict[float, ExactResult]) -> Table:

@@ -21,6 +21,7 @@ from torch import Tensor
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.experiment import build, run
 from empo_core.protocols import WorldModel
+from empo_core.theory import CompleteTheory
 from empo_core.worlds.row_table import RowTable
 from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.plugin import ExactParams
@@ -29,7 +30,7 @@ from empo_exact.solver import solve
 from empo_rollout.empowerment.playback import LearnedRobots
 
 WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 8}}
-THEORY = {"beta_h": 5.0, "gamma_r": 0.95, "rollouts": 0}
+THEORY = {"beta_h": 5.0, "gamma_r": 0.95}
 REWARD_BETA = 5.0
 """The beta_r of the solution whose U_r is the reward."""
 BETAS = (0.0, 1.0, 5.0, 20.0, 100.0)
@@ -61,7 +62,7 @@ class Judge:
         Args:
             policy: What is judged; None means the best there is.
         """
-        gamma = self._solution.params.gamma_r
+        gamma = self._solution.params.theory.gamma_r
         table, values = RowTable.of(self._world.initial_state().numpy()[None]), torch.zeros(1)
         q = torch.zeros(1, self._world.spec.num_robot_actions)
         for left in range(1, (self._world.spec.horizon or 1) + 1):
@@ -110,7 +111,7 @@ class Judge:
 
 def learned(world: WorldModel, steps: int, runs: str) -> LearnedRobots:
     """The robots that PPO trains."""
-    exact = {**THEORY, "beta_r": REWARD_BETA}
+    exact = {"theory": {**THEORY, "beta_r": REWARD_BETA}, "rollouts": 0}
     config = {
         "world_model": WORLD,
         "runs": runs,
@@ -121,7 +122,7 @@ def learned(world: WorldModel, steps: int, runs: str) -> LearnedRobots:
                 "environment": {
                     "kind": "world",
                     "reward": {"kind": "power", "algorithm": {"name": "exact", "params": exact}},
-                    "human_prior": {"name": "exact", "params": {"beta_h": THEORY["beta_h"]}},
+                    "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 5.0}}},
                     "goal_resample_prob": 1.0,
                 },
                 "vectorisation": {"envs": 256, "async_factor": 1},
@@ -141,7 +142,7 @@ def main() -> None:
     runs = sys.argv[2] if len(sys.argv) > 2 else "runs"
     world = build(WorldModelRef.model_validate(WORLD))
     solutions = {
-        beta: solve(world, ExactParams.model_validate({**THEORY, "beta_r": beta}))
+        beta: solve(world, ExactParams(theory=CompleteTheory(**THEORY, beta_r=beta)))
         for beta in {*BETAS, REWARD_BETA}
     }
     judge = Judge(world, solutions[REWARD_BETA])

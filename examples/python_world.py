@@ -9,6 +9,7 @@ from typing import Any
 import rich
 import torch
 
+from empo_core.theory import CompleteTheory
 from empo_core.types import AgentSpec
 from empo_core.worlds.enumeration import enumerate_world
 from empo_exact.plugin import ExactParams
@@ -43,7 +44,7 @@ class TwoDoors:
 def main() -> None:
     """Solve the world and show what the robot should do."""
     world = enumerate_world(TwoDoors())
-    result = solve(world, ExactParams(beta_h=10.0, beta_r=20.0, zeta=2.0))
+    result = solve(world, ExactParams(theory=CompleteTheory(beta_h=10.0, beta_r=20.0, zeta=2.0)))
     rich.print(result.report())
     for row in world.transitions(world.initial_state()[None], torch.tensor([[0, 1]])).states:
         print(f"After {world.describe(row)}: X_h = {result.at(row, time=1).X_h[0]:.6f}")

@@ -1,7 +1,7 @@
 """The main example through the Python API, and a look at what it found.
 
 Run it with ``python examples/solve_in_python.py``; arguments change the config as they do for
-``empo run``, e.g. ``algorithm.params.beta_r=5.0``.
+``empo run``, e.g. ``algorithm.params.theory.beta_r=5.0``.
 """
 
 import sys

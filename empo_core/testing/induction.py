@@ -17,9 +17,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.equations import (
-    Accrual,
-    UAggregation,
-    XAggregation,
     human_policy,
     human_power,
     reward_weight,
@@ -27,23 +24,7 @@ from empo_core.equations import (
     robot_reward,
 )
 from empo_core.protocols import HumanPrior, WorldModel
-
-
-@dataclass(frozen=True, kw_only=True)
-class Theory:
-    """Parameters of the equations; the defaults are neutral and follow the paper's sums."""
-
-    beta_h: float = float("inf")
-    gamma_h: float = 1.0
-    beta_r: float = 1.0
-    gamma_r: float = 1.0
-    zeta: float = 1.0
-    xi: float = 1.0
-    eta: float = 1.0
-    x_agg: XAggregation = "weighted"
-    u_agg: UAggregation = "sum"
-    accrual: Accrual = "discrete"
-    terminal_value: float = -1e-10
+from empo_core.theory import CompleteTheory
 
 
 @dataclass(frozen=True)
@@ -63,7 +44,9 @@ class Values:
 class Induction:
     """Values of a world of at most a few thousand states at every time up to its horizon."""
 
-    def __init__(self, world: WorldModel, theory: Theory, prior: HumanPrior | None = None) -> None:
+    def __init__(
+        self, world: WorldModel, theory: CompleteTheory, prior: HumanPrior | None = None
+    ) -> None:
         """Solve the world.
 
         Args:
@@ -186,7 +169,7 @@ class Induction:
             own[index] = self._digit[h]
             q = q.index_add(1, own, weighed)
             allowed = self._allowed[:, h]
-            beta = torch.full((len(self.states),), self._theory.beta_h, dtype=torch.float64)
+            beta = torch.full((len(self.states),), float(self._theory.beta_h), dtype=torch.float64)
             chosen = human_policy(q.where(allowed, torch.zeros(())), beta, allowed).nan_to_num()
             done = self._achieved[:, g]
             first = torch.zeros_like(chosen)
@@ -261,4 +244,4 @@ def reachable(world: WorldModel) -> tuple[Int[Tensor, "state word"], Int[Tensor,
     return states, torch.tensor([number.get(tuple(row), 0) for row in following], dtype=torch.long)
 
 
-__all__ = ["Induction", "Theory", "Values", "reachable"]
+__all__ = ["Induction", "Values", "reachable"]

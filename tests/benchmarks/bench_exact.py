@@ -23,8 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 import empo_multigrid
+from empo_core.theory import CompleteTheory
 from empo_exact.graph import StateGraph, build_graph
-from empo_exact.plugin import ExactParams
+from empo_exact.plugin import Compute, ExactParams
 from empo_exact.solver import solve
 from empo_multigrid import reference
 from empo_multigrid.layout import AGENT_WORDS
@@ -129,7 +130,9 @@ def graph_table() -> Table:
 def solve_row(name: str, steps: int) -> tuple[str, ...]:
     """A full solve against the plain reference solver, both with their own graph."""
     world = world_named(name, steps)
-    params = ExactParams(**THEORY, workers=1, keep="root", rollouts=0)
+    params = ExactParams(
+        theory=CompleteTheory(**THEORY), compute=Compute(workers=1), keep="root", rollouts=0
+    )
     fast = seconds(lambda: solve(world, params))
 
     def plain() -> tuple[Game, float]:
@@ -192,7 +195,9 @@ def bytes_per_step(graph: StateGraph, steps: int) -> tuple[int, int]:
 def sweep_row(name: str, steps: int) -> tuple[str, ...]:
     """One sweep (both phases, one time step) against streaming its arrays once."""
     world = world_named(name, steps)
-    params = ExactParams(**THEORY, workers=1, keep="root", rollouts=0)
+    params = ExactParams(
+        theory=CompleteTheory(**THEORY), compute=Compute(workers=1), keep="root", rollouts=0
+    )
     arrays, traffic = bytes_per_step(solve(world, params).graph, steps)
     elapsed, result = once(lambda: solve(world, params))
     share = (result.seconds.phase1 + result.seconds.phase2) / result.seconds.total
@@ -235,11 +240,13 @@ def resident(field: str) -> float:
 
 def report_one(name: str, steps: int) -> None:
     """What :func:`measured_alone` runs; the first, small solve loads the compiled code."""
-    solve(world_named(name, 2), ExactParams(**THEORY, keep="root", rollouts=0))
+    solve(
+        world_named(name, 2), ExactParams(theory=CompleteTheory(**THEORY), keep="root", rollouts=0)
+    )
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # Lets the peak start anew (Linux).
     world = world_named(name, steps)
-    result = solve(world, ExactParams(**THEORY, keep="root", rollouts=0))
+    result = solve(world, ExactParams(theory=CompleteTheory(**THEORY), keep="root", rollouts=0))
     after = resident("VmHWM")
     found = {
         "states": result.graph.num_states,

@@ -3,9 +3,10 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/bench_latent.py [--presets 1M 5M] [--compile]
     python tests/benchmarks/bench_latent.py --device cuda --compile
 
-One observation has 17 numbers, one action 6; batches have 256 slices of 3 steps (preset ``tiny``:
-64). The limit is the time of the arithmetic alone: the operations that matrix products have,
-counted, at the greatest rate at which this machine multiplies matrices of float32 in the same run.
+One observation has 17 numbers, one action 6; batches have 256 sequences of 3 steps (preset
+``tiny``: 64). The limit is the time of the arithmetic alone: the operations that matrix products
+have, counted, at the greatest rate at which this machine multiplies matrices of float32 in the same
+run.
 
 ``plain`` does the same in plain torch (``empo_latent.learning.loops``), without what makes it fast:
 it loops over heads, values every start once for each of its candidates, evaluates value heads that
@@ -36,7 +37,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from empo_core.experiment import build
-from empo_latent.contract import Interface, Slices
 from empo_latent.learning import objectives
 from empo_latent.learning.loops import LoopUpdater, loop_model
 from empo_latent.learning.objectives import ModelObjective
@@ -45,6 +45,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.presets import PRESETS
+from empo_latent.types import Interface, SequenceBatch
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.stage_profile import StageProfile
 
@@ -86,7 +87,7 @@ class Case:
         preset: Size of its networks.
         loss: What its policy learns from.
         candidates: Actions tried at each start.
-        batch: Slices of a batch.
+        batch: Sequences of a batch.
     """
 
     preset: str
@@ -140,14 +141,14 @@ class Agent:
         )
         self._mean = torch.zeros(self.planner.horizon, 1, ACTIONS, device=device, dtype=dtype)
 
-    def update(self, slices: Slices) -> dict[str, Tensor]:
+    def update(self, sequences: SequenceBatch) -> dict[str, Tensor]:
         """One update in the middle of a run."""
-        return self.updater.update(slices, 0.5)
+        return self.updater.update(sequences, 0.5)
 
     @torch.no_grad()
-    def plan(self, slices: Slices) -> Tensor:
+    def plan(self, sequences: SequenceBatch) -> Tensor:
         """One plan for one environment, and encoding what it sees."""
-        z = self.model.encode(slices.observation[0, :1])
+        z = self.model.encode(sequences.observation[0, :1])
         return self.planner.plan(z, self._mean, task=None, explore=True).mean
 
 
@@ -203,10 +204,12 @@ def counted(call: Call) -> tuple[float, int]:
     return flops.get_total_flops() / 1e9, operations.count
 
 
-def experience(batch: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Slices:
-    """Random slices of three steps."""
+def experience(
+    batch: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> SequenceBatch:
+    """Random sequences of three steps."""
     normal = partial(torch.randn, generator=torch.Generator().manual_seed(1), dtype=dtype)
-    return Slices(
+    return SequenceBatch(
         normal((4, batch, WORDS)),
         normal((3, batch, ACTIONS)).tanh(),
         normal((3, batch, 1)),
@@ -217,13 +220,13 @@ def experience(batch: int, device: torch.device, dtype: torch.dtype = torch.floa
 def difference(case: Case) -> float:
     """The greatest relative difference of anything between our updates and plans and plain ones."""
     groups = {"value": {"dropout": 0.0}}
-    slices, both = experience(4, torch.device("cpu"), torch.float64), []
+    sequences, both = experience(4, torch.device("cpu"), torch.float64), []
     for plain in (False, True):
         agent = Agent(case.params(**groups), plain=plain, dtype=torch.float64)
         torch.manual_seed(2)
-        found = [sorted(agent.update(slices).items()) for _ in range(2)]
+        found = [sorted(agent.update(sequences).items()) for _ in range(2)]
         numbers = [torch.stack([number.double() for _, number in each]) for each in found]
-        both.append(torch.cat([*numbers, agent.plan(slices).flatten()]))
+        both.append(torch.cat([*numbers, agent.plan(sequences).flatten()]))
     ours, theirs = both
     return float(((ours - theirs).abs() / theirs.abs().clamp(min=1e-3)).max())
 
@@ -262,12 +265,12 @@ class Bench:
         return self._compared(case, "plan", name, {"planner": {"value_heads": value_heads}})
 
     def _compared(self, case: Case, what: str, name: tuple[str, ...], groups: Any) -> Row:
-        slices = experience(case.batch, self._device)
+        sequences = experience(case.batch, self._device)
         calls: dict[str, Call] = {}
-        for who in ("ours", "plain", *(["compiled"] if self._compiles else [])):
-            compute = {"device": str(self._device), "compile": who == "compiled"}
-            agent = Agent(case.params(compute=compute, **groups), plain=who == "plain")
-            calls[who] = partial(getattr(agent, what), slices)
+        for actor in ("ours", "plain", *(["compiled"] if self._compiles else [])):
+            compute = {"device": str(self._device), "compile": actor == "compiled"}
+            agent = Agent(case.params(compute=compute, **groups), plain=actor == "plain")
+            calls[actor] = partial(getattr(agent, what), sequences)
         (ours, operations), (plain, _) = counted(calls["ours"]), counted(calls["plain"])
         self.squares()
         times = self._clock.best(calls)
@@ -276,12 +279,12 @@ class Bench:
     def stages(self, case: Case, updates: int = 3) -> dict[str, float]:
         """Shares of the stages of our update."""
         profile = StageProfile(self._device, clock=time.process_time)
-        slices = experience(case.batch, self._device)
+        sequences = experience(case.batch, self._device)
         with staged(profile):
             agent = Agent(case.params(compute={"device": str(self._device)}))
-            agent.update(slices)
+            agent.update(sequences)
             profile.reset()
-            whole = sum(self._clock.ms(partial(agent.update, slices)) for _ in range(updates))
+            whole = sum(self._clock.ms(partial(agent.update, sequences)) for _ in range(updates))
         found = {name: ms * profile.calls / whole for name, ms in profile.stats().items()}
         return {**found, "the rest": 1 - sum(found.values())}
 
@@ -300,12 +303,12 @@ class Bench:
 
     def top(self, case: Case, rows: int) -> str:
         """Which tensor operations of our update take most of the time."""
-        slices = experience(case.batch, self._device)
+        sequences = experience(case.batch, self._device)
         agent = Agent(case.params(compute={"device": str(self._device)}))
-        agent.update(slices)
+        agent.update(sequences)
         with torch.profiler.profile() as profiler:
             for _ in range(3):
-                agent.update(slices)
+                agent.update(sequences)
             self._clock.wait()
         by = "self_cuda_time_total" if self._clock.cuda else "self_cpu_time_total"
         return profiler.key_averages().table(sort_by=by, row_limit=rows, max_name_column_width=40)
@@ -339,9 +342,9 @@ def table(title: str, rows: list[Row], names: tuple[str, ...], gigaflops: float)
     for row in rows:
         ours, plain, limit = row.ms["ours"], row.ms["plain"], 1e3 * row.gigaflop["ours"] / gigaflops
         cells = [f"{row.gigaflop['ours']:.2f}", f"{row.operations:,}", f"{limit:.1f}"]
-        for who in ("ours", "compiled"):
-            if who in row.ms:
-                cells += [f"{row.ms[who]:.1f}", f"{row.ms[who] / limit:.2f}"]
+        for actor in ("ours", "compiled"):
+            if actor in row.ms:
+                cells += [f"{row.ms[actor]:.1f}", f"{row.ms[actor] / limit:.2f}"]
         cells += [f"{row.gigaflop['plain']:.2f}", f"{plain:.1f}", f"{plain / ours:.2f}"]
         found.add_row(*row.name, *cells)
     return found
@@ -350,8 +353,8 @@ def table(title: str, rows: list[Row], names: tuple[str, ...], gigaflops: float)
 def cases_of(preset: str, candidates: int | None, batch: int | None) -> list[Case]:
     """The agents of a size."""
     small = preset == "tiny"
-    slices, many = batch or (64 if small else 256), candidates or (8 if small else 16)
-    return [Case(preset, "svg", 1, slices), Case(preset, "awr", many, slices)]
+    sequences, many = batch or (64 if small else 256), candidates or (8 if small else 16)
+    return [Case(preset, "svg", 1, sequences), Case(preset, "awr", many, sequences)]
 
 
 def side_tables(bench: Bench, cases: list[Case], presets: list[str]) -> Iterator[Table]:
@@ -381,7 +384,7 @@ def main() -> None:
     )
     parser.add_argument("--presets", nargs="+", choices=PRESETS, default=["1M", "5M"])
     parser.add_argument("--candidates", type=int, help="of loss awr")
-    parser.add_argument("--batch", type=int, help="slices")
+    parser.add_argument("--batch", type=int, help="sequences")
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--compile", action="store_true", help="measure compiled ones, too")
     parser.add_argument("--seconds", type=float, default=3, help="spent on each comparison")

@@ -1,4 +1,4 @@
-"""What it costs to remember and to draw slices, against lists of episodes and a bare copy.
+"""What it costs to remember and to draw sequences, against lists of episodes and a bare copy.
 
 ``python tests/benchmarks/bench_latent_replay.py`` fills the replay of algorithm ``latent`` and
 the plain one (lists of episodes, one tensor per row) with the same episodes, and draws batches
@@ -19,9 +19,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_latent.contract import Interface
 from empo_latent.replay import Replay
 from empo_latent.replay_reference import PlainReplay, Row
+from empo_latent.types import Interface
 
 BATCH = 256
 HORIZON = 3
@@ -53,7 +53,7 @@ class Case:
         )
 
     def bytes_of_batch(self) -> int:
-        """Bytes of the slices of a batch."""
+        """Bytes of the sequences of a batch."""
         seen = (HORIZON + 1) * self.words * (1 if self.pictures else 4)
         return BATCH * (seen + HORIZON * 4 * (self.actions + 2))
 
@@ -94,10 +94,11 @@ def filled(case: Case) -> tuple[Replay, PlainReplay, float]:
 
 def drawn_plainly(plain: PlainReplay, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     """A batch from lists, put together as the other is."""
-    slices = plain.sample(BATCH, rng)
-    seen = torch.stack([torch.stack([row.seen for row in rows]) for rows in slices], 1)
+    sequences = plain.sample(BATCH, rng)
+    seen = torch.stack([torch.stack([row.seen for row in rows]) for rows in sequences], 1)
     steps = torch.stack(
-        [torch.stack([row.step for row in rows[1:] if row.step is not None]) for rows in slices], 1
+        [torch.stack([row.step for row in rows[1:] if row.step is not None]) for rows in sequences],
+        1,
     )
     return seen, steps
 
@@ -134,7 +135,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="rounds of ten batches each")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    table = Table(title=f"Batches of {BATCH} slices of {HORIZON} steps, one thread")
+    table = Table(title=f"Batches of {BATCH} sequences of {HORIZON} steps, one thread")
     headings = ("what", "KB", "add µs", "draw µs", "lists µs", "lists / draw", "copy µs")
     for heading in (*headings, "draw / copy"):
         table.add_column(heading, justify="right")

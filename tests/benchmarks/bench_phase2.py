@@ -32,7 +32,7 @@ from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 
 AIMS_MS = {"lookup": 1.0, "mlp": 5.0}
 COLLECTED, WARM, CHUNKS, CHUNK = 200, 100, 15, 20
@@ -43,7 +43,7 @@ def params_for(network: str, steps: int = 100_000) -> Phase2Params:
     ref = {"name": network, "params": {"hidden": 64} if network == "mlp" else {}}
     return Phase2Params.model_validate(
         {
-            "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+            "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
             "values": {"q_r": ref, "v_h_e": ref},
             "steps": steps,
             "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"), 0),

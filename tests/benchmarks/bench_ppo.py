@@ -52,7 +52,7 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
             "sampling": "steps",
             "value_clip": None,
         },
-        "losses": [{"loss": {"name": "ppo", "params": {"clip": CLIP, "entropy_coef": 0.0}}}],
+        "losses": [{"loss": {"name": "ppo", "params": {"clip": CLIP, "entropy": {"coef": 0.0}}}}],
         "optimiser": {"lr": RATE, "lr_schedule": "linear", "eps": 1e-5},
         "compute": {"threads": 1},
         "reporting": {"evaluation_episodes": 0, "checkpoint_interval": 0},

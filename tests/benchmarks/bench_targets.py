@@ -40,7 +40,7 @@ from empo_phase2.params import Phase2Params, Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities
 from empo_phase2.reference import Listed, Reference
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 from empo_phase2.targets import (
     Setting,
     TargetComputer,

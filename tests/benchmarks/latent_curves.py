@@ -304,8 +304,8 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
         known = reference(task)
         if known is not None:
             marks = {"TD-MPC2": known.tdmpc2, "SAC": known.sac, "DreamerV3": known.dreamer}
-            for (who, value), shade in zip(marks.items(), SHADES, strict=True):
-                label = f"{who} after {STEPS:,} (published)"
+            for (actor, value), shade in zip(marks.items(), SHADES, strict=True):
+                label = f"{actor} after {STEPS:,} (published)"
                 axes.hlines(value, 0.96 * STEPS, 1.04 * STEPS, color=shade, lw=2.5, label=label)
         axes.set(title=task, xlabel="environment steps", ylabel="mean return of evaluations")
         axes.set_xlim(left=0)

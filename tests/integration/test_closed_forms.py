@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from empo_core.theory import CompleteTheory
 from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult, StateValues
@@ -24,7 +25,9 @@ class Solved:
 
     def __init__(self, table: Table, **theory: Any) -> None:
         self.world: EnumeratedWorld = world_of(table)
-        self.result: ExactResult = solve(self.world, ExactParams(**ALIKE, **theory))
+        self.result: ExactResult = solve(
+            self.world, ExactParams(theory=CompleteTheory(**ALIKE, **theory))
+        )
 
     def at(self, name: str, time: int) -> StateValues:
         return self.result.at((self.world.index_of(name),), time)

@@ -11,6 +11,7 @@ import torch
 from ruamel.yaml import YAML
 
 import empo_multigrid
+from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve
@@ -18,7 +19,11 @@ from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 
 WORLDS = Path(empo_multigrid.__file__).parent / "worlds"
-PARAMS = ExactParams(beta_h=8.0, gamma_h=0.95, gamma_r=0.99, beta_r=5.0, zeta=2.0, xi=1.0, eta=1.1)
+PARAMS = ExactParams(
+    theory=CompleteTheory(
+        beta_h=8.0, gamma_h=0.95, gamma_r=0.99, beta_r=5.0, zeta=2.0, xi=1.0, eta=1.1
+    )
+)
 MIRRORED = {"e": "w", "w": "e", "n": "n", "s": "s"}
 STILL, LEFT, RIGHT, FORWARD = range(4)
 

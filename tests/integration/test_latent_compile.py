@@ -100,8 +100,8 @@ def learned(compiled, updates, halved=True, **options):
         torch.manual_seed(index)
         if halved and index == updates - 2:
             discounts.mul_(0.5)  # A number in the graph would stay what it was.
-        slices = experience(params, interface, index)
-        found.append(updater.update(slices, (index + 1) / updates))
+        sequences = experience(params, interface, index)
+        found.append(updater.update(sequences, (index + 1) / updates))
         graphs.append(counters["stats"]["unique_graphs"])
     return params, model, found, graphs
 

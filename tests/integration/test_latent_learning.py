@@ -29,5 +29,5 @@ def test_a_pendulum_learns_to_stand(tmp_path: Path, loss: str, seed: int) -> Non
         ],
     )
     found = run(config).summary()["evaluation"]
-    for who in ("planner", "policy"):
-        assert found[who]["Pendulum-v1"]["mean_return"] >= SOLVED, who
+    for actor in ("planner", "policy"):
+        assert found[actor]["Pendulum-v1"]["mean_return"] >= SOLVED, actor

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from empo_core.config import merged
 from empo_core.experiment import build
-from empo_latent.contract import Interface, Slices
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
+from empo_latent.types import Interface, SequenceBatch
 
 NUMBERS = Interface(
     words=3,
@@ -170,12 +170,12 @@ def agent(options: dict[str, Any]) -> tuple[LatentModel, Updater, LatentParams]:
     return model, Updater(model, losses, params, torch.tensor([0.9])), params
 
 
-def experience(params: LatentParams, seed: int = 2) -> Slices:
+def experience(params: LatentParams, seed: int = 2) -> SequenceBatch:
     generator = torch.Generator().manual_seed(seed)
     steps, number = params.learning.horizon, params.learning.batch_size
     terminated = torch.zeros(steps, number, 1)
     terminated[-1, 0] = 1
-    return Slices(
+    return SequenceBatch(
         torch.randn(steps + 1, number, 3, generator=generator),
         torch.rand(steps, number, 2, generator=generator) * 2 - 1,
         torch.randn(steps, number, 1, generator=generator),
@@ -240,9 +240,12 @@ def test_an_option_changes_what_is_planned(name: str) -> None:
 
 def test_an_imitator_learns_nothing_from_random_steps() -> None:
     model, updater, params = agent({"policy_loss": "distill", "compute": {"check_gradients": True}})
-    slices, shape = experience(params), (params.learning.horizon, params.learning.batch_size, 2, 2)
+    sequences, shape = (
+        experience(params),
+        (params.learning.horizon, params.learning.batch_size, 2, 2),
+    )
     before = {name: each.clone() for name, each in model.policy_head.state_dict().items()}
-    updater.update(replace(slices, expert=torch.full(shape, torch.nan)), 0.5)
+    updater.update(replace(sequences, expert=torch.full(shape, torch.nan)), 0.5)
     assert not differ(before, dict(model.policy_head.state_dict()))
-    updater.update(replace(slices, expert=torch.zeros(shape)), 0.5)
+    updater.update(replace(sequences, expert=torch.zeros(shape)), 0.5)
     assert differ(before, dict(model.policy_head.state_dict()))

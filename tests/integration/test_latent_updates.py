@@ -19,17 +19,17 @@ from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
 from empo_core.storage.state_tree import flatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
-from empo_latent.contract import Interface, Slices
 from empo_latent.environments.fleet import Fleet
-from empo_latent.examining import Examiner
-from empo_latent.learning.batches import critic
+from empo_latent.evaluator import Evaluator
 from empo_latent.learning.gradients import GradientContractError
 from empo_latent.learning.objectives import ModelObjective
+from empo_latent.learning.policy_batch import critic
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.result import LatentResult
+from empo_latent.types import Interface, SequenceBatch
 from empo_learning.randomness import capture
 
 AWR = {
@@ -98,12 +98,12 @@ def random_model(params: LatentParams, interface: Interface = TWO_TASKS) -> Late
     return model
 
 
-def experience(seed: int = 0) -> Slices:
+def experience(seed: int = 0) -> SequenceBatch:
     """Random steps of both tasks; some of the last end their episodes."""
     generator = torch.Generator().manual_seed(seed)
     terminated = torch.zeros(2, 6, 1)
     terminated[-1, :2] = 1
-    return Slices(
+    return SequenceBatch(
         torch.randn(3, 6, 3, generator=generator),
         torch.rand(2, 6, 2, generator=generator) * 2 - 1,
         torch.randn(2, 6, 1, generator=generator),
@@ -345,11 +345,11 @@ class NoReading(TorchDispatchMode):
 def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> None:
     params = parameters(**MIXES[mix], learning={"value_every": 2, "policy_every": 2})
     updater = Watched(random_model(params), params)
-    slices = experience()
+    sequences = experience()
     # What an update is made of; the watching would ask.
     updater._step = super(Watched, updater)._step  # type: ignore[method-assign]
     with NoReading():
-        found = [updater.update(slices, index / 4) for index in range(4)]
+        found = [updater.update(sequences, index / 4) for index in range(4)]
         with pytest.raises(AssertionError, match="asked a tensor"):
             float(found[0]["loss/total"])
     for metrics in found:
@@ -367,8 +367,8 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
     fleet.close()
     model = random_model(params, interface)
     updater = Watched(model, params)
-    slices = experience()
-    updater.update(replace(slices, action=slices.action[..., : interface.actions]), 0.5)
+    sequences = experience()
+    updater.update(replace(sequences, action=sequences.action[..., : interface.actions]), 0.5)
     planner = Planner(
         model,
         params.planner,
@@ -377,7 +377,7 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
         episodic=True,
         values=params.value.heads,
     )
-    examiner = Examiner(params, 0, model, planner, updater, DISCOUNTS.tolist())
+    evaluator = Evaluator(params, 0, model, planner, updater, DISCOUNTS.tolist())
 
     def state() -> tuple[Any, dict[str, Tensor]]:
         # Averages are in the model, scales and coefficients in the updater.
@@ -388,7 +388,7 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
         return data, {name: each.clone() for name, each in tensors.items()}
 
     (data, before), remembered = state(), updater.state_dict()["losses"]
-    _, metrics = examiner.examine(10, is_last=False)
+    _, metrics = evaluator.evaluate(10, is_last=False)
     assert state()[0] == data
     assert changed(before, state()[1]) == []
     assert all(weight.grad is None for weight in model.parameters())
@@ -396,19 +396,21 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
     # It did look at all losses, which draw random numbers, and whose memory an update would move.
     assert {"validation/policy/loss/total", "validation/planner/loss/optimistic"} <= metrics.keys()
     drawn = capture()["torch"]
-    updater.losses(replace(slices, action=slices.action[..., : interface.actions]))
+    updater.losses(replace(sequences, action=sequences.action[..., : interface.actions]))
     assert not torch.equal(capture()["torch"], drawn)
-    updater.update(replace(slices, action=slices.action[..., : interface.actions]), 0.5)
+    updater.update(replace(sequences, action=sequences.action[..., : interface.actions]), 0.5)
     for name, part in (("policy", "scale"), ("optimistic", "scale")):
         after = updater.state_dict()["losses"][name]
         assert not torch.equal(after[part]["value"], remembered[name][part]["value"])
 
 
-def lesson_of(params: LatentParams, slices: Slices) -> tuple[LatentModel, ModelObjective, Any]:
+def lesson_of(
+    params: LatentParams, sequences: SequenceBatch
+) -> tuple[LatentModel, ModelObjective, Any]:
     model = random_model(params)
     objective = ModelObjective(model, losses_of(params), params, DISCOUNTS)
     torch.manual_seed(0)
-    _, _, lesson = objective.model_loss(slices, True, True)
+    _, _, lesson = objective.model_loss(sequences, True, True)
     return model, objective, lesson
 
 
@@ -425,12 +427,12 @@ def test_starts_count_by_powers_of_rho_unless_their_episode_is_over(
 
 @pytest.mark.parametrize("start", ["encoding", "rollout"])
 def test_a_lesson_lists_starts_candidates_and_targets_in_one_order(start: str) -> None:
-    params, slices = parameters(imagination={"start": start}), experience()
-    model, _, lesson = lesson_of(params, slices)
-    task = slices.task
+    params, sequences = parameters(imagination={"start": start}), experience()
+    model, _, lesson = lesson_of(params, sequences)
+    task = sequences.task
     assert task is not None
     if start == "encoding":
-        encodings = model.encode(slices.observation, task=task)
+        encodings = model.encode(sequences.observation, task=task)
         torch.testing.assert_close(lesson.start, encodings.flatten(0, 1))
     assert torch.equal(lesson.task, task.repeat(3))
     judge = critic(model, DISCOUNTS[lesson.task].unsqueeze(-1), lesson.task, "target")

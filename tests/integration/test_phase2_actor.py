@@ -16,8 +16,8 @@ from empo_core.testing.exploration import as_mappings, joint_actions
 from empo_core.types import Successors, WorldSpec
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.experience import Block
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
-from empo_phase2.slots import goal_slots
 
 EVERYTHING = [
     {"name": "epsilon-greedy", "params": {"start": 0.7, "end": 0.7}},
@@ -73,7 +73,7 @@ def test_what_is_recorded_is_what_world_and_prior_say(
     world, prior, factory = case
     spec, actions = world.spec, in_order(world.spec)
     assert ActorSettings.of(factory.params, world, 0).all_profiles
-    actor, slots = factory(0), goal_slots(spec)
+    actor, slots = factory(0), GoalIndex.of(spec)
     for step in range(12):
         block = Block.from_arrays(actor.act(step).arrays)
         states, moves = block.states, block.transitions
@@ -105,10 +105,10 @@ def test_sampled_humans_follow_the_prior_whatever_they_explore() -> None:
     reference = WorldModelRef.model_validate("bushworld/two_humans_one_robot")
     world = build(reference)
     # Humans whose recorded actions would show it if exploration got into them.
-    sharp = {"name": "exact", "params": {"beta_h": 1e6}}
+    sharp = {"name": "exact", "params": {"theory": {"beta_h": 1e6}}}
     sampled = params("exact", human_prior=sharp, targets={"max_pairs": 1})
     actor = Phase2ActorFactory(worlds=(reference,), params=sampled)(0)
-    prior, slots = build(HumanPriorRef.model_validate(sharp), world), goal_slots(world.spec)
+    prior, slots = build(HumanPriorRef.model_validate(sharp), world), GoalIndex.of(world.spec)
     differs = 0
     for step in range(30):
         block = Block.from_arrays(actor.act(step).arrays)

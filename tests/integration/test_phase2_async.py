@@ -28,7 +28,7 @@ from empo_phase2.params import Phase2Params
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
 SMALL: dict[str, Any] = {
-    "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+    "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
     "steps": 120,
     "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},
@@ -125,7 +125,7 @@ def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
     learned = {name for name in sent if name.startswith("explorers.")}
     assert {name.split(".")[1] for name in learned} == {"robots", "human_1"}
     for name in ("robots.0", "human_1.0"):
-        ours, theirs = state["team"][name], actor["team"][name]
+        ours, theirs = state["team"][name], actor["explorers"][name]
         assert same(ours["target"], theirs["target"])
         of_it = {key.removeprefix(f"explorers.{name}."): t for key, t in sent.items()}
         assert all(torch.equal(of_it[key], tensor) for key, tensor in theirs["weights"].items())

@@ -14,7 +14,7 @@ world_model: {name: multigrid/trivial, params: {max_steps: 3}}
 algorithm:
   name: phase2
   params:
-    human_prior: {name: exact, params: {beta_h: 10.0}}
+    human_prior: {name: exact, params: {theory: {beta_h: 10.0}}}
     values: {q_r: lookup, v_h_e: lookup}
     steps: 60
     warm_up: {v_h_e: 10, q_r: 10, ramp: 10}

@@ -17,17 +17,19 @@ from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import Solution, WorldModel
+from empo_core.theory import CompleteTheory
 from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve as solve_exactly
 from empo_phase2.compare import Comparison, solve, solver_for
-from empo_phase2.looking import LearnedValues, Lookout
 from empo_phase2.params import Theory
 from empo_phase2.policyfile import load_policy
 from empo_phase2.quantities import Quantities
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.values import ValueEstimator
 
 THEORY = Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
-PRIOR = {"name": "exact", "params": {"beta_h": 10.0, "gamma_h": 0.9}}
+PRIOR = {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.9}}}
 
 
 def world_of(name: str, **params: Any) -> WorldModel:
@@ -73,15 +75,15 @@ def test_values_that_are_right_have_no_gap_to_the_solver(
     steps = params["max_steps"]
     prior = HumanPriorRef.model_validate(PRIOR)
     solution = solve(solver_for("exact", THEORY, prior), world, tmp_path)
-    lookout = Lookout(world, "rows", build(prior, world))
-    comparison = Comparison(solution, world, lookout.stored)
+    encoder = StateEncoder(world, "rows", build(prior, world))
+    comparison = Comparison(solution, world, encoder.stored)
     aggregate = build(AggregatorRef.model_validate("scatter-add"))
     networks: dict[Quantity, Any] = {
         "v_r": RightNetwork("v_r", solution, steps),
         "v_h_e": RightNetwork("v_h_e", solution, steps),
     }
-    values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregate)
-    learned = LearnedValues(values, lookout, THEORY, aggregate)
+    values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregate)
+    learned = ValueEstimator(values, encoder, THEORY, aggregate)
     metrics = comparison.record(0, learned)
     assert len(comparison.right) > 40
     # Q_r was found by looking one step ahead with V_r, and the policy from it.
@@ -91,11 +93,11 @@ def test_values_that_are_right_have_no_gap_to_the_solver(
 def test_the_solver_is_told_the_same_theory(tmp_path: Path) -> None:
     world = world_of("multigrid/trivial", max_steps=4)
     prior = HumanPriorRef.model_validate(
-        {"name": "exact", "params": {"beta_h": 10.0, "gamma_h": 0.95}}
+        {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.95}}}
     )
     solution = solve(solver_for("exact", THEORY, prior), world, tmp_path)
     theory = THEORY.model_dump(exclude={"x_h_floor"})
-    right = solve_exactly(world, ExactParams(beta_h=10.0, **theory))
+    right = solve_exactly(world, ExactParams(theory=CompleteTheory(beta_h=10.0, **theory)))
     start = world.initial_state()[None]
     assert float(solution.robot_values(start, 4)[0]) == pytest.approx(right.at(0).V_r, rel=1e-12)
 
@@ -118,7 +120,7 @@ def test_a_solved_run_attains_goals_as_often_as_it_says(tmp_path: Path) -> None:
     found = evaluated(
         tmp_path,
         "world: {name: multigrid/trivial, params: {max_steps: 5}}\n"
-        "algorithm: {name: exact, params: {beta_h: 10.0, beta_r: 10.0}}\n",
+        "algorithm: {name: exact, params: {theory: {beta_h: 10.0, beta_r: 10.0}}}\n",
     )
     # V_h^e at the start, from the reference numbers of this world.
     right = {"(2,1)": 0.795971, "(1,1)": 0.150256, "(2,2)": 1.0}

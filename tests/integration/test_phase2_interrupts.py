@@ -32,7 +32,7 @@ world_model: {{name: multigrid/trivial, params: {{max_steps: 3}}}}
 algorithm:
   name: phase2
   params:
-    human_prior: {{name: exact, params: {{beta_h: 10.0}}}}
+    human_prior: {{name: exact, params: {{theory: {{beta_h: 10.0}}}}}}
     values: {{q_r: lookup, v_h_e: lookup}}
     steps: {STEPS}
     warm_up: {{v_h_e: 50, q_r: 50, ramp: 30}}

@@ -42,7 +42,7 @@ def gap(
     setting = Phase2Params.model_validate(
         learner
         | {
-            "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+            "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
             "exploration": {"frontier_prob": 0.5},
             "reporting": {"compare": "exact", "evaluation_interval": learner["steps"]},
         }

@@ -34,7 +34,7 @@ MIXED = {"q_r": {"name": "mlp", "params": SMALL}, "v_h_e": "lookup", "u_r": "loo
 def params(**changes: Any) -> Phase2Params:
     """Parameters of a run of a second or so."""
     given: dict[str, Any] = {
-        "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+        "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
         "values": TABLES,
         "steps": 60,
         "warm_up": {"v_h_e": 10, "x_h": 5, "u_r": 5, "q_r": 10, "v_r": 5, "ramp": 10},

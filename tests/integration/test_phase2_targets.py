@@ -12,6 +12,7 @@ from torch import Tensor
 
 import empo_multigrid
 from empo_core.protocols import ValueNetwork
+from empo_core.theory import CompleteTheory
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -20,11 +21,11 @@ from empo_learning.stage_profile import StageProfile
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 from empo_phase2.experience import States, Transitions
+from empo_phase2.goal_index import GoalIndex
+from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Theory
 from empo_phase2.quantities import Quantities
-from empo_phase2.recording import Recorder
-from empo_phase2.slots import goal_slots
-from empo_phase2.successions import PairOrder
+from empo_phase2.state_recorder import StateRecorder
 from empo_phase2.targets import BatchTargets, Setting, TargetComputer
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.plugin import ScatterAddParams
@@ -70,8 +71,8 @@ def recorded(
 ) -> tuple[States, Transitions]:
     """Transitions with all their successors, from some states of each time."""
     spec: WorldSpec = world.spec
-    slots, order = goal_slots(spec), PairOrder(spec)
-    recorder = Recorder(world, slots, order, "rows")
+    slots, order = GoalIndex.of(spec), JointActionOrder(spec)
+    recorder = StateRecorder(world, slots, order, "rows")
     assert spec.horizon is not None
     rows = [result.reachable_states(spec.horizon - time)[:40] for time in times]
     left = [
@@ -112,9 +113,9 @@ def test_exact_values_are_their_own_targets(
     world: str, horizon: int, learned: tuple[Quantity, ...]
 ) -> None:
     built = load_world(MultigridParams(file=WORLDS / f"{world}.yaml", max_steps=horizon))
-    result = solve(built, ExactParams(beta_h=8.0, **THEORY))
+    result = solve(built, ExactParams(theory=CompleteTheory(beta_h=8.0, **THEORY)))
     states, transitions = recorded(built, result, list(range(horizon)))
-    spec, slots = built.spec, goal_slots(built.spec)
+    spec, slots = built.spec, GoalIndex.of(built.spec)
     networks: dict[Quantity, ValueNetwork] = {q: Oracle(q, result) for q in learned}
     add = ScatterAdd(ScatterAddParams())
     values = Quantities(networks, spec, slots, Theory(**THEORY), add)

@@ -13,9 +13,9 @@ import pytest
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_phase2.actor import Phase2ActorFactory
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
-from empo_phase2.recording import learner_spec
-from empo_phase2.slots import goal_slots
+from empo_phase2.state_recorder import learner_spec
 
 WORLD = WorldModelRef.model_validate("multigrid/trivial")
 STEPS = 12
@@ -27,10 +27,11 @@ import torch
 
 from empo_core.experiment import build
 from empo_learning.stage_profile import StageProfile
-from empo_phase2.experience import Block, GoalSlots
+from empo_phase2.experience import Block
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 
 
 def learn(text, spec, slots, blocks, steps):
@@ -46,7 +47,7 @@ def learn(text, spec, slots, blocks, steps):
     )
     for arrays in blocks:
         replay.add(Block.from_arrays(arrays), training_step=0)
-    slots = GoalSlots(**{name: torch.from_numpy(array) for name, array in slots.items()})
+    slots = GoalIndex(**{name: torch.from_numpy(array) for name, array in slots.items()})
     profile = StageProfile("cpu", enabled=False)
     learner = Learner(params, spec, slots, build(params.aggregator), profile, 7)
     losses = [
@@ -122,7 +123,7 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
     setting = params(values)
     world = build(WORLD)
     actor = Phase2ActorFactory(worlds=(WORLD,), params=setting, seed=1)(0)
-    slots = goal_slots(world.spec)
+    slots = GoalIndex.of(world.spec)
     return {
         "text": setting.model_dump_json(),
         "spec": learner_spec(world, "compact"),

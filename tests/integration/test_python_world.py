@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from empo_core.testing.induction import Induction, Theory
+from empo_core.testing.induction import Induction
+from empo_core.theory import CompleteTheory
 from empo_core.worlds.enumeration import enumerate_world
 
 pytest.importorskip("empo_exact")
@@ -26,7 +27,7 @@ def test_the_python_world_is_solved_as_plain_induction_solves_it() -> None:
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     world = enumerate_world(example.TwoDoors())
-    theory = Theory(beta_h=10.0, beta_r=20.0, zeta=2.0, u_agg="mean")
+    theory = CompleteTheory(beta_h=10.0, beta_r=20.0, zeta=2.0)
     solved = Induction(world, theory)
     position, values = solved.at(world.initial_state(), 3)
     assert f"{values.v_r[position]:.5f}" in done.stdout

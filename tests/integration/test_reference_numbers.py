@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from empo_core.config import WorldModelRef
+from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
@@ -96,7 +97,9 @@ def shipped(name: str, max_steps: int) -> MultigridWorld:
 
 
 def solved(name: str, max_steps: int, parameters: str) -> ExactResult:
-    params = ExactParams(**{**NEUTRAL, **SETS[parameters], **CONVENTIONS}, count_unrolled=True)
+    params = ExactParams(
+        theory=CompleteTheory(**{**NEUTRAL, **SETS[parameters], **CONVENTIONS}), count_unrolled=True
+    )
     return solve(shipped(name, max_steps), params)
 
 
@@ -173,7 +176,9 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     given = dict(data["params"])
     terminal_value = given.pop("terminal_Vr")
     params = ExactParams(
-        **given, **CONVENTIONS, terminal_value=terminal_value, keep="all", count_unrolled=True
+        theory=CompleteTheory(**given, **CONVENTIONS, terminal_value=terminal_value),
+        keep="all",
+        count_unrolled=True,
     )
     return data, world, solve(world, params)
 

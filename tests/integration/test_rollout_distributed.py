@@ -88,7 +88,7 @@ def test_two_processes_end_with_one_policy_and_one_run(whole: Path) -> None:
     assert steps == list(range(each, STEPS + 1, each))
     found = Checkpoints(directory / "checkpoints").newest()
     assert found is not None
-    seen = [rank["collecting"]["vector"]["environments"] for rank in found[1]["ranks"]]
+    seen = [rank["collector"]["vector"]["environments"] for rank in found[1]["learner"]["ranks"]]
     pairs = zip(*seen, strict=True)
     assert not any(torch.equal(one["observation"], two["observation"]) for one, two in pairs)
 
@@ -106,7 +106,7 @@ def test_an_interrupted_run_of_two_processes_goes_on_exactly_in_as_many(
     assert json.loads((directory / "status.json").read_text())["status"] == "interrupted", errors
     found = Checkpoints(directory / "checkpoints").newest()
     assert found is not None
-    assert 0 < found[1]["steps"] < STEPS
+    assert 0 < found[1]["learner"]["steps"] < STEPS
 
     resume = ("-m", "empo_core", "resume", str(directory), "--quiet", "--json")
     alone = subprocess.run([sys.executable, *resume], capture_output=True, text=True)

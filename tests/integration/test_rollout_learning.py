@@ -174,7 +174,7 @@ BASE: dict[str, Any] = {
     "policy": {"hidden": [32]},
     "update": {"update_epochs": 8, "minibatch_size": 512, "value_clip": None},
     "optimiser": {"lr": 0.02, "lr_schedule": "linear"},
-    "losses": [{"loss": {"name": "ppo", "params": {"entropy_coef": 0.0}}}],
+    "losses": [{"loss": {"name": "ppo", "params": {"entropy": {"coef": 0.0}}}}],
     "compute": {"threads": 1},
     "reporting": {"checkpoint_interval": 0, "evaluation_episodes": 200, "log_interval": 1000},
 }

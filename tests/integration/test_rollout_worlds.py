@@ -14,6 +14,7 @@ from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelR
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Context, Run, RunInterrupted, Trackers, build, execute, resume
 from empo_core.protocols import WorldModel
+from empo_core.theory import CompleteTheory
 from empo_core.worlds.sampling import is_terminal
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
@@ -29,7 +30,7 @@ from empo_rollout.testing.vectors import Player
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {
-    "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+    "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
     "steps": 40,
     "warm_up": {"v_h_e": 8, "x_h": 4, "u_r": 4, "q_r": 8, "v_r": 4, "ramp": 8},
@@ -74,7 +75,7 @@ def context(world: WorldModel, directory: Path) -> Context:
 @pytest.fixture(scope="module")
 def solved(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The trivial world, solved."""
-    exact = {"name": "exact", "params": {"beta_h": 5.0, "gamma_r": 0.9, "rollouts": 0}}
+    exact = {"name": "exact", "params": {"theory": {"beta_h": 5.0, "gamma_r": 0.9}, "rollouts": 0}}
     return executed(tmp_path_factory.mktemp("runs"), "multigrid/trivial", 5, exact)
 
 
@@ -178,7 +179,7 @@ def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
     from empo_exact.playing import SolvedRobots
 
     world = world_of("multigrid/trivial", max_steps=5)
-    solution = solve(world, ExactParams(beta_r=3.0, gamma_r=0.9, zeta=2.0))
+    solution = solve(world, ExactParams(theory=CompleteTheory(beta_r=3.0, gamma_r=0.9, zeta=2.0)))
     value, _ = judge(world, solution)(SolvedRobots(solution).probabilities)
     start = solution.at(0)
     # V_r counts the U_r of the first state as well, and discounts what follows once more.
@@ -186,19 +187,19 @@ def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
 
 
 def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
-    theory = {"beta_h": 5.0, "gamma_r": 0.95, "beta_r": 5.0, "rollouts": 0}
+    exact = {"theory": {"beta_h": 5.0, "gamma_r": 0.95, "beta_r": 5.0}, "rollouts": 0}
     learner = rollout(
         25_000,
         {
-            "reward": {"kind": "power", "algorithm": {"name": "exact", "params": theory}},
-            "human_prior": {"name": "exact", "params": {"beta_h": 5.0}},
+            "reward": {"kind": "power", "algorithm": {"name": "exact", "params": exact}},
+            "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 5.0}}},
             "goal_resample_prob": 1.0,
         },
         advantages={"gamma": 0.95},
     )
     run = executed(tmp_path, "multigrid/trivial", 6, learner)
     world = world_of("multigrid/trivial", max_steps=6)
-    judged = judge(world, solve(world, ExactParams.model_validate(theory)))
+    judged = judge(world, solve(world, ExactParams.model_validate(exact)))
     best, _ = judged(None)
     even = torch.full((1, 4), 0.25, dtype=torch.float64)
     random, _ = judged(lambda states, steps_left: even.expand(len(states), -1))

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from empo_core.config import WorldModelRef, installed
-from empo_core.testing.induction import Induction, Theory
+from empo_core.equations import Accrual
+from empo_core.testing.induction import Induction
+from empo_core.theory import CompleteTheory
 
 solver = pytest.importorskip("empo_exact.solver")
 plugin = pytest.importorskip("empo_exact.plugin")
@@ -26,19 +28,19 @@ WORLDS = [
 
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize("accrual", ["discrete", "continuous"])
-def test_the_exact_solver_agrees_with_plain_induction(name: str, accrual: str) -> None:
+def test_the_exact_solver_agrees_with_plain_induction(name: str, accrual: Accrual) -> None:
     component = installed().get("world_model", name.partition("/")[0])
     params = WorldModelRef.model_validate(name).params
     steps = {"table/coma_pill": 40, "table/pause_destroy": 40}
     if name in steps:
         params = params.model_copy(update={"max_steps": steps[name]})
     world = component.load()(params)
-    theory = {
-        **{"beta_h": 3.0, "gamma_h": 0.9, "gamma_r": 0.9, "beta_r": 4.0},
-        **{"zeta": 1.5, "xi": 1.2, "eta": 1.1, "x_agg": "sum", "u_agg": "sum"},
-    }
-    exact = solver.solve(world, plugin.ExactParams(**theory, accrual=accrual))
-    plain = Induction(world, Theory(**theory, accrual=accrual))  # type: ignore[arg-type]
+    theory = CompleteTheory(
+        beta_h=3.0, gamma_h=0.9, gamma_r=0.9, beta_r=4.0, zeta=1.5, xi=1.2, eta=1.1,
+        x_agg="sum", u_agg="sum", accrual=accrual,
+    )  # fmt: skip
+    exact = solver.solve(world, plugin.ExactParams(theory=theory))
+    plain = Induction(world, theory)
     root = exact.at(world.initial_state(), 0)
     position, values = plain.at(world.initial_state(), world.spec.horizon or 0)
     assert math.isclose(root.V_r, values.v_r[position].item(), rel_tol=1e-12)

@@ -10,7 +10,7 @@ from empo_core.protocols import WorldModel
 
 CONFIG = """\
 world_model: {}
-algorithm: {{name: exact, params: {{workers: 1, rollouts: 0}}}}
+algorithm: {{name: exact, params: {{compute: {{workers: 1}}, rollouts: 0}}}}
 runs: runs
 """
 

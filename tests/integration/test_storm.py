@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from empo_core.config import WorldModelRef
+from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
@@ -27,7 +28,9 @@ WORLDS = [
     ("corridor_bush", 3),
     ("key_and_door", 8),
 ]
-PARAMS = ExactParams(beta_h=5.0, gamma_h=0.95, gamma_r=0.99, beta_r=3.0, zeta=2.0, eta=1.1)
+PARAMS = ExactParams(
+    theory=CompleteTheory(beta_h=5.0, gamma_h=0.95, gamma_r=0.99, beta_r=3.0, zeta=2.0, eta=1.1)
+)
 
 
 @dataclass

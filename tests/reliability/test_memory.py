@@ -16,7 +16,7 @@ from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 
 ENVIRONMENTS, ROBOT_ACTIONS, SLOTS, CAPACITY = 16, 16, 4, 500
 

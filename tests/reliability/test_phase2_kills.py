@@ -22,9 +22,9 @@ from empo_core.types import Histogram
 from empo_learning.loop import Loop
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Problem
-from empo_phase2.explorers.team import Team
+from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 from empo_phase2.run_learner import Phase2Learner
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
@@ -35,7 +35,7 @@ STEPS_PER_KILL = 60
 
 def params(kills: int) -> Phase2Params:
     given: dict[str, Any] = {
-        "human_prior": {"name": "exact", "params": {"beta_h": 10.0}},
+        "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
         "values": {"q_r": "lookup", "v_h_e": "lookup"},
         "steps": STEPS_PER_KILL * kills,
         "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},
@@ -94,8 +94,8 @@ def run(directory: Path, kills: int, seed: int) -> Run:
     learner, replay = problem.learner(profile, seed), problem.replay(directory)
     try:
         collector.start(problem.factory, directory / "actors")
-        team = Team(setting.exploration, problem.spec)
-        learned = problem.learned_values(learner, problem.lookout())
+        team = ExplorerSet(setting.exploration, problem.spec)
+        learned = problem.learned_values(learner, problem.encoder())
         run = Phase2Learner(
             setting, learner, learned, replay, collector, team, profile, comparison=None
         )

@@ -20,9 +20,10 @@ from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import Drawable, HumanPrior, Located, WorldModel
 from empo_core.testing.human_prior import HumanPriorTests
-from empo_core.testing.induction import Induction, Theory
+from empo_core.testing.induction import Induction
 from empo_core.testing.world_model import WorldModelTests
 from empo_core.testing.worlds import TinyWorld
+from empo_core.theory import CompleteTheory
 from empo_core.types import AgentSpec, Overlay
 from empo_core.worlds.enumeration import enumerate_world
 
@@ -168,9 +169,9 @@ def test_the_corridor_has_its_known_values(
     steps: int, impenetrable: int, with_prior: bool, value: float, policy: list[float] | None
 ) -> None:
     world = corridor(steps, impenetrable)
-    theory = Theory(
+    theory = CompleteTheory(
         beta_h=5.0, gamma_h=0.95, gamma_r=0.95, beta_r=5.0, zeta=2.0,
-        u_agg="mean", accrual="continuous",
+        accrual="continuous",
     )  # fmt: skip
     prior = ShortestPath(ShortestPathParams(), world) if with_prior else None
     solved = Induction(world, theory, prior)

@@ -10,30 +10,34 @@ import numpy as np
 from hypothesis import strategies as st
 from reference_solver import Game, Moment, Parameters, Values
 
-from empo_exact.plugin import ExactParams
+from empo_core.theory import CompleteTheory
+from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 
 TINY = 1e-290
 """Probabilities below this leave the range of normal floats; they only have to be tiny."""
 
 
-def exact_params(params: Parameters, **more: Any) -> ExactParams:
+def exact_params(params: Parameters, nu: float = 0.0, **more: Any) -> ExactParams:
     """The fast solver's form of those parameters that are plain numbers."""
     beta_h = 0.0 if callable(params.beta_h) else params.beta_h
     return ExactParams(
-        beta_h="inf" if math.isinf(beta_h) else beta_h,
-        gamma_h=params.gamma_h,
-        gamma_r=params.gamma_r,
-        beta_r=params.beta_r,
-        zeta=params.zeta,
-        xi=params.xi,
-        eta=params.eta,
-        terminal_value=params.terminal_value,
-        x_agg=params.x_agg,
-        u_agg=params.u_agg,
-        accrual=params.accrual,
-        robot_model="optimistic" if params.optimistic else "pessimistic",
-        **{"workers": 1, "count_unrolled": True, **more},
+        theory=CompleteTheory(
+            beta_h="inf" if math.isinf(beta_h) else beta_h,
+            nu=nu,
+            gamma_h=params.gamma_h,
+            gamma_r=params.gamma_r,
+            beta_r=params.beta_r,
+            zeta=params.zeta,
+            xi=params.xi,
+            eta=params.eta,
+            terminal_value=params.terminal_value,
+            x_agg=params.x_agg,
+            u_agg=params.u_agg,
+            accrual=params.accrual,
+            robot_model="optimistic" if params.optimistic else "pessimistic",
+        ),
+        **{"compute": Compute(workers=1), "count_unrolled": True, **more},
     )
 
 

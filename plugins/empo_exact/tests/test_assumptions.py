@@ -33,7 +33,7 @@ GOALS = len(world_with().spec.goals)
 
 
 def params(**changes: Any) -> ExactParams:
-    return ExactParams.model_validate({"workers": 1, "rollouts": 0, **changes})
+    return ExactParams.model_validate({"compute": {"workers": 1}, "rollouts": 0, **changes})
 
 
 def saying(answer: Any) -> Callable[[Tensor], Any]:
@@ -44,7 +44,7 @@ def saying(answer: Any) -> Callable[[Tensor], Any]:
 @pytest.mark.parametrize("answer", [[0.5, 0.25, 0.0], [1.5, -0.5, 0.0], [float("nan"), 1.0, 0.0]])
 def test_a_habit_must_be_a_distribution(answer: list[float]) -> None:
     with pytest.raises(SolveError, match="habit must return probabilities"):
-        solve(world_with(), params(nu=0.5), habit=saying(answer))
+        solve(world_with(), params(theory={"nu": 0.5}), habit=saying(answer))
 
 
 def test_a_human_prior_must_give_distributions() -> None:
@@ -58,7 +58,7 @@ def test_a_human_prior_must_give_distributions() -> None:
 
 def test_a_policy_in_single_precision_is_good_enough() -> None:
     answer = torch.softmax(torch.tensor([0.1, 0.7, -0.4], dtype=torch.float32), 0).tolist()
-    assert solve(world_with(), params(nu=0.5), habit=saying(answer)).at(0).V_r < 0
+    assert solve(world_with(), params(theory={"nu": 0.5}), habit=saying(answer)).at(0).V_r < 0
 
 
 def test_a_habit_without_weight_is_not_silently_ignored() -> None:
@@ -95,7 +95,10 @@ def test_priors_named_in_the_params_count_without_a_run_too() -> None:
     named = solve(world, params(human_prior="uniform")).at(0)
     assert named.V_r == given.V_r != solve(world, params()).at(0).V_r
     # A habit that follows its goals, of weight 1, is how the humans act.
-    eager = solve(world, params(nu=1.0, habit={"name": "exact", "params": {"beta_h": 10.0}}))
+    eager = solve(
+        world,
+        params(theory={"nu": 1.0}, habit={"name": "exact", "params": {"theory": {"beta_h": 10.0}}}),
+    )
     assert eager.at(0).pi_h == pytest.approx(solve(world, params()).at(0).pi_h, abs=1e-12)
 
 
@@ -111,7 +114,7 @@ def same(one: ExactResult, other: ExactResult) -> bool:
     "changes",
     [
         {"human_prior": "uniform"},
-        {"nu": 0.5, "habit": {"name": "exact", "params": {"beta_h": 1.0}}},
+        {"theory": {"nu": 0.5}, "habit": {"name": "exact", "params": {"theory": {"beta_h": 1.0}}}},
     ],
 )
 def test_a_saved_result_brings_back_the_priors_its_params_name(
@@ -128,7 +131,7 @@ def test_a_saved_result_asks_for_the_priors_that_solve_was_given(
 ) -> None:
     world = world_with()
     prior: dict[str, Any] = {given: UniformPrior(UniformParams(), world)}
-    result = solve(world, params(nu=0.5), **prior)
+    result = solve(world, params(theory={"nu": 0.5}), **prior)
     result.save(tmp_path)
     with pytest.raises(StorageError, match=f"pass it as {given} again"):
         load(tmp_path, world)
@@ -159,10 +162,10 @@ def test_there_are_no_values_at_what_does_not_exist(state: Any, time: int, messa
 @pytest.mark.parametrize(
     "ignored",
     [
-        {"beta_h": 3.0},
-        {"beta_h": 3.0, "preset": "paper"},
-        {"nu": 0.5},
-        {"robot_model": "optimistic"},
+        {"theory": {"beta_h": 3.0}},
+        {"theory": {"beta_h": 3.0}, "preset": "paper"},
+        {"theory": {"nu": 0.5}},
+        {"theory": {"robot_model": "optimistic"}},
         {"believed_others": []},
     ],
 )

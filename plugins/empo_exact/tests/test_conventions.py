@@ -25,8 +25,9 @@ from random_games import (
 )
 from reference_solver import Parameters
 
+from empo_core.theory import CompleteTheory, HumanTheory
 from empo_core.worlds.sampling import is_terminal
-from empo_exact.plugin import ExactParams
+from empo_exact.plugin import ExactParams, PriorParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve
 
@@ -143,7 +144,12 @@ def uniform_game(seed: int) -> Table:
 def test_sums_and_means_give_the_same_robot_policy(seed: int) -> None:
     table = uniform_game(seed)
     first, *others = (
-        root(table, ExactParams(**MODERATE, terminal_value=-1e-300, x_agg=x_agg, u_agg=u_agg))
+        root(
+            table,
+            ExactParams(
+                theory=CompleteTheory(**MODERATE, terminal_value=-1e-300, x_agg=x_agg, u_agg=u_agg)
+            ),
+        )
         for x_agg in ("weighted", "sum")
         for u_agg in ("mean", "sum")
     )
@@ -154,15 +160,19 @@ def test_sums_and_means_give_the_same_robot_policy(seed: int) -> None:
 
 def test_a_sum_over_goals_is_the_weighted_sum_with_weights_one() -> None:
     table = uniform_game(3)
-    summed = root(table, ExactParams(**MODERATE, x_agg="sum"))
-    weighted = root(scale_weights(table, 3.0), ExactParams(**MODERATE, x_agg="weighted"))
+    summed = root(table, ExactParams(theory=CompleteTheory(**MODERATE, x_agg="sum")))
+    weighted = root(
+        scale_weights(table, 3.0), ExactParams(theory=CompleteTheory(**MODERATE, x_agg="weighted"))
+    )
     close(summed.V_r, weighted.V_r)
 
 
 def test_continuous_accrual_rescales_rewards_of_unit_transitions() -> None:
     table = uniform_game(4)
-    discrete = ExactParams(**MODERATE, terminal_value=-1e-300, accrual="discrete")
-    continuous = discrete.model_copy(update={"accrual": "continuous"})
+    discrete = ExactParams(
+        theory=CompleteTheory(**MODERATE, terminal_value=-1e-300, accrual="discrete")
+    )
+    continuous = ExactParams(theory=discrete.theory.model_copy(update={"accrual": "continuous"}))
     before, after = root(table, discrete), root(table, continuous)
     close(after.V_r, before.V_r * (1 - 0.99) / -math.log(0.99))
     close(after.pi_r, before.pi_r)
@@ -171,7 +181,7 @@ def test_continuous_accrual_rescales_rewards_of_unit_transitions() -> None:
 def test_a_robot_with_beta_0_is_uniform_over_what_it_can_do() -> None:
     shape = Shape(6, ("robot", "human"), (3, 2), 3, timed=False, masked=True)
     world = TableWorld(random_table(shape, 5))
-    result = solve(world, ExactParams(beta_r=0.0))
+    result = solve(world, ExactParams(theory=CompleteTheory(beta_r=0.0)))
     for time in range(3):
         for index in result.reachable(time):
             state = torch.from_numpy(result.graph.states[index])[None]
@@ -181,7 +191,9 @@ def test_a_robot_with_beta_0_is_uniform_over_what_it_can_do() -> None:
 
 
 def test_a_robot_with_a_large_beta_takes_the_best_action() -> None:
-    values = root(uniform_game(6), ExactParams(**{**MODERATE, "beta_r": 1e4}))
+    values = root(
+        uniform_game(6), ExactParams(theory=CompleteTheory(**{**MODERATE, "beta_r": 1e4}))
+    )
     assert int(np.argmax(values.pi_r)) == int(np.argmax(values.Q_r))
     assert np.isfinite(values.pi_r).all()
     assert float(np.sum(values.pi_r)) == pytest.approx(1.0, rel=1e-14)
@@ -189,18 +201,28 @@ def test_a_robot_with_a_large_beta_takes_the_best_action() -> None:
 
 def test_presets_are_short_for_their_symbols() -> None:
     table = uniform_game(7)
-    neutral = ExactParams(preset="neutral", beta_h=3.0, gamma_h=1.0, gamma_r=1.0, beta_r=2.0)
-    plain = ExactParams(beta_h=3.0, gamma_h=1.0, gamma_r=1.0, beta_r=2.0, zeta=1.0, xi=1.0, eta=1.0)
-    assert (neutral.zeta, neutral.xi, neutral.eta) == (1.0, 1.0, 1.0)
+    neutral = ExactParams(
+        preset="neutral", theory=CompleteTheory(beta_h=3.0, gamma_h=1.0, gamma_r=1.0, beta_r=2.0)
+    )
+    plain = ExactParams(
+        theory=CompleteTheory(
+            beta_h=3.0, gamma_h=1.0, gamma_r=1.0, beta_r=2.0, zeta=1.0, xi=1.0, eta=1.0
+        )
+    )
+    assert (neutral.theory.zeta, neutral.theory.xi, neutral.theory.eta) == (1.0, 1.0, 1.0)
     close(root(table, neutral).U_r, root(table, plain).U_r)
-    paper = ExactParams(preset="paper")
+    paper = ExactParams(preset="paper").theory
     assert (paper.zeta, paper.xi, paper.eta, paper.gamma_h, paper.beta_r) == (2, 1, 1.1, 0.99, 5)
     assert (paper.x_agg, paper.u_agg, paper.accrual) == ("sum", "sum", "discrete")
-    reference = ExactParams(preset="reference")
+    reference = ExactParams(preset="reference").theory
     assert (reference.beta_h, reference.beta_r, reference.gamma_r) == (10, 10, 1)
     assert (reference.x_agg, reference.u_agg, reference.accrual) == (
         "weighted",
         "mean",
         "continuous",
     )
-    assert ExactParams(preset="reference", beta_r=3.0).beta_r == 3.0
+    assert ExactParams(preset="reference", theory=CompleteTheory(beta_r=3.0)).theory.beta_r == 3.0
+    # A prior has the symbols of Phase 1 only.
+    assert PriorParams(preset="paper", theory={"nu": 0.5}).theory == HumanTheory(
+        beta_h=5.0, gamma_h=0.99, nu=0.5
+    )

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from random_games import Shape, Table, TableWorld, random_table
 
 from empo_core.errors import SolveError
-from empo_exact.plugin import ExactParams
+from empo_exact.plugin import Compute, ExactParams
 from empo_exact.solver import solve
 
 
@@ -53,23 +53,27 @@ def test_a_human_whose_reachable_goals_weigh_nothing_is_refused() -> None:
 
 def test_a_problem_that_cannot_fit_is_refused_with_numbers() -> None:
     with pytest.raises(SolveError, match=r"(?s)\d.*memory_limit_gb"):
-        solve(TableWorld(game(horizon=200_000_000)), ExactParams(memory_limit_gb=0.001))
+        solve(
+            TableWorld(game(horizon=200_000_000)),
+            ExactParams(compute=Compute(memory_limit_gb=0.001)),
+        )
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"beta_h": -1.0},
-        {"beta_h": "infinite"},
-        {"beta_r": float("inf")},
-        {"beta_r": -1.0},
-        {"gamma_h": 0.0},
-        {"gamma_r": 1.5},
-        {"zeta": 0.0},
-        {"xi": -1.0},
-        {"terminal_value": 0.0},
-        {"nu": 1.5},
-        {"x_agg": "mean"},
+        {"theory": {"beta_h": -1.0}},
+        {"theory": {"beta_h": "infinite"}},
+        {"theory": {"beta_r": float("inf")}},
+        {"theory": {"beta_r": -1.0}},
+        {"theory": {"gamma_h": 0.0}},
+        {"theory": {"gamma_r": 1.5}},
+        {"theory": {"zeta": 0.0}},
+        {"theory": {"xi": -1.0}},
+        {"theory": {"terminal_value": 0.0}},
+        {"theory": {"nu": 1.5}},
+        {"theory": {"x_agg": "mean"}},
+        {"theory": {"betar": 1.0}},
         {"keep": "some"},
         {"preset": "papers"},
         {"betar": 1.0},

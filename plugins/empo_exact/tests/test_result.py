@@ -19,13 +19,21 @@ from reference_solver import Game, Moment, Parameters, Values, reference_solve
 from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
-from empo_exact.plugin import ExactParams
+from empo_core.theory import CompleteTheory
+from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.saving import load
 from empo_exact.solver import solve
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
-PARAMS = ExactParams(beta_h=5.0, beta_r=3.0, gamma_r=0.9, zeta=2.0, eta=1.1, workers=1)
+PARAMS = ExactParams(
+    theory=CompleteTheory(beta_h=5.0, beta_r=3.0, gamma_r=0.9, zeta=2.0, eta=1.1),
+    compute=Compute(workers=1),
+)
+
+
+def with_theory(**changes: float) -> ExactParams:
+    return PARAMS.model_copy(update={"theory": PARAMS.theory.model_copy(update=changes)})
 
 
 def world_for(seed: int, **changes: Any) -> TableWorld:
@@ -251,7 +259,7 @@ def test_the_robots_value_is_the_expected_discounted_total_of_its_reward(
     horizon: int | None,
 ) -> None:
     world = world_for(4, horizon=horizon)
-    result = solve(world, PARAMS.model_copy(update={"terminal_value": -2.0}))
+    result = solve(world, with_theory(terminal_value=-2.0))
     chain = result.chain()
     reward = np.where(chain.final, -2.0, chain.U_r)
     total = chain.expected_total(reward, gamma=0.9)
@@ -313,7 +321,7 @@ def test_rollouts_take_possible_steps_and_repeat_for_a_seed(
 def test_a_human_that_pursues_a_goal_reaches_it_as_often_as_its_value_says() -> None:
     """With gamma_h = 1, V_h^e is the chance of reaching the goal when pursuing it."""
     world = world_for(12)
-    result = solve(world, PARAMS.model_copy(update={"gamma_h": 1.0}))
+    result = solve(world, with_theory(gamma_h=1.0))
     values, flags = result.at(0), world.achieved(torch.from_numpy(result.graph.states)).numpy()
     goal = max(range(len(world.spec.goals)), key=lambda g: -abs(values.V_e[g] - 0.5))
     assert 0.05 < values.V_e[goal] < 0.95

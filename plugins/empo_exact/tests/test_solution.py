@@ -12,13 +12,17 @@ from random_games import Shape, TableWorld, random_table
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.experiment import Context, Trackers
 from empo_core.protocols import HumanPrior, Playable, RobotPolicy, Solution
+from empo_core.theory import CompleteTheory
 from empo_exact.algorithm import Exact
-from empo_exact.plugin import ExactParams
+from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
-PARAMS = ExactParams(beta_h=5.0, beta_r=3.0, gamma_r=0.9, zeta=2.0, eta=1.1, workers=1)
+PARAMS = ExactParams(
+    theory=CompleteTheory(beta_h=5.0, beta_r=3.0, gamma_r=0.9, zeta=2.0, eta=1.1),
+    compute=Compute(workers=1),
+)
 
 
 @pytest.fixture(scope="module")

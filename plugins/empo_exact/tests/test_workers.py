@@ -15,7 +15,8 @@ import torch
 from random_games import Shape, TableWorld, random_table
 
 from empo_core.errors import WorkerError
-from empo_exact.plugin import ExactParams
+from empo_core.theory import CompleteTheory
+from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 
@@ -38,7 +39,9 @@ def digest(result: ExactResult) -> str:
 
 
 def solved(**options: Any) -> str:
-    return digest(solve(TableWorld(random_table(SHAPE, 3)), ExactParams(**options)))
+    return digest(
+        solve(TableWorld(random_table(SHAPE, 3)), ExactParams(compute=Compute(**options)))
+    )
 
 
 def test_processes_change_nothing() -> None:
@@ -69,7 +72,7 @@ class Failing(TableWorld):
 def test_a_worker_that_fails_is_reported_with_its_traceback() -> None:
     world = Failing(random_table(SHAPE, 3))
     with pytest.raises(WorkerError, match=r"(?s)in transitions.*the bug in this world"):
-        solve(world, ExactParams(workers=2))
+        solve(world, ExactParams(compute=Compute(workers=2)))
 
 
 def test_callables_written_on_the_spot_reach_the_solver() -> None:
@@ -77,10 +80,12 @@ def test_callables_written_on_the_spot_reach_the_solver() -> None:
     world = TableWorld(random_table(SHAPE, 3))
     goals = len(world.spec.goals)
     beta = 3.0
-    constant = solve(world, ExactParams(beta_h=beta, workers=1))
+    constant = solve(
+        world, ExactParams(theory=CompleteTheory(beta_h=beta), compute=Compute(workers=1))
+    )
     called = solve(
         world,
-        ExactParams(workers=2),
+        ExactParams(compute=Compute(workers=2)),
         beta_h=lambda states: torch.full((len(states), goals), beta, dtype=torch.float64),
     )
     assert digest(called) == digest(constant)

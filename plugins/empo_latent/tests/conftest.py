@@ -9,9 +9,9 @@ import torch
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_latent.contract import Interface, Slices
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.types import Interface, SequenceBatch
 
 LOSS = Component(
     kind="policy_loss", name="any", params=Config, target="nowhere:Any", api=1, summary="Any."
@@ -77,14 +77,16 @@ class Lab:
                 weight.add_(0.3 * noise)
         return model
 
-    def slices(self, *, time: int = 3, number: int = 2, tasks: int = 1, seed: int = 0) -> Slices:
+    def sequences(
+        self, *, time: int = 3, number: int = 2, tasks: int = 1, seed: int = 0
+    ) -> SequenceBatch:
         """Random steps, none of which ends an episode."""
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-        return Slices(
+        return SequenceBatch(
             observation=normal(time + 1, number, 3),
             action=normal(time, number, 2).tanh(),
             reward=3 * normal(time, number, 1),

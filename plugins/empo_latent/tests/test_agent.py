@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from empo_latent.agent import Agent, discounts, load_agent, planner_of
-from empo_latent.contract import Interface
 from empo_latent.environments.fleet import Fleet
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.types import Interface
 
 TASKS = [
     {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 200},
@@ -54,7 +54,7 @@ def test_a_saved_agent_acts_in_its_tasks_wherever_it_was_learned(
     agent = load_agent(path, envs=3)
     seen, first = fleet.start(3), np.ones(3, bool)
 
-    action = agent.act(seen, first, who="policy")
+    action = agent.act(seen, first, actor="policy")
 
     z = model.encode(torch.from_numpy(seen), task=torch.tensor([0, 1, 0]))
     policy = model.policy(z, task=torch.tensor([0, 1, 0]))

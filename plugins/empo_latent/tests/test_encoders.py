@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_latent.contract import Interface
 from empo_latent.networks.encoders import Encoder, shifted
 from empo_latent.params.networks import EncoderParams, LatentSpaceParams
+from empo_latent.types import Interface
 
 SIDE = 40
 

@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_latent.contract import Slices
-from empo_latent.learning.batches import alive, critic, policy_batch, step_weights
 from empo_latent.learning.gradients import (
     CONTRACT,
     SUMS,
@@ -13,7 +11,8 @@ from empo_latent.learning.gradients import (
     check_gradients,
     contract,
 )
-from empo_latent.learning.imagination import imagine
+from empo_latent.learning.latent_rollout import policy_rollout
+from empo_latent.learning.policy_batch import alive, critic, policy_batch, step_weights
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
@@ -29,6 +28,7 @@ from empo_latent.learning.values import (
 )
 from empo_latent.learning.world import world_losses
 from empo_latent.params import LatentParams
+from empo_latent.types import SequenceBatch
 
 GAMMA = torch.tensor(0.9).double()
 FULL: dict[str, Any] = {
@@ -61,36 +61,38 @@ def with_only(name: str, params: LatentParams) -> LatentParams:
     )
 
 
-def weighed(slices: Slices) -> Tensor:
-    moments = len(slices.observation)
-    return step_weights(0.5, moments, False).double()[:, None] * alive(slices)
+def weighed(sequences: SequenceBatch) -> Tensor:
+    moments = len(sequences.observation)
+    return step_weights(0.5, moments, False).double()[:, None] * alive(sequences)
 
 
-def loss_of(name: str, model: Any, slices: Slices, params: LatentParams) -> Tensor:
+def loss_of(name: str, model: Any, sequences: SequenceBatch, params: LatentParams) -> Tensor:
     """The loss of that name, made as an update makes it."""
-    task = slices.task
-    encodings = model.encode(slices.observation, task=task, training=True)
-    targets = model.encode(slices.observation, task=task, average=True)
-    rho, weight = step_weights(0.5, 3, False).double(), weighed(slices)
-    world, rolled = world_losses(model, slices, encodings, targets, with_only(name, params), rho)
+    task = sequences.task
+    encodings = model.encode(sequences.observation, task=task, training=True)
+    targets = model.encode(sequences.observation, task=task, average=True)
+    rho, weight = step_weights(0.5, 3, False).double(), weighed(sequences)
+    world, predicted = world_losses(
+        model, sequences, encodings, targets, with_only(name, params), rho
+    )
     if name in {"consistency", "encoder_consistency", "reward", "termination"}:
         return world.total
-    imagined = imagine(model, encodings, candidates=3, task=task)
-    td, _ = td_targets(model, imagined, GAMMA)
-    latents = prediction_latents(encodings, rolled, params.value.gradient)
+    rollout = policy_rollout(model, encodings, candidates=3, task=task)
+    td, _ = td_targets(model, rollout, GAMMA)
+    latents = prediction_latents(encodings, predicted, params.value.gradient)
     if name == "value" and params.value.critic == "q":
-        target = q_target(model, slices, encodings, GAMMA, params.value)
-        return q_value_loss(model, slices, latents, target, weight[:-1], params.value).total
+        target = q_target(model, sequences, encodings, GAMMA, params.value)
+        return q_value_loss(model, sequences, latents, target, weight[:-1], params.value).total
     if name == "value":
         target = value_target(td, params.value, 4, 2, 3)
         return value_loss(model, latents, target, weight, params.value, task=task).total
     if name == "auxiliary":
         gammas = torch.tensor(params.auxiliary.discounts).double()
-        found = auxiliary_targets(model, imagined, gammas)
+        found = auxiliary_targets(model, rollout, gammas)
         target = auxiliary_target(found, params.auxiliary, 4, 2)
         auxiliary = params.auxiliary
         return auxiliary_loss(model, encodings, target, weight, auxiliary, task=task).total
-    batch = policy_batch(imagined, td, weight)
+    batch = policy_batch(rollout, td, weight)
     starts_task = None if task is None else task.repeat(4)
     policy = model.policy(batch.start, task=starts_task, optimistic=name == "optimistic")
     score = policy.log_prob(batch.action.transpose(0, 1)).T
@@ -102,10 +104,10 @@ def loss_of(name: str, model: Any, slices: Slices, params: LatentParams) -> Tens
     return regression - (batch.weight * (slope * u).sum(-1)).mean()
 
 
-def reached(name: str, model: Any, slices: Slices, params: LatentParams) -> set[str]:
+def reached(name: str, model: Any, sequences: SequenceBatch, params: LatentParams) -> set[str]:
     """The groups that the loss gives gradients; ``rest`` is all that should never have any."""
     model.zero_grad(set_to_none=True)
-    loss_of(name, model, slices, params).backward()
+    loss_of(name, model, sequences, params).backward()
     groups = model.groups()
     known = {id(each) for members in groups.values() for each in members}
     groups["rest"] = [each for each in model.parameters() if id(each) not in known]
@@ -146,8 +148,8 @@ def test_losses_teach_their_groups_and_no_others(
     params = small(**groups)
     model = lab.model(params, tasks=tasks, optimistic=True)
     wanted = set(expected.split()) - ({"task"} if tasks == 1 else set())
-    slices = lab.slices(tasks=tasks)
-    assert reached(name, model, slices, params) == wanted
+    sequences = lab.sequences(tasks=tasks)
+    assert reached(name, model, sequences, params) == wanted
     check_gradients(model, name, params)
     reach = contract(name, params)
     assert reach.must | reach.may == set(expected.split())
@@ -162,10 +164,10 @@ def test_the_table_covers_all_losses_and_all_groups(small: Any, lab: Any) -> Non
 
 def test_sums_of_losses_reach_what_their_parts_reach(small: Any, lab: Any) -> None:
     params = small(**FULL)
-    model, slices = lab.model(params, tasks=2, optimistic=True), lab.slices(tasks=2)
+    model, sequences = lab.model(params, tasks=2, optimistic=True), lab.sequences(tasks=2)
     for name, parts in SUMS.items():
         model.zero_grad(set_to_none=True)
-        torch.stack([loss_of(part, model, slices, params) for part in parts]).sum().backward()
+        torch.stack([loss_of(part, model, sequences, params) for part in parts]).sum().backward()
         check_gradients(model, name, params)
     assert contract("model", params).must == {
         "dynamics",
@@ -181,14 +183,14 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
     small: Any, lab: Any
 ) -> None:
     params = small(**FULL)
-    model, slices = lab.model(params, tasks=2, optimistic=True), lab.slices(tasks=2)
-    encodings = model.encode(slices.observation, task=slices.task)
+    model, sequences = lab.model(params, tasks=2, optimistic=True), lab.sequences(tasks=2)
+    encodings = model.encode(sequences.observation, task=sequences.task)
     losses, _ = world_losses(
-        model, slices, encodings, encodings, params, step_weights(0.5, 3, False).double()
+        model, sequences, encodings, encodings, params, step_weights(0.5, 3, False).double()
     )
-    imagined = imagine(model, encodings, candidates=3, task=slices.task)
-    td, _ = td_targets(model, imagined, GAMMA)
-    batch = policy_batch(imagined, td, weighed(slices))
+    rollout = policy_rollout(model, encodings, candidates=3, task=sequences.task)
+    td, _ = td_targets(model, rollout, GAMMA)
+    batch = policy_batch(rollout, td, weighed(sequences))
     losses.total.backward()
     weights = [weight for name in ("encoder", "dynamics") for weight in model.groups()[name]]
     torch.optim.SGD(weights, lr=0.1).step()  # In place, as optimisers do.
@@ -207,7 +209,7 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
 def prepared(small: Any, lab: Any) -> tuple[Any, LatentParams]:
     params = small(**FULL)
     model = lab.model(params, optimistic=True)
-    loss_of("value", model, lab.slices(), params).backward()
+    loss_of("value", model, lab.sequences(), params).backward()
     check_gradients(model, "value", params)
     return model, params
 
@@ -263,7 +265,7 @@ def test_a_fresh_model_whose_heads_are_0_keeps_the_contract(small: Any, lab: Any
             heads.biases[-1].zero_()
     for name in ("reward", "value", "termination"):
         model.zero_grad(set_to_none=True)
-        loss_of(name, model, lab.slices(), params).backward()
+        loss_of(name, model, lab.sequences(), params).backward()
         check_gradients(model, name, params)
 
 

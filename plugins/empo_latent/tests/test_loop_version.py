@@ -58,7 +58,7 @@ def updated(
     updater = make(model, losses, params, torch.tensor([0.9], dtype=torch.float64))
     torch.manual_seed(3)
     for seed in range(2):
-        metrics = updater.update(lab.slices(number=4, seed=seed), 0.5)
+        metrics = updater.update(lab.sequences(number=4, seed=seed), 0.5)
     planner = Planner(
         model, params.planner, horizon=3, discount=0.9, episodic=params.reward.episodic, values=3
     )

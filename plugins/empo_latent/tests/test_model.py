@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_latent.contract import Interface
 from empo_latent.networks.model import LatentModel
 from empo_latent.networks.reference import reference_model
 from empo_latent.params import LatentParams
 from empo_latent.presets import PRESETS
+from empo_latent.types import Interface
 
 OPTIONAL: dict[str, Any] = {
     "auxiliary": {"discounts": [0.5, 0.9]},
@@ -436,7 +436,7 @@ def test_the_whole_model_is_what_plain_torch_says(small: Any, lab: Any) -> None:
     for said in (found, expected):
         sum(tensor.sin().sum() for tensor in said.values()).backward()
     torch.testing.assert_close(
-        model.conditioning.table.grad, plain.conditioning.table.grad, rtol=1e-5, atol=1e-5
+        model.task_embedding.table.grad, plain.task_embedding.table.grad, rtol=1e-5, atol=1e-5
     )
     gradient = plain.encoder.perceptron.networks[0][0].weight.grad
     torch.testing.assert_close(

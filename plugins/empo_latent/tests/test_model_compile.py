@@ -19,7 +19,7 @@ import torch
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_latent.contract import Interface
+from empo_latent.types import Interface
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 
@@ -154,8 +154,8 @@ def test_one_graph_holds_what_the_model_says(
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # They cannot be compiled.
     groups = {"heads": 2}
     model = lab.model(small(latents=groups, value=groups), tasks=2)
-    slices, task = lab.slices(time=2, number=3), torch.tensor([0, 1, 0])
-    observation, action = slices.observation[:-1], slices.action
+    sequences, task = lab.sequences(time=2, number=3), torch.tensor([0, 1, 0])
+    observation, action = sequences.observation[:-1], sequences.action
 
     def said() -> list[Tensor]:
         z = model.encode(observation, task=task)

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.storage.atomic import FileOps, digest
-from empo_latent.contract import Interface
 from empo_latent.modelfile import WEIGHTS, SavedModel, load_model, save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.types import Interface
 
 ONE = Interface(
     words=3,

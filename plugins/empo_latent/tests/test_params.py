@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from empo_core.experiment import build
-from empo_latent.checks import refuse_misfits
-from empo_latent.contract import Interface
+from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
 from empo_latent.presets import PRESETS
 from empo_latent.tasks import GymnasiumTask
+from empo_latent.types import Interface
 
 USUAL: dict[str, Any] = {
     "total_steps": 10,
@@ -45,7 +45,7 @@ def test_dropout_is_allowed_where_pictures_are_seen() -> None:
     params = LatentParams(**USUAL, encoder={"dropout": 0.1, "channels": 8})  # type: ignore[arg-type]
     pictures = replace(NUMBERS, words=3 * 64 * 64, pictures=True, shape=(3, 64, 64))
 
-    refuse_misfits(params, {"policy": build(params.policy_loss)}, pictures)
+    check_params(params, {"policy": build(params.policy_loss)}, pictures)
 
 
 @pytest.mark.parametrize(("size", "fits"), [(38, False), (39, True)])
@@ -66,5 +66,5 @@ def test_a_proposal_that_never_differs_from_the_policy_is_told_of(
         params = LatentParams.model_validate(
             {**USUAL, "policy_loss": loss, "policy": {"proposal": proposal}}
         )
-        refuse_misfits(params, {"policy": build(params.policy_loss)}, NUMBERS)
+        check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
         assert ("a trust region does nothing" in caplog.text) == (proposal == "itself")

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
 from empo_core.errors import ConfigError
-from empo_latent.contract import Interface
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
-from empo_latent.planning.contract import Noise, Plan
 from empo_latent.planning.mppi import Planner
+from empo_latent.planning.plan import Noise, Plan
 from empo_latent.planning.reference import Asked, ReferencePlanner
+from empo_latent.types import Interface
 
 Options = dict[str, Any]
 Small = Callable[..., LatentParams]

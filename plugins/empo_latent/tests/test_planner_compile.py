@@ -15,7 +15,7 @@ import torch
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_latent.contract import Interface
+from empo_latent.types import Interface
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner

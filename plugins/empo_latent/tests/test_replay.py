@@ -1,4 +1,4 @@
-"""Slices of what happened: which there are, how often each is drawn, and what they hold."""
+"""Sequences of what happened: which there are, how often each is drawn, and what they hold."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.storage.state_tree import flatten, unflatten
-from empo_latent.contract import Interface, Slices
 from empo_latent.replay import Replay
 from empo_latent.replay_reference import PlainReplay
+from empo_latent.types import Interface, SequenceBatch
 
 ACTIONS = 2
 
@@ -72,20 +72,20 @@ class Life:
         return np.arange(self.moment, self.moment + self.envs, dtype=np.float32)[:, None]
 
 
-def all_slices(replay: Replay) -> Slices:
-    return replay.slices_of(torch.arange(replay.slices))
+def all_slices(replay: Replay) -> SequenceBatch:
+    return replay.gather(torch.arange(replay.num_sequences))
 
 
-def rows_of(slices: Slices) -> list[tuple[float, ...]]:
-    """Each slice as the numbers in it."""
-    steps = torch.cat([slices.action, slices.reward, slices.terminated], -1)
-    seen, step = slices.observation.transpose(0, 1).flatten(1), steps.transpose(0, 1).flatten(1)
+def rows_of(sequences: SequenceBatch) -> list[tuple[float, ...]]:
+    """Each sequence as the numbers in it."""
+    steps = torch.cat([sequences.action, sequences.reward, sequences.terminated], -1)
+    seen, step = sequences.observation.transpose(0, 1).flatten(1), steps.transpose(0, 1).flatten(1)
     return [tuple(row) for row in torch.cat([seen, step], 1).tolist()]
 
 
 def plain_rows(replay: PlainReplay) -> list[tuple[float, ...]]:
     found = []
-    for rows in replay.slices():
+    for rows in replay.sequences():
         steps = [row.step for row in rows[1:]]
         assert all(step is not None for step in steps)
         found.append(tuple(torch.cat([*(row.seen for row in rows), *steps]).tolist()))
@@ -110,7 +110,7 @@ def lived(*, envs: int = 3, capacity: int = 60, horizon: int = 2, steps: int = 5
     horizon=st.integers(1, 4),
     ends=st.lists(st.tuples(st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2))), max_size=40),
 )
-def test_it_has_the_slices_of_lists_of_episodes_after_anything_that_may_happen(
+def test_it_has_the_sequences_of_lists_of_episodes_after_anything_that_may_happen(
     envs: int, rows: int, horizon: int, ends: list[tuple[set[int], set[int]]]
 ) -> None:
     rows = max(rows, horizon + 1)
@@ -118,7 +118,7 @@ def test_it_has_the_slices_of_lists_of_episodes_after_anything_that_may_happen(
     for ended, cut in ends:
         life.step([e for e in ended if e < envs], [e for e in cut - ended if e < envs])
         plain = plain_rows(life.plain)
-        assert life.fast.slices == len(plain)
+        assert life.fast.num_sequences == len(plain)
         assert life.fast.ready == bool(plain)
         assert Counter(rows_of(all_slices(life.fast))) == Counter(plain)
         kept = [each for of in life.plain.episodes.values() for each in of]
@@ -159,11 +159,11 @@ def test_short_episodes_are_not_drawn_more_often_than_their_share() -> None:
 
 
 def test_no_slice_has_a_step_into_the_first_moment_of_an_episode() -> None:
-    slices = all_slices(lived().fast)
-    for part in (slices.action, slices.reward, slices.terminated):
+    sequences = all_slices(lived().fast)
+    for part in (sequences.action, sequences.reward, sequences.terminated):
         assert part.isfinite().all()
     # Nothing comes after an end.
-    assert not slices.terminated[:-1].any()
+    assert not sequences.terminated[:-1].any()
 
 
 def test_what_is_seen_first_is_remembered_and_learned_from_before_the_episode_ends() -> None:
@@ -205,9 +205,9 @@ def test_slices_say_of_which_task_they_are() -> None:
     replay.begin(np.arange(4, dtype=np.float32)[:, None], np.ones(4, bool))
     seen = np.arange(4, dtype=np.float32)[:, None]
     replay.add(torch.zeros(4, ACTIONS), np.zeros(4), np.zeros(4, bool), seen)
-    slices = all_slices(replay)
-    assert slices.task is not None
-    assert slices.task.tolist() == (slices.observation[0, :, 0] % 2).long().tolist()
+    sequences = all_slices(replay)
+    assert sequences.task is not None
+    assert sequences.task.tolist() == (sequences.observation[0, :, 0] % 2).long().tolist()
     assert all_slices(lived().fast).task is None
 
 
@@ -218,11 +218,11 @@ def test_the_planners_actions_are_remembered_where_they_are_asked_for() -> None:
     expert = torch.rand(2, 2, ACTIONS)
     replay.add(torch.ones(2, ACTIONS), np.zeros(2), never, seen)
     replay.add(torch.ones(2, ACTIONS), np.zeros(2), never, seen, expert=expert)
-    slices = all_slices(replay)
-    assert slices.expert is not None
-    assert slices.expert[0].isnan().all()  # Nobody planned.
-    assert torch.equal(slices.expert[1], expert)
-    assert slices.action.eq(1).all()
+    sequences = all_slices(replay)
+    assert sequences.expert is not None
+    assert sequences.expert[0].isnan().all()  # Nobody planned.
+    assert torch.equal(sequences.expert[1], expert)
+    assert sequences.action.eq(1).all()
 
 
 def test_the_planners_actions_are_refused_where_nobody_asked() -> None:

@@ -15,9 +15,7 @@ import torch
 from rich.console import Console
 
 from empo_core.protocols import Result
-from empo_latent.contract import Interface
-from empo_latent.evaluating import Episode, Evaluation
-from empo_latent.filming import Film
+from empo_latent.evaluation import Episode, Evaluation
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
@@ -25,21 +23,23 @@ from empo_latent.parts import Mark
 from empo_latent.published import PUBLISHED, published
 from empo_latent.result import CurveRow, LatentResult
 from empo_latent.tasks import DmcTask, GymnasiumTask
+from empo_latent.types import Interface
+from empo_latent.videos import Video
 
 CUP: dict[str, Any] = {"kind": "dmc", "domain": "ball_in_cup", "task": "catch"}
 PENDULUM: dict[str, Any] = {"kind": "gymnasium", "id": "Pendulum-v1"}
 MARKS = (Mark(100, 50, 2.0, math.nan), Mark(300, 250, 10.0, -7.5))
 
 
-def evaluation(who: Actor, *returns: float, tasks: tuple[str, ...] = ("a",), **how: Any) -> Any:
+def evaluation(actor: Actor, *returns: float, tasks: tuple[str, ...] = ("a",), **how: Any) -> Any:
     """An evaluation in which each task has two episodes with a return each."""
     episodes = [
         Episode(i // 2, float(total), float(total), 1.0, 500, False, how.get("success"))
         for i, total in enumerate(returns)
     ]
     frames = [np.zeros((4, 4, 3), np.uint8)] * 2
-    films = tuple(Film(tasks[0], who, total, frames, 10.0) for total in how.get("filmed", ()))
-    return Evaluation(who=who, tasks=tasks, episodes=tuple(episodes), films=films)
+    videos = tuple(Video(tasks[0], actor, total, frames, 10.0) for total in how.get("filmed", ()))
+    return Evaluation(actor=actor, tasks=tasks, episodes=tuple(episodes), videos=videos)
 
 
 def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups: Any) -> Any:
@@ -169,7 +169,7 @@ def test_the_training_is_written_down(small: Any, tmp_path: Path) -> None:
 
 def test_the_picture_has_a_panel_per_task_and_a_line_per_actor(small: Any) -> None:
     names = ("a", "b")
-    each = {who: evaluation(who, 1, 3, -5, -5, tasks=names) for who in ("planner", "policy")}
+    each = {actor: evaluation(actor, 1, 3, -5, -5, tasks=names) for actor in ("planner", "policy")}
     found = result(small, CUP, PENDULUM, evaluations=[(200, each), (300, each)])
     panels = found._figure(list(found.curve())).axes
     assert [axes.get_title() for axes in panels] == ["a", "b"]

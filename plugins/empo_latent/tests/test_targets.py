@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_latent.learning.imagination import imagine
+from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.reference import (
     auxiliary_targets_reference,
     td_targets_reference,
@@ -37,7 +37,7 @@ heads = st.integers(1, 3)
     rewards=heads,
     values=heads,
     steps=st.integers(1, 2),
-    slices=st.integers(1, 2),
+    sequences=st.integers(1, 2),
     candidates=st.integers(1, 2),
     tasks=st.integers(1, 2),
     critic=st.sampled_from(["v", "q"]),
@@ -51,7 +51,7 @@ def test_targets_are_those_of_loops_over_states_and_heads(
     rewards: int,
     values: int,
     steps: int,
-    slices: int,
+    sequences: int,
     candidates: int,
     tasks: int,
     critic: Any,
@@ -65,21 +65,21 @@ def test_targets_are_those_of_loops_over_states_and_heads(
         policy=CERTAIN,
     )
     model = lab.model(params, tasks=tasks)
-    task = torch.arange(slices) if tasks > 1 else None
-    start = torch.rand(2, slices, 8).double()
-    imagined = imagine(model, start, candidates=candidates, steps=steps, task=task)
+    task = torch.arange(sequences) if tasks > 1 else None
+    start = torch.rand(2, sequences, 8).double()
+    rollout = policy_rollout(model, start, candidates=candidates, steps=steps, task=task)
     discount = GAMMA
-    if imagined.task is not None:
-        discount = torch.tensor([0.9, 0.6]).double()[imagined.task].unsqueeze(-1)
-    td, v_next = td_targets(model, imagined, discount, network=network)
-    m = 2 * slices * candidates
+    if rollout.task is not None:
+        discount = torch.tensor([0.9, 0.6]).double()[rollout.task].unsqueeze(-1)
+    td, v_next = td_targets(model, rollout, discount, network=network)
+    m = 2 * sequences * candidates
     assert td.shape == (steps, rewards, dynamics, values, m, 1)
     assert v_next.shape == (steps, dynamics, values, m, 1)
-    expected = td_targets_reference(model, imagined, discount, network)
+    expected = td_targets_reference(model, rollout, discount, network)
     torch.testing.assert_close(td, expected)
-    found = auxiliary_targets(model, imagined, torch.tensor([0.5, 0.8]).double())
+    found = auxiliary_targets(model, rollout, torch.tensor([0.5, 0.8]).double())
     assert found.shape == (steps, rewards, dynamics, 2, m, 1)
-    torch.testing.assert_close(found, auxiliary_targets_reference(model, imagined, [0.5, 0.8]))
+    torch.testing.assert_close(found, auxiliary_targets_reference(model, rollout, [0.5, 0.8]))
 
 
 @given(
@@ -105,30 +105,30 @@ def test_heads_and_candidates_become_targets_as_in_loops_over_them(
     weighted: bool,
     seed: int,
 ) -> None:
-    moments, slices, candidates = shape
+    moments, sequences, candidates = shape
     params = ValueParams(dynamics=join, bootstrap=bootstrap, average=average)
     torch.manual_seed(seed)
-    td = torch.randn(1, rewards, dynamics, values, moments * slices * candidates, 1).double()
-    weights = torch.rand(moments * slices, candidates).double().softmax(1) if weighted else None
+    td = torch.randn(1, rewards, dynamics, values, moments * sequences * candidates, 1).double()
+    weights = torch.rand(moments * sequences, candidates).double().softmax(1) if weighted else None
     torch.manual_seed(seed)
     pair = drawn_pair(values, td.device).tolist() if bootstrap == "pair" and values > 2 else []
     torch.manual_seed(seed)
-    found = value_target(td, params, moments, slices, candidates, weights)
-    expected = value_target_reference(td, params, moments, slices, candidates, weights, pair)
+    found = value_target(td, params, moments, sequences, candidates, weights)
+    expected = value_target_reference(td, params, moments, sequences, candidates, weights, pair)
     torch.testing.assert_close(found, expected)
 
 
 def imagined_by(model: Any, **options: Any) -> Any:
     torch.manual_seed(0)
-    return imagine(model, torch.rand(2, 3, 8).double(), candidates=2, **options)
+    return policy_rollout(model, torch.rand(2, 3, 8).double(), candidates=2, **options)
 
 
 def test_targets_are_contiguous_constants(small: Any, lab: Any) -> None:
     params = small(latents={"heads": 2}, auxiliary={"discounts": [0.5]})
     model = lab.model(params)
-    imagined = imagined_by(model, steps=2)
-    found = [*td_targets(model, imagined, GAMMA)]
-    found.append(auxiliary_targets(model, imagined, torch.tensor([0.5])))
+    rollout = imagined_by(model, steps=2)
+    found = [*td_targets(model, rollout, GAMMA)]
+    found.append(auxiliary_targets(model, rollout, torch.tensor([0.5])))
     found.append(value_target(found[0], params.value, 2, 3, 2))
     assert all(tensor.is_contiguous() for tensor in found[:3])
     assert not any(tensor.requires_grad for tensor in found)
@@ -150,14 +150,14 @@ def test_targets_come_from_the_networks_that_follow_slowly(
 ) -> None:
     params = small(value={"critic": critic}, auxiliary={"discounts": [0.5]}, policy=CERTAIN)
     model = lab.model(params)
-    imagined = imagined_by(model)
+    rollout = imagined_by(model)
 
     def found(model: Any) -> tuple[Tensor, Tensor, Tensor]:
         gammas = torch.tensor([0.5]).double()
         return (
-            td_targets(model, imagined, GAMMA)[0],
-            td_targets(model, imagined, GAMMA, network="online")[0],
-            auxiliary_targets(model, imagined, gammas),
+            td_targets(model, rollout, GAMMA)[0],
+            td_targets(model, rollout, GAMMA, network="online")[0],
+            auxiliary_targets(model, rollout, gammas),
         )
 
     before = found(model)
@@ -172,15 +172,15 @@ def test_targets_come_from_the_networks_that_follow_slowly(
 def test_a_step_that_ends_the_episode_is_worth_what_it_pays(small: Any, lab: Any) -> None:
     params = small(latents={"heads": 2}, reward={"heads": 2}, auxiliary={"discounts": [0.5, 0.9]})
     model = lab.model(params)
-    imagined = imagined_by(model)
+    rollout = imagined_by(model)
     gammas = torch.tensor([0.5, 0.9]).double()
-    going_on, _ = td_targets(model, imagined, GAMMA)
-    ended = imagined.terminated.clone()
+    going_on, _ = td_targets(model, rollout, GAMMA)
+    ended = rollout.terminated.clone()
     ended[0, 1, 3] = 1
-    imagined = replace(imagined, terminated=ended)
-    td, _ = td_targets(model, imagined, GAMMA)
-    auxiliary = auxiliary_targets(model, imagined, gammas)
-    paid = imagined.reward[0][:, 0, 3]
+    rollout = replace(rollout, terminated=ended)
+    td, _ = td_targets(model, rollout, GAMMA)
+    auxiliary = auxiliary_targets(model, rollout, gammas)
+    paid = rollout.reward[0][:, 0, 3]
     assert torch.equal(td[0, :, 1, :, 3], paid[:, None].expand(2, params.value.heads, 1))
     assert torch.equal(auxiliary[0, :, 1, :, 3], paid[:, None].expand(2, 2, 1))
     ended[0, 1, 3] = 0
@@ -194,9 +194,9 @@ def test_joining_all_heads_at_once_is_joining_them_one_sort_after_the_other(
     small: Any, lab: Any
 ) -> None:
     model = lab.model(small(latents={"heads": 3}, reward={"heads": 2}, value={"heads": 4}))
-    imagined = imagined_by(model)
-    td, v_next = td_targets(model, imagined, GAMMA)
-    reward = imagined.reward[0][:, 0]
+    rollout = imagined_by(model)
+    td, v_next = td_targets(model, rollout, GAMMA)
+    reward = rollout.reward[0][:, 0]
     for mode in ("min", "max"):
         paid = joined(reward, mode, (0,))  # type: ignore[arg-type]
         later = joined(v_next[0], mode, (0, 1))  # type: ignore[arg-type]
@@ -246,10 +246,10 @@ def test_metrics_say_what_targets_are_like() -> None:
 
 def test_auxiliary_targets_have_their_own_discount_and_no_other(small: Any, lab: Any) -> None:
     model = lab.model(small(auxiliary={"discounts": [0.5, 0.8]}))
-    imagined = imagined_by(model)
-    zero = auxiliary_targets(model, imagined, torch.tensor([0.0, 0.0]).double())
-    one = auxiliary_targets(model, imagined, torch.tensor([0.5, 0.8]).double())
-    value = model.auxiliary(imagined.latent[1, 0], network="target")
+    rollout = imagined_by(model)
+    zero = auxiliary_targets(model, rollout, torch.tensor([0.0, 0.0]).double())
+    one = auxiliary_targets(model, rollout, torch.tensor([0.5, 0.8]).double())
+    value = model.auxiliary(rollout.latent[1, 0], network="target")
     torch.testing.assert_close((one - zero)[0, 0, 0, 0], 0.5 * value[0])
     torch.testing.assert_close((one - zero)[0, 0, 0, 1], 0.8 * value[1])
 
@@ -287,11 +287,11 @@ def test_auxiliary_values_of_always_1_become_1_over_1_minus_gamma(
         model.reward_heads.biases[-1].copy_(logits(model, torch.ones(1, 1).double()))
         heads.weights[-1].zero_()
     start, weight = torch.rand(2, 4, 8).double(), torch.ones(2, 4).double()
-    imagined = imagine(model, start, candidates=2)
-    torch.testing.assert_close(imagined.reward[0], torch.ones(1, 1, 16, 1).double())
+    rollout = policy_rollout(model, start, candidates=2)
+    torch.testing.assert_close(rollout.reward[0], torch.ones(1, 1, 16, 1).double())
     for _ in range(60):  # What minimises the loss exactly, since all states are alike.
         model.update_targets()
-        targets = auxiliary_targets(model, imagined, torch.tensor(gammas).double())
+        targets = auxiliary_targets(model, rollout, torch.tensor(gammas).double())
         target = auxiliary_target(targets, params.auxiliary, 2, 4)
         with torch.no_grad():
             heads.biases[-1].copy_(logits(model, target[:, 0, 0, 0]).view_as(heads.biases[-1]))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_latent.learning.batches import alive, step_weights
-from empo_latent.learning.imagination import imagine
+from empo_latent.learning.latent_rollout import policy_rollout
+from empo_latent.learning.policy_batch import alive, step_weights
 from empo_latent.learning.reference import cross_entropy_reference, value_loss_reference
 from empo_latent.learning.targets import drawn_pair, td_targets, value_target
 from empo_latent.learning.values import (
@@ -19,7 +19,7 @@ from empo_latent.learning.values import (
     q_value_loss,
     value_loss,
 )
-from empo_latent.learning.world import rolled_out
+from empo_latent.learning.world import latent_rollout
 from empo_latent.params.networks import ValueParams
 
 GAMMA = torch.tensor(0.9).double()
@@ -36,14 +36,14 @@ STILL = {"dropout": 0.0}
 def test_the_loss_is_that_of_loops_over_starts_heads_and_targets(
     small: Any, lab: Any, heads: int, shape: tuple[int, int, int], tasks: int, weighted: bool
 ) -> None:
-    moments, slices, targets = shape
+    moments, sequences, targets = shape
     params = small(value={"heads": heads, **STILL})
     model = lab.model(params, tasks=tasks)
-    task = torch.arange(slices) % tasks if tasks > 1 else None
-    latents = torch.rand(moments, slices, 8).double()
-    target = 3 * torch.randn(heads, moments, slices, targets, 1).double()
-    weight = torch.rand(moments, slices).double()
-    weights = torch.rand(moments * slices, targets).double().softmax(1) if weighted else None
+    task = torch.arange(sequences) % tasks if tasks > 1 else None
+    latents = torch.rand(moments, sequences, 8).double()
+    target = 3 * torch.randn(heads, moments, sequences, targets, 1).double()
+    weight = torch.rand(moments, sequences).double()
+    weights = torch.rand(moments * sequences, targets).double().softmax(1) if weighted else None
     losses = value_loss(model, latents, target, weight, params.value, task=task, weights=weights)
     expected = value_loss_reference(model, latents, target, weight, task, weights)
     assert losses.metrics["loss/value"].item() == pytest.approx(expected)
@@ -94,11 +94,11 @@ def test_what_changes_at_one_step_changes_the_loss_by_its_power_of_rho(
 
 def test_starts_after_the_end_of_their_episode_do_not_count(small: Any, lab: Any) -> None:
     params = small(value=STILL)
-    model, slices = lab.model(params), lab.slices()
-    ended = slices.terminated.clone()
+    model, sequences = lab.model(params), lab.sequences()
+    ended = sequences.terminated.clone()
     ended[2, 1] = 1
-    slices = replace(slices, terminated=ended)
-    weight = step_weights(0.5, 4, False).double()[:, None] * alive(slices)
+    sequences = replace(sequences, terminated=ended)
+    weight = step_weights(0.5, 4, False).double()[:, None] * alive(sequences)
     latents = torch.rand(4, 2, 8).double()
     target = torch.zeros(params.value.heads, 4, 2, 1, 1).double()
 
@@ -155,12 +155,12 @@ def test_candidates_count_as_they_are_weighed(small: Any, lab: Any, average: Any
 
 
 def test_predictions_are_made_where_the_gradient_is_wanted(small: Any, lab: Any) -> None:
-    model, slices = lab.model(small(latents={"heads": 2})), lab.slices()
-    encodings = model.encode(slices.observation)
-    rolled = rolled_out(model, encodings[0], slices)
-    assert torch.equal(prediction_latents(encodings, rolled, "rollout"), rolled[:, 0])
-    assert prediction_latents(encodings, rolled, "encoder") is encodings
-    nothing = prediction_latents(encodings, rolled, "none")
+    model, sequences = lab.model(small(latents={"heads": 2})), lab.sequences()
+    encodings = model.encode(sequences.observation)
+    predicted = latent_rollout(model, encodings[0], sequences)
+    assert torch.equal(prediction_latents(encodings, predicted, "rollout"), predicted[:, 0])
+    assert prediction_latents(encodings, predicted, "encoder") is encodings
+    nothing = prediction_latents(encodings, predicted, "none")
     assert torch.equal(nothing, encodings)
     assert not nothing.requires_grad
 
@@ -206,18 +206,18 @@ def test_actions_that_were_taken_are_worth_what_they_paid_and_what_follows(
 ) -> None:
     value = {"critic": "q", "heads": heads, "bootstrap": bootstrap}
     params = small(value=value, policy=CERTAIN)
-    model, slices = lab.model(params, tasks=2), lab.slices(tasks=2)
-    ended = slices.terminated.clone()
+    model, sequences = lab.model(params, tasks=2), lab.sequences(tasks=2)
+    ended = sequences.terminated.clone()
     ended[1, 0] = 1
-    slices = replace(slices, terminated=ended)
-    encodings = model.encode(slices.observation, task=slices.task)
+    sequences = replace(sequences, terminated=ended)
+    encodings = model.encode(sequences.observation, task=sequences.task)
     discount = torch.tensor([[0.9], [0.5]]).double()
     torch.manual_seed(0)
     noise = torch.randn(3, 2, 2, dtype=torch.float64)  # Of the policy, which comes first.
-    assert noise.shape == slices.action.shape
+    assert noise.shape == sequences.action.shape
     pair = drawn_pair(heads, noise.device) if heads > 2 else torch.arange(heads)
     torch.manual_seed(0)
-    found = q_target(model, slices, encodings, discount, params.value)
+    found = q_target(model, sequences, encodings, discount, params.value)
     assert not found.requires_grad
     for t in range(3):
         for b in range(2):
@@ -230,21 +230,21 @@ def test_actions_that_were_taken_are_worth_what_they_paid_and_what_follows(
                 later = later[pair].min().expand(heads)
             elif bootstrap != "local":
                 later = (later.mean() if bootstrap == "mean" else later.min()).expand(heads)
-            expected = slices.reward[t, b] + discount[b] * (1 - ended[t, b]) * later
+            expected = sequences.reward[t, b] + discount[b] * (1 - ended[t, b]) * later
             torch.testing.assert_close(found[:, t, b, 0], expected.detach())
-    assert torch.equal(found[:, 1, 0], slices.reward[1, 0].expand(heads, 1))
+    assert torch.equal(found[:, 1, 0], sequences.reward[1, 0].expand(heads, 1))
 
 
 def test_values_of_actions_are_predicted_before_each_action(small: Any, lab: Any) -> None:
     params = small(value={"critic": "q", "heads": 2, **STILL})
-    model, slices = lab.model(params, tasks=2), lab.slices(tasks=2)
+    model, sequences = lab.model(params, tasks=2), lab.sequences(tasks=2)
     latents, target = torch.rand(4, 2, 8).double(), torch.randn(2, 3, 2, 1).double()
     weight = torch.rand(3, 2).double()
-    losses = q_value_loss(model, slices, latents, target, weight, params.value)
+    losses = q_value_loss(model, sequences, latents, target, weight, params.value)
     expected = 0.0
     for t in range(3):
         for b in range(2):
-            action, task = slices.action[t, b], torch.tensor(b)
+            action, task = sequences.action[t, b], torch.tensor(b)
             logits = model.value_logits(latents[t, b], action, task=task).detach()
             for e in range(2):
                 loss = cross_entropy_reference(model, logits[e], target[e, t, b, 0])
@@ -274,9 +274,9 @@ def test_dropout_is_used_in_training_values_and_in_nothing_else(small: Any, lab:
     params = small(value={"dropout": 0.5})
     model = lab.model(params)
     start, weight = torch.rand(2, 2, 8).double(), torch.ones(2, 2).double()
-    imagined = imagine(model, start, candidates=1)
-    target = value_target(td_targets(model, imagined, GAMMA)[0], params.value, 2, 2, 1)
-    same = value_target(td_targets(model, imagined, GAMMA)[0], params.value, 2, 2, 1)
+    rollout = policy_rollout(model, start, candidates=1)
+    target = value_target(td_targets(model, rollout, GAMMA)[0], params.value, 2, 2, 1)
+    same = value_target(td_targets(model, rollout, GAMMA)[0], params.value, 2, 2, 1)
     assert torch.equal(target, same)
     one, other = (value_loss(model, start, target, weight, params.value) for _ in range(2))
     assert one.total != other.total

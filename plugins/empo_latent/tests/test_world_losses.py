@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_latent.contract import Losses, Slices
-from empo_latent.learning.batches import step_weights
+from empo_latent.learning.policy_batch import step_weights
 from empo_latent.learning.reference import world_losses_reference
-from empo_latent.learning.world import rolled_out, world_losses
+from empo_latent.learning.world import latent_rollout, world_losses
 from empo_latent.params import LatentParams
+from empo_latent.types import Losses, SequenceBatch
 
 RHO = torch.tensor([1.0, 0.5, 0.25]).double()
 EVERYTHING: dict[str, Any] = {
@@ -22,11 +22,15 @@ EVERYTHING: dict[str, Any] = {
 
 
 def losses_of(
-    model: Any, slices: Slices, params: LatentParams, rho: Tensor = RHO, average: bool = False
+    model: Any,
+    sequences: SequenceBatch,
+    params: LatentParams,
+    rho: Tensor = RHO,
+    average: bool = False,
 ) -> tuple[Losses, Tensor]:
-    encodings = model.encode(slices.observation, task=slices.task)
-    targets = model.encode(slices.observation, task=slices.task, average=average)
-    return world_losses(model, slices, encodings, targets, params, rho)
+    encodings = model.encode(sequences.observation, task=sequences.task)
+    targets = model.encode(sequences.observation, task=sequences.task, average=average)
+    return world_losses(model, sequences, encodings, targets, params, rho)
 
 
 @given(
@@ -58,15 +62,15 @@ def test_losses_are_those_of_loops_over_slices_steps_and_heads(
         encoder={"consistency_coef": 0.5},
     )
     model = lab.model(params, tasks=tasks)
-    slices = lab.slices(time=time, number=number, tasks=tasks)
+    sequences = lab.sequences(time=time, number=number, tasks=tasks)
     if episodic:
         ended = torch.tensor(ends).double()[: time * number].view(time, number, 1)
-        slices = replace(slices, terminated=ended)
-    encodings = model.encode(slices.observation, task=slices.task)
+        sequences = replace(sequences, terminated=ended)
+    encodings = model.encode(sequences.observation, task=sequences.task)
     targets = torch.rand(time + 1, number, 8).double()
     rho = step_weights(0.5, time, True).double()
-    losses, _ = world_losses(model, slices, encodings, targets, params, rho)
-    expected = world_losses_reference(model, slices, encodings, targets, params, rho)
+    losses, _ = world_losses(model, sequences, encodings, targets, params, rho)
+    expected = world_losses_reference(model, sequences, encodings, targets, params, rho)
     coefs = {
         "consistency": 20.0,
         "encoder_consistency": 0.5,
@@ -83,23 +87,23 @@ def test_losses_are_those_of_loops_over_slices_steps_and_heads(
 
 def test_every_head_is_rolled_out_on_its_own_from_the_first_encoding(small: Any, lab: Any) -> None:
     params = small(latents={"heads": 3})
-    model, slices = lab.model(params), lab.slices()
-    _, rolled = losses_of(model, slices, params)
-    start = model.encode(slices.observation)[0]
-    assert rolled.shape == (4, 3, 2, 8)
-    assert torch.equal(rolled[0], start.expand(3, 2, 8))
-    torch.testing.assert_close(rolled, rolled_out(model, start, slices))
+    model, sequences = lab.model(params), lab.sequences()
+    _, predicted = losses_of(model, sequences, params)
+    start = model.encode(sequences.observation)[0]
+    assert predicted.shape == (4, 3, 2, 8)
+    assert torch.equal(predicted[0], start.expand(3, 2, 8))
+    torch.testing.assert_close(predicted, latent_rollout(model, start, sequences))
     for t in range(3):
         for head in range(3):
-            expected = model.next_latent(rolled[t, head], slices.action[t])[head]
-            torch.testing.assert_close(rolled[t + 1, head], expected)
+            expected = model.next_latent(predicted[t, head], sequences.action[t])[head]
+            torch.testing.assert_close(predicted[t + 1, head], expected)
 
 
 @pytest.mark.parametrize("normalise", [False, True])
 def test_losses_weigh_steps_by_powers_of_rho(small: Any, lab: Any, normalise: bool) -> None:
     params = small(**EVERYTHING)
-    model, slices = lab.model(params), lab.slices()
-    losses, _ = losses_of(model, slices, params, step_weights(0.5, 3, normalise).double())
+    model, sequences = lab.model(params), lab.sequences()
+    losses, _ = losses_of(model, sequences, params, step_weights(0.5, 3, normalise).double())
     by_step = {
         name: [losses.metrics[f"{name}/step_{t}"].item() for t in range(3)]
         for name in ("consistency", "reward")
@@ -111,19 +115,19 @@ def test_losses_weigh_steps_by_powers_of_rho(small: Any, lab: Any, normalise: bo
 
 def test_nothing_counts_after_the_end_of_an_episode(small: Any, lab: Any) -> None:
     params = small(**EVERYTHING)
-    model, slices = lab.model(params), lab.slices()
-    ended = slices.terminated.clone()
+    model, sequences = lab.model(params), lab.sequences()
+    ended = sequences.terminated.clone()
     ended[1] = 1
-    slices = replace(slices, terminated=ended)
+    sequences = replace(sequences, terminated=ended)
 
     def total(**changes: Tensor) -> float:
-        losses, _ = losses_of(model, replace(slices, **changes), params)
+        losses, _ = losses_of(model, replace(sequences, **changes), params)
         assert losses.metrics["reward/step_2"] == 0
         return losses.total.item()
 
     before = total()
     for name in ("observation", "action", "reward"):
-        changed = getattr(slices, name).clone()
+        changed = getattr(sequences, name).clone()
         changed[-1] = changed[-1] + 0.3
         assert total(**{name: changed}) == before
         changed[-2] = changed[-2] + 0.3
@@ -138,9 +142,9 @@ def test_steps_on_the_way_to_the_end_count_less_the_later_they_are_but_ends_do_n
     small: Any, lab: Any
 ) -> None:
     params = small(**EVERYTHING)
-    model, slices = lab.model(params), lab.slices()
-    full, _ = losses_of(model, slices, params, torch.ones(3).double())
-    less, _ = losses_of(model, slices, params, 0.5 * torch.ones(3).double())
+    model, sequences = lab.model(params), lab.sequences()
+    full, _ = losses_of(model, sequences, params, torch.ones(3).double())
+    less, _ = losses_of(model, sequences, params, 0.5 * torch.ones(3).double())
     for name in ("consistency", "encoder_consistency", "reward"):
         half = 0.5 * full.metrics[f"loss/{name}"]
         torch.testing.assert_close(less.metrics[f"loss/{name}"], half)
@@ -151,13 +155,15 @@ def test_dynamics_learn_what_the_averaged_encoder_says_where_there_is_one(
     small: Any, lab: Any
 ) -> None:
     params = small(encoder={"target": "average"})
-    model, slices = lab.model(params), lab.slices()
-    before = [losses_of(model, slices, params, average=each)[0].metrics for each in (False, True)]
+    model, sequences = lab.model(params), lab.sequences()
+    before = [
+        losses_of(model, sequences, params, average=each)[0].metrics for each in (False, True)
+    ]
     assert model.encoder_average is not None
     with torch.no_grad():
         for weight in model.encoder_average.parameters():
             weight.mul_(-1)
-    after = [losses_of(model, slices, params, average=each)[0].metrics for each in (False, True)]
+    after = [losses_of(model, sequences, params, average=each)[0].metrics for each in (False, True)]
     assert after[0]["loss/consistency"] == before[0]["loss/consistency"]
     assert after[1]["loss/consistency"] != before[1]["loss/consistency"]
     assert after[1]["loss/reward"] == before[1]["loss/reward"]
@@ -176,7 +182,7 @@ def test_coefficients_multiply_their_losses(
     small: Any, lab: Any, group: dict[str, Any], name: str
 ) -> None:
     params = small(**group)
-    losses, _ = losses_of(lab.model(params), lab.slices(), params)
+    losses, _ = losses_of(lab.model(params), lab.sequences(), params)
     expected = 7 * losses.metrics[f"loss/{name}"]
     torch.testing.assert_close(losses.metrics[f"weighted/{name}"], expected)
     weighted = [value for key, value in losses.metrics.items() if key.startswith("weighted/")]
@@ -190,7 +196,7 @@ def test_rewards_and_ends_are_read_from_predictions_or_encodings(small: Any, lab
     for source in ("rollout", "encoding"):
         params = small(reward={"predict_from": source, "episodic": True})
         model = lab.model(params)
-        found[source] = losses_of(model, lab.slices(), params)[0].metrics
+        found[source] = losses_of(model, lab.sequences(), params)[0].metrics
     rollout, encoding = found["rollout"], found["encoding"]
     torch.testing.assert_close(rollout["reward/step_0"], encoding["reward/step_0"])
     assert rollout["reward/step_1"] != encoding["reward/step_1"]
@@ -202,26 +208,26 @@ def test_metrics_tell_when_encodings_have_collapsed_and_heads_disagree(
     small: Any, lab: Any
 ) -> None:
     params = small(latents={"heads": 2})
-    model, slices = lab.model(params), lab.slices(number=3)
-    metrics = losses_of(model, slices, params)[0].metrics
+    model, sequences = lab.model(params), lab.sequences(number=3)
+    metrics = losses_of(model, sequences, params)[0].metrics
     assert metrics["latent/variance"] > 1e-4
     assert metrics["latent/disagreement"] > 1e-4
-    same = slices.observation[:, :1].expand_as(slices.observation)
-    metrics = losses_of(model, replace(slices, observation=same), params)[0].metrics
+    same = sequences.observation[:, :1].expand_as(sequences.observation)
+    metrics = losses_of(model, replace(sequences, observation=same), params)[0].metrics
     assert metrics["latent/variance"] < 1e-30
     single = small()
-    metrics = losses_of(lab.model(single), slices, single)[0].metrics
+    metrics = losses_of(lab.model(single), sequences, single)[0].metrics
     assert metrics["latent/disagreement"] == 0
     assert all(value.ndim == 0 and not value.requires_grad for value in metrics.values())
 
 
 def test_what_should_be_predicted_is_a_constant(small: Any, lab: Any) -> None:
     params = small(**EVERYTHING)
-    model, slices = lab.model(params), lab.slices()
+    model, sequences = lab.model(params), lab.sequences()
     targets = torch.rand(4, 2, 8).double().requires_grad_()
-    encodings = model.encode(slices.observation).detach().requires_grad_()
-    losses, rolled = world_losses(model, slices, encodings, targets, params, RHO)
+    encodings = model.encode(sequences.observation).detach().requires_grad_()
+    losses, predicted = world_losses(model, sequences, encodings, targets, params, RHO)
     losses.total.backward()
     assert targets.grad is None
     assert encodings.grad is not None
-    assert rolled.requires_grad
+    assert predicted.requires_grad

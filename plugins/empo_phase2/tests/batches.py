@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
 from empo_learning.stage_profile import StageProfile
-from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.experience import States, Transitions
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.reference import Reference
@@ -73,7 +74,7 @@ class Made:
 
     form: Form
     spec: WorldSpec
-    slots: GoalSlots
+    slots: GoalIndex
     states: States
     batch: Transitions
 
@@ -109,7 +110,7 @@ def made(seed: int, form: Form) -> Made:
     return Made(form, spec, slots, states, _batch(form, spec, slots, states))
 
 
-def _world(form: Form) -> tuple[WorldSpec, GoalSlots]:
+def _world(form: Form) -> tuple[WorldSpec, GoalIndex]:
     humans = [AgentSpec(name=f"h{i}", role="human", actions=("a", "b", "c")[: 2 + i % 2])
               for i in range(form.humans)]  # fmt: skip
     robots = [AgentSpec(name=f"r{i}", role="robot", actions=("a", "b", "c")[: 3 - i % 2])
@@ -139,10 +140,10 @@ def _world(form: Form) -> tuple[WorldSpec, GoalSlots]:
         state_dtype=torch.int16,
         horizon=form.horizon,
     )
-    return spec, GoalSlots(human, goal, weight)
+    return spec, GoalIndex(human, goal, weight)
 
 
-def _states(form: Form, spec: WorldSpec, slots: GoalSlots) -> States:
+def _states(form: Form, spec: WorldSpec, slots: GoalIndex) -> States:
     number, actions = form.states, spec.num_robot_actions
     layout = torch.arange(number) % form.layouts
     terminal = torch.rand(number) < 0.2
@@ -159,7 +160,7 @@ def _states(form: Form, spec: WorldSpec, slots: GoalSlots) -> States:
     )
 
 
-def _batch(form: Form, spec: WorldSpec, slots: GoalSlots, states: States) -> Transitions:
+def _batch(form: Form, spec: WorldSpec, slots: GoalIndex, states: States) -> Transitions:
     count, humans, actions = form.transitions, len(spec.humans), spec.num_robot_actions
     alive = torch.nonzero(~states.terminal)[:, 0]
     state = alive[torch.randint(len(alive), (count,))]
@@ -208,7 +209,7 @@ def _batch(form: Form, spec: WorldSpec, slots: GoalSlots, states: States) -> Tra
     )
 
 
-def _slots_of(slots: GoalSlots, layout: int, human: int) -> Tensor:
+def _slots_of(slots: GoalIndex, layout: int, human: int) -> Tensor:
     return torch.nonzero((slots.human == human) & (slots.goal[layout] >= 0))[:, 0]
 
 

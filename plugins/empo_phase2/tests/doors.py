@@ -11,12 +11,13 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.testing.induction import Induction
-from empo_core.testing.induction import Theory as TestTheory
 from empo_core.testing.worlds import TinyWorld
+from empo_core.theory import CompleteTheory
 from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
-from empo_phase2.looking import LearnedValues, Lookout
 from empo_phase2.params import Theory
 from empo_phase2.quantities import Quantities
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.values import ValueEstimator
 
 THEORY = Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
 
@@ -80,12 +81,12 @@ class SolvedDoors:
 
     def __init__(self, world: TinyWorld, theory: Theory = THEORY) -> None:
         named = {
-            f.name: getattr(theory, f.name)
-            for f in dataclasses.fields(TestTheory)
-            if f.name in type(theory).model_fields
+            name: getattr(theory, name)
+            for name in CompleteTheory.model_fields
+            if name in type(theory).model_fields
         }
         self.world = world
-        self.exact = Induction(world, TestTheory(**named), EagerHumans(world))
+        self.exact = Induction(world, CompleteTheory(**named), EagerHumans(world))
 
     def reachable_states(self, steps_left: int) -> Tensor:
         horizon = self.world.spec.horizon
@@ -140,13 +141,13 @@ class KnowingNetwork:
         assert not state_dict
 
 
-def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> LearnedValues:
+def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> ValueEstimator:
     """Learned values that are right, of which only some are learned."""
     solved = SolvedDoors(world)
     networks: dict[Quantity, ValueNetwork] = {q: KnowingNetwork(q, solved) for q in quantities}
-    lookout = Lookout(world, "rows", EagerHumans(world) if prior else None)
-    values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregator())
-    return LearnedValues(values, lookout, THEORY, aggregator())
+    encoder = StateEncoder(world, "rows", EagerHumans(world) if prior else None)
+    values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregator())
+    return ValueEstimator(values, encoder, THEORY, aggregator())
 
 
 class NoSolver:

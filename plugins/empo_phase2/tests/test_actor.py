@@ -9,7 +9,7 @@ import pytest
 import torch
 from doors import DoorWorld, EagerHumans
 from torch import Tensor
-from walks import Even, Street, favours_first, timetable
+from walks import Even, Street, favours_first, schedule
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Actor, WorldModel
@@ -18,14 +18,15 @@ from empo_core.testing.exploration import as_mappings, joint_actions
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, Goal, Successors
 from empo_phase2.actor import ActorSettings, Phase2Actor, Phase2ActorFactory
+from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
 from empo_phase2.experience import Block
-from empo_phase2.explorers.team import Team
-from empo_phase2.memories import RememberedPrior
+from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.goal_index import GoalIndex
+from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Exploration, Phase2Params
-from empo_phase2.recording import Recorder, learner_spec
-from empo_phase2.slots import check_world, goal_slots
-from empo_phase2.successions import PairOrder
+from empo_phase2.state_recorder import StateRecorder, learner_spec
+from empo_phase2.world_checks import check_world
 
 AT_RANDOM = {"name": "epsilon-greedy", "params": {"start": 1.0, "end": 1.0}}
 RND: dict[str, Any] = {"name": "rnd", "params": {"feature_dim": 4, "hidden_dim": 8}}
@@ -41,8 +42,8 @@ def actor_in(
         if isinstance(world, EnsembleWorld)
         else favours_first(world)
     )
-    team = Team(exploration, learner_spec(world, chosen.store))
-    return Phase2Actor(world, prior, Even(), team, timetable(), chosen, index)  # type: ignore[arg-type]
+    explorers = ExplorerSet(exploration, learner_spec(world, chosen.store))
+    return Phase2Actor(world, prior, Even(), explorers, schedule(), chosen, index)  # type: ignore[arg-type]
 
 
 def play(actor: Phase2Actor, steps: int = 25) -> list[Block]:
@@ -105,7 +106,7 @@ def test_all_pairs_have_the_successors_that_the_world_gives(world: WorldModel) -
 def test_policies_of_all_slots_are_those_of_the_prior(world: WorldModel) -> None:
     actor = actor_in(world, [AT_RANDOM])
     members = world.worlds if isinstance(world, EnsembleWorld) else ()
-    slots = goal_slots(world.spec, [member.spec for member in members])
+    slots = GoalIndex.of(world.spec, [member.spec for member in members])
     for block in play(actor):
         moves = block.transitions
         layout = block.states.layout[moves.state]
@@ -120,7 +121,7 @@ def test_policies_of_all_slots_are_those_of_the_prior(world: WorldModel) -> None
 
 def test_states_say_what_the_world_says_of_them(world: WorldModel) -> None:
     members = world.worlds if isinstance(world, EnsembleWorld) else ()
-    slots = goal_slots(world.spec, [member.spec for member in members])
+    slots = GoalIndex.of(world.spec, [member.spec for member in members])
     spec = world.spec
     for block in play(actor_in(world)):
         states = block.states
@@ -189,7 +190,7 @@ def test_robots_can_do_jointly_what_each_of_them_can_do() -> None:
             return found
 
     world = Narrow(2)
-    recorder = Recorder(world, goal_slots(world.spec), PairOrder(world.spec), "rows")
+    recorder = StateRecorder(world, GoalIndex.of(world.spec), JointActionOrder(world.spec), "rows")
     recorder.number(world.initial_state()[None])
     first, second = [True, True, True, False], [False, True, True, True]
     expected = [a and b for b in second for a in first]
@@ -200,11 +201,11 @@ def test_explorers_learn_from_what_humans_really_did() -> None:
     block = play(actor_in(Street(), all_profiles=False), 1)[0]
     block = replace(block, human_choice=torch.full_like(block.human_choice, 2))
     rnd = {"name": "rnd", "params": RND["params"] | {"weight_decay": 0.0}}
-    team = Team(Exploration.model_validate({"human": [rnd]}), Street().spec)
+    explorers = ExplorerSet(Exploration.model_validate({"human": [rnd]}), Street().spec)
     name = "explorers.human_0.0.predictor.6.bias"
-    before = team.weights()[name].clone()
-    numbers = team.learn(block)
-    changed = (team.weights()[name] != before).view(4, -1).any(1)
+    before = explorers.weights()[name].clone()
+    numbers = explorers.learn(block)
+    changed = (explorers.weights()[name] != before).view(4, -1).any(1)
     assert changed.tolist() == [False, False, True, False]
     assert numbers["explorers/human_0/0/loss"] > 0
 
@@ -221,7 +222,7 @@ def test_a_cut_episode_leaves_no_mark_in_what_was_recorded() -> None:
 def humans_agree_with_prior(block: Block, world: WorldModel) -> list[float]:
     moves = block.transitions
     prior = favours_first(world)
-    slots = goal_slots(world.spec)
+    slots = GoalIndex.of(world.spec)
     chances = []
     for i, state in enumerate(moves.state):
         policy = prior.policy(block.states.rows[state][None], int(moves.steps_left[i]))[0]
@@ -246,9 +247,9 @@ class Decided:
 
 def decided(world: WorldModel, explorers: Any, **settings: Any) -> Phase2Actor:
     exploration = Exploration.model_validate({"human": [*explorers], "robot": [*explorers]})
-    team = Team(exploration, world.spec)
+    explorers = ExplorerSet(exploration, world.spec)
     chosen = ActorSettings(environments=8, **settings)
-    return Phase2Actor(world, Decided(world), Even(), team, timetable(), chosen)  # type: ignore[arg-type]
+    return Phase2Actor(world, Decided(world), Even(), explorers, schedule(), chosen)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model_based", [True, False])
@@ -373,7 +374,7 @@ def test_a_restored_actor_goes_on_bit_for_bit(world: WorldModel, mode: dict[str,
     if isinstance(world, Street):
         explorers = [*EXPLORERS, "action-sequences"]
     actor = actor_in(world, explorers, **mode)
-    weights = {name: 2 * tensor for name, tensor in actor._team.weights().items()}
+    weights = {name: 2 * tensor for name, tensor in actor._explorers.weights().items()}
     actor.load(weights, 3)
     for step in range(7):
         actor.act(step)
@@ -419,18 +420,17 @@ def test_the_prior_is_asked_once_about_each_state_and_time() -> None:
             asked.extend((*row, steps_left) for row in states.tolist())
             return super().policy(states, steps_left)
 
-    slots = goal_slots(world.spec)
-    prior = RememberedPrior(Counting(world), world.spec, slots)
-    small = RememberedPrior(EagerHumans(world), world.spec, slots, max_bytes=1)
+    slots = GoalIndex.of(world.spec)
+    prior = CachedPrior(Counting(world), world)
+    small = CachedPrior(EagerHumans(world), world, max_bytes=1)
     rows = torch.tensor([[0, 0], [1, 0], [0, 0]], dtype=torch.int16)
-    layout = torch.zeros(3, dtype=torch.int64)
     for left in ([4, 4, 4], [4, 3, 1], [3, 3, 1], [4, 4, 4]):
         steps_left = torch.tensor(left)
-        found = prior(rows, steps_left, layout)
+        found = prior(rows, steps_left)
         for row, steps, policy in zip(rows, left, found, strict=True):
             expected = EagerHumans(world).policy(row[None], steps)[0, slots.goal[0]].float()
             assert torch.equal(policy, expected)
-        assert torch.equal(small(rows, steps_left, layout), found)
+        assert torch.equal(small(rows, steps_left), found)
     assert len(asked) == len(set(asked)) == 5
 
 

@@ -23,8 +23,9 @@ from empo_core.types import ValueQuery
 from empo_phase2 import compare
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.experience import Block
-from empo_phase2.looking import Assessment, LearnedValues, Lookout
 from empo_phase2.quantities import Quantities
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.values import ValueEstimates, ValueEstimator
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def comparison(world: DoorWorld) -> Comparison:
 def off(comparison: Comparison, **changes: Tensor) -> dict[str, float]:
     """The numbers that come of an assessment that is right but for some changes."""
     right = comparison.right
-    exact = Assessment(right.v_r, right.pi_r, right.pi_r, right.v_r, right.v_h_e, right.v_h_e)
+    exact = ValueEstimates(right.v_r, right.pi_r, right.pi_r, right.v_r, right.v_h_e, right.v_h_e)
     return comparison.measure(replace(exact, **changes))
 
 
@@ -148,9 +149,9 @@ def test_networks_are_asked_at_rest_and_then_go_on_training(
 
     torch.manual_seed(0)
     networks = {"q_r": Dropping("q_r"), "v_h_e": Dropping("v_h_e")}
-    lookout = Lookout(world, "rows", None)
-    values = Quantities(networks, world.spec, lookout.slots, THEORY, aggregator())  # type: ignore[arg-type]
-    learned = LearnedValues(values, lookout, THEORY, aggregator())
+    encoder = StateEncoder(world, "rows", None)
+    values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregator())  # type: ignore[arg-type]
+    learned = ValueEstimator(values, encoder, THEORY, aggregator())
     first, second = comparison.assess(learned), comparison.assess(learned)
     assert torch.equal(first.v_r, second.v_r)
     assert all(network.training for network in networks.values())
@@ -160,8 +161,8 @@ def test_networks_are_asked_at_rest_and_then_go_on_training(
 
 
 def block_of(world: DoorWorld, rows: list[list[int]], steps_left: list[int]) -> Block:
-    lookout = Lookout(world, "rows", EagerHumans(world))
-    states, transitions = lookout(torch.tensor(rows, dtype=torch.int16), torch.tensor(steps_left))
+    encoder = StateEncoder(world, "rows", EagerHumans(world))
+    states, transitions = encoder(torch.tensor(rows, dtype=torch.int16), torch.tensor(steps_left))
     nothing = torch.zeros(len(rows), dtype=torch.int64)
     return Block(states, transitions, nothing, nothing.bool(), torch.zeros(len(rows), 2).long())
 
@@ -195,11 +196,15 @@ def registry(*leave_out: str) -> Registry:
         "x_agg": str, "u_agg": str, "accrual": str, "keep": str, "rollouts": int,
         "human_prior": HumanPriorRef,
     }  # fmt: skip
-    keys = [*compare.SHARED, "human_prior", "accrual", "rollouts", "keep"]
-    fields: dict[str, Any] = {
-        key: (types.get(key, float), ...) for key in keys if key not in leave_out
-    }
-    model = create_model("SolverParams", __base__=Config, workers=(int, 1), **fields)
+
+    def fields(*keys: str) -> dict[str, Any]:
+        return {key: (types.get(key, float), ...) for key in keys if key not in leave_out}
+
+    theory = create_model("Symbols", __base__=Config, **fields(*compare.SHARED, "accrual"))
+    rest = fields("human_prior", "rollouts", "keep")
+    model = create_model(
+        "SolverParams", __base__=Config, workers=(int, 1), theory=(theory, ...), **rest
+    )
     provider = Provider("empo-test", "1.0", "empo-test")
     components = [
         Component(kind="algorithm", name="solver", params=model, target="doors:NoSolver", api=1),
@@ -216,11 +221,12 @@ def test_a_solver_gets_the_theory_and_the_prior() -> None:
     found = registry()
     reference = solver_for("solver", THEORY, prior_of(found), found)
     params = reference.params.model_dump()
-    assert {key: params[key] for key in compare.SHARED} == {
+    assert {key: params["theory"][key] for key in compare.SHARED} == {
         key: getattr(THEORY, key) for key in compare.SHARED
     }
+    assert params["theory"]["accrual"] == "discrete"
     assert params["human_prior"]["name"] == "eager"
-    assert (params["accrual"], params["rollouts"], params["keep"]) == ("discrete", 0, "all")
+    assert (params["rollouts"], params["keep"]) == (0, "all")
     assert params["workers"] == 1
 
 
@@ -231,7 +237,9 @@ def test_a_solver_without_options_is_left_alone() -> None:
 
 def test_a_solver_of_another_problem_is_refused() -> None:
     found = registry("beta_r", "zeta")
-    with pytest.raises(ConfigError, match=r"'solver' cannot solve .* no beta_r, zeta among"):
+    with pytest.raises(
+        ConfigError, match=r"'solver' cannot solve .* no theory.beta_r, theory.zeta among"
+    ):
         solver_for("solver", THEORY, prior_of(found), found)
     with pytest.raises(UnknownComponentError, match="Did you mean 'solver'"):
         solver_for("solvr", THEORY, prior_of(found), found)

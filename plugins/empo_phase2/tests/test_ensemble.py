@@ -18,8 +18,8 @@ from empo_core.testing.world_model import WorldModelTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Features, FeatureShape, RowFeatures, WorldSpec
 from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
-from empo_phase2.recording import learner_spec
-from empo_phase2.slots import goal_slots
+from empo_phase2.goal_index import GoalIndex
+from empo_phase2.state_recorder import learner_spec
 
 
 class Picture:
@@ -182,14 +182,14 @@ def test_goals_follow_world_by_world_and_slots_pad_them_human_by_human(
     assert names[2] == "inside in layout 0"
     assert names[3] == "shut in layout 1"
     assert len({(goal.human, goal.name) for goal in both.spec.goals}) == len(names)
-    slots = goal_slots(both.spec, [world.spec for world in both.worlds])
+    slots = GoalIndex.of(both.spec, [world.spec for world in both.worlds])
     assert slots.human.tolist() == [0, 0, 0, 1, 1]
     assert slots.goal.tolist() == [[0, 1, -1, 2, -1], [4, 6, 7, 3, 5]]
     assert slots.weight.tolist() == [[1, 2, 0, 0.5, 0], [1, 0.25, 1, 0.5, 2]]
 
 
 def test_the_slots_of_one_world_are_its_goals_human_by_human() -> None:
-    slots = goal_slots(DoorWorld().spec)
+    slots = GoalIndex.of(DoorWorld().spec)
     assert slots.human.tolist() == [0, 0, 0, 1, 1]
     assert slots.goal.tolist() == [[1, 3, 4, 0, 2]]
     assert slots.weight.tolist() == [[1.0, 0.25, 1.0, 0.5, 2.0]]

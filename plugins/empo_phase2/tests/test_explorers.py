@@ -18,6 +18,7 @@ from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_phase2.explorers.counts import CountBonus
 from empo_phase2.explorers.epsilon import EpsilonGreedy
+from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.explorers.params import (
     ActionSequencesParams,
     CountBonusParams,
@@ -26,7 +27,6 @@ from empo_phase2.explorers.params import (
 )
 from empo_phase2.explorers.rnd import Rnd
 from empo_phase2.explorers.sequences import ActionSequences
-from empo_phase2.explorers.team import Team
 from empo_phase2.params import Exploration
 
 STILL, LEFT, RIGHT, FORWARD = range(4)
@@ -384,12 +384,12 @@ def test_senseless_params_are_refused(
         model.model_validate(params)
 
 
-def test_a_team_publishes_what_it_learned_to_another_one() -> None:
+def test_a_set_of_explorers_publishes_what_it_learned_to_another_one() -> None:
     rnd = {"name": "rnd", "params": {"feature_dim": 4, "hidden_dim": 8, "coefficient": 3.0}}
     exploration = Exploration.model_validate(
         {"robot": ["count-bonus", rnd], "human": ["epsilon-greedy", rnd]}
     )
-    learner, actor = Team(exploration, DOORS.spec), Team(exploration, DOORS.spec)
+    learner, actor = ExplorerSet(exploration, DOORS.spec), ExplorerSet(exploration, DOORS.spec)
     assert learner.learns
     names = {name.rpartition(".predictor")[0] for name in learner.weights() if "predictor" in name}
     assert names == {"explorers.robots.1", "explorers.human_0.1", "explorers.human_2.1"}
@@ -402,7 +402,7 @@ def test_a_team_publishes_what_it_learned_to_another_one() -> None:
     assert all(torch.equal(t, actor.weights()[name]) for name, t in noise.items())
 
 
-def test_a_team_without_learned_explorers_publishes_nothing() -> None:
-    team = Team(Exploration.model_validate({"robot": ["epsilon-greedy"]}), DOORS.spec)
-    assert not team.learns
-    assert team.weights() == {}
+def test_a_set_of_explorers_without_learned_explorers_publishes_nothing() -> None:
+    explorers = ExplorerSet(Exploration.model_validate({"robot": ["epsilon-greedy"]}), DOORS.spec)
+    assert not explorers.learns
+    assert explorers.weights() == {}

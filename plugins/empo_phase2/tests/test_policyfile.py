@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.protocols import Featurizer, RobotPolicy, WorldModel
-from empo_core.types import RowFeatures
+from empo_core.protocols import RobotPolicy, WorldModel
+from empo_core.types import Featurizer, RowFeatures
 from empo_phase2 import policyfile
 from empo_phase2.behaviour import RobotBehaviour, build_networks
 from empo_phase2.ensemble import ensemble_of
-from empo_phase2.looking import Lookout
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import KEY, LearnedPolicy, load_policy, save_policy
-from empo_phase2.recording import learner_spec
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.state_recorder import learner_spec
 
 pytestmark = pytest.mark.usefixtures("components")
 
@@ -90,10 +90,10 @@ def test_a_policy_acts_as_it_did(tmp_path: Path, values: Any) -> None:
     save_policy(file, params, world, weights)
     policy = load_policy(file, DoorWorld())
     assert isinstance(policy, RobotPolicy)
-    lookout = Lookout(world, "rows", None if values is None else EagerHumans(world))
-    behaviour = RobotBehaviour(params, world.spec, lookout.slots)
+    encoder = StateEncoder(world, "rows", None if values is None else EagerHumans(world))
+    behaviour = RobotBehaviour(params, world.spec, encoder.goals)
     behaviour.load(weights)
-    expected = behaviour.policy(*lookout(STATES, STEPS), 3.0)
+    expected = behaviour.policy(*encoder(STATES, STEPS), 3.0)
     chances = policy.probabilities(STATES, STEPS)
     torch.testing.assert_close(chances.float(), expected)
     torch.testing.assert_close(chances.sum(1), torch.ones(3).double())
@@ -203,8 +203,8 @@ def test_an_ensemble_of_rows_takes_its_other_worlds_along(tmp_path: Path) -> Non
     file = saved(tmp_path / "p", params, played)
     chances = load_policy(file, DoorWorld()).probabilities(STATES, STEPS)
     assert torch.equal(chances, load_policy(file, played).probabilities(STATES, STEPS))
-    lookout = Lookout(played, "rows", None)
-    own = LearnedPolicy(params, learner_spec(played, "rows"), lookout)
+    encoder = StateEncoder(played, "rows", None)
+    own = LearnedPolicy(params, learner_spec(played, "rows"), encoder)
     own.load(published(params, played))
     assert torch.equal(chances, own.probabilities(STATES, STEPS))
 

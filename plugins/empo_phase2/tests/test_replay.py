@@ -10,9 +10,9 @@ import torch
 
 from empo_core.errors import ConfigError, NonFiniteError, StorageError
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.replay import Replay
-from empo_phase2.replay_memory import Memory
-from empo_phase2.replay_states import StateStore
+from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay.state_store import StateStore
+from empo_phase2.replay.storage import ArrayStorage
 
 OPTIONS: dict[str, Any] = {
     "words": 2,
@@ -205,7 +205,7 @@ def test_a_mapped_replay_leaves_no_file_behind(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"8388608\.0 GiB of the replay do not fit"):
-        Memory("mapped", tmp_path).zeros((2**50,), np.int64)
+        ArrayStorage("mapped", tmp_path).zeros((2**50,), np.int64)
 
 
 def test_a_replay_larger_than_memory_is_refused() -> None:
@@ -306,7 +306,8 @@ def test_what_is_not_there_cannot_be_read() -> None:
 
 
 def test_states_are_found_in_a_table_where_they_collide_and_vanish() -> None:
-    store = StateStore(Memory("ram", None), words=2, dtype=torch.int32, slots=1, robot_actions=2)
+    storage = ArrayStorage("ram", None)
+    store = StateStore(storage, words=2, dtype=torch.int32, slots=1, robot_actions=2)
     chance, held = random.Random(0), dict[int, int]()
     reserved = store.nbytes
     for _ in range(150):

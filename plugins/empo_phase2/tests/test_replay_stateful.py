@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 
 SLOTS, ROBOT_ACTIONS, HUMANS, HUMAN_ACTIONS, PROFILES, WORDS = 3, 2, 2, 2, 2, 3
 PAIRS = PROFILES * ROBOT_ACTIONS

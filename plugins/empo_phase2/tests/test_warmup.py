@@ -13,17 +13,17 @@ from empo_phase2.params import (
     Values,
     WarmUp,
 )
-from empo_phase2.warmup import Timetable
+from empo_phase2.warmup import WarmUpSchedule
 
 SPEC = WarmUp(v_h_e=10_000, x_h=10_000, u_r=5_000, q_r=10_000, v_r=5_000, ramp=20_000)
 
 
 class AnyRef(BaseModel):
-    """Stands for a component; the timetable only asks whether there is one."""
+    """Stands for a component; the schedule only asks whether there is one."""
 
 
-def timetable(learned: set[str] | None = None, **groups: Any) -> Timetable:
-    """The timetable of a run that learns some quantities, of 100,000 steps."""
+def schedule(learned: set[str] | None = None, **groups: Any) -> WarmUpSchedule:
+    """The schedule of a run that learns some quantities, of 100,000 steps."""
     learned = {"v_h_e", "x_h", "q_r"} if learned is None else learned
     values = Values.model_construct(
         **{q: AnyRef() if q in learned else None for q in ("q_r", "v_h_e", "x_h", "u_r", "v_r")}
@@ -38,11 +38,11 @@ def timetable(learned: set[str] | None = None, **groups: Any) -> Timetable:
         "collector": None,
         "aggregator": None,
     } | groups
-    return Timetable(Phase2Params.model_construct(**parts))
+    return WarmUpSchedule(Phase2Params.model_construct(**parts))
 
 
 def test_stages_start_when_the_specification_says() -> None:
-    assert timetable().stage_start == {
+    assert schedule().stage_start == {
         "v_h_e": 0,
         "x_h": 10_000,
         "u_r": 20_000,
@@ -54,14 +54,14 @@ def test_stages_start_when_the_specification_says() -> None:
 
 
 def test_quantities_in_closed_form_have_no_stage() -> None:
-    assert timetable({"v_h_e", "q_r"}).stage_start["q_r"] == 10_000
-    everything = timetable({"v_h_e", "x_h", "u_r", "q_r", "v_r"}).stage_start
+    assert schedule({"v_h_e", "q_r"}).stage_start["q_r"] == 10_000
+    everything = schedule({"v_h_e", "x_h", "u_r", "q_r", "v_r"}).stage_start
     assert everything["q_r"] == 25_000
     assert everything["ramp"] == 40_000
 
 
 def test_each_quantity_joins_those_before_it() -> None:
-    plan = timetable()
+    plan = schedule()
     assert plan.active(0) == ("v_h_e",)
     assert plan.active(10_000) == ("v_h_e", "x_h")
     assert plan.active(20_000) == ("v_h_e", "x_h", "q_r")
@@ -76,7 +76,7 @@ def test_each_quantity_joins_those_before_it() -> None:
 
 
 def test_the_robot_acts_evenly_until_warm_up_is_over_and_then_ever_less_so() -> None:
-    plan = timetable()
+    plan = schedule()
     assert plan.beta_r(29_999) == plan.beta_r(30_000) == 0.0
     assert plan.beta_r(40_000) == pytest.approx(5.0)
     assert plan.beta_r(50_000) == plan.beta_r(99_999) == 10.0
@@ -85,19 +85,19 @@ def test_the_robot_acts_evenly_until_warm_up_is_over_and_then_ever_less_so() -> 
 
 
 def test_the_learning_rate_falls_as_1_over_t_from_70_percent() -> None:
-    plan = timetable()
+    plan = schedule()
     assert plan.lr("q_r", 0) == plan.lr("q_r", 69_999) == 1e-4
     assert plan.lr("q_r", 100_000) == pytest.approx(0.7e-4)
 
 
 def test_the_learning_rate_never_falls_before_full_training() -> None:
-    plan = timetable(optimisation=Optimisation(lr=1e-4, lr_constant_fraction=0.1))
+    plan = schedule(optimisation=Optimisation(lr=1e-4, lr_constant_fraction=0.1))
     assert plan.lr("q_r", 49_999) == 1e-4
     assert plan.lr("q_r", 100_000) == pytest.approx(0.5e-4)
 
 
 def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
-    plan = timetable(optimisation=Optimisation(lr=1e-4, lr_decay="linear"))
+    plan = schedule(optimisation=Optimisation(lr=1e-4, lr_decay="linear"))
     assert plan.lr("q_r", 70_000) == 1e-4
     assert plan.lr("q_r", 85_000) == pytest.approx(0.5e-4)
     assert plan.lr("q_r", 99_999) == pytest.approx(1e-4 / 30_000)
@@ -105,7 +105,7 @@ def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
 
 def test_each_quantity_can_have_its_own_learning_rate() -> None:
     rates = {"q_r": 1e-4, "v_h_e": 1e-3, "x_h": 1e-4}
-    plan = timetable(optimisation=Optimisation(lr=rates))  # type: ignore[arg-type]
+    plan = schedule(optimisation=Optimisation(lr=rates))  # type: ignore[arg-type]
     assert plan.lr("v_h_e", 0) == 1e-3
     assert plan.lr("q_r", 0) == 1e-4
 
@@ -115,7 +115,7 @@ def test_discounts_rise_in_a_straight_line_once_their_quantity_is_trained() -> N
         update={"gamma_h_start": 0.0, "gamma_h_steps": 5000, "gamma_r_start": 0.5}
         | {"gamma_r_steps": 1000}
     )
-    plan = timetable(warm_up=warm_up)
+    plan = schedule(warm_up=warm_up)
     assert plan.gamma_h(0) == 0.0
     assert plan.gamma_h(2500) == pytest.approx(0.495)
     assert plan.gamma_h(5000) == plan.gamma_h(50_000) == 0.99
@@ -125,19 +125,19 @@ def test_discounts_rise_in_a_straight_line_once_their_quantity_is_trained() -> N
 
 
 def test_without_a_curriculum_discounts_are_constant() -> None:
-    plan = timetable()
+    plan = schedule()
     assert {plan.gamma_h(step) for step in (0, 100, 90_000)} == {0.99}
     assert {plan.gamma_r(step) for step in (0, 20_001, 90_000)} == {0.95}
 
 
 def test_warm_up_data_are_phased_out_oldest_first_and_stay_out() -> None:
-    plan = timetable()
+    plan = schedule()
     assert plan.oldest(30_000) is None
     assert plan.oldest(50_000) == int(30_000 * 20_000 / 40_000)
     assert plan.oldest(70_000) == plan.oldest(99_999) == 30_000
 
 
 def test_data_can_be_limited_to_an_age() -> None:
-    plan = timetable(replay=ReplayParams(phase_out_warm_up=False, max_age=500))
+    plan = schedule(replay=ReplayParams(phase_out_warm_up=False, max_age=500))
     assert plan.oldest(400) is None
     assert plan.oldest(1500) == 1000

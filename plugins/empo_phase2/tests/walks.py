@@ -11,7 +11,7 @@ from empo_core.protocols import Weights, WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_phase2.experience import States, Transitions
 from empo_phase2.params import Phase2Params, Values, WarmUp
-from empo_phase2.warmup import Timetable
+from empo_phase2.warmup import WarmUpSchedule
 
 WALK = ("still", "left", "right", "forward")
 
@@ -81,12 +81,12 @@ class Even:
         return available / available.sum(1, keepdim=True)
 
 
-def timetable() -> Timetable:
-    """Stages of a hundred steps; the timetable only asks whether a quantity is learned."""
+def schedule() -> WarmUpSchedule:
+    """Stages of a hundred steps; the schedule only asks whether a quantity is learned."""
     learned = Values.model_construct(q_r=True, v_h_e=True)
     stages = WarmUp(v_h_e=100, q_r=100, ramp=100)
     params = Phase2Params.model_construct(values=learned, warm_up=stages)
-    return Timetable(params)
+    return WarmUpSchedule(params)
 
 
 def favours_first(world: WorldModel) -> Any:

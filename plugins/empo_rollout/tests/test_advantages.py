@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
@@ -9,7 +10,13 @@ from hypothesis import strategies as st
 from reference_advantages import advantages_reference
 from torch import Tensor
 
-from empo_rollout.experience.advantages import advantages, with_numpy, with_torch
+from empo_rollout.experience.advantages import (
+    advantage_sums,
+    advantages,
+    normalised,
+    with_numpy,
+    with_torch,
+)
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import AdvantageParams
 
@@ -318,3 +325,42 @@ class TestAgainstStableBaselines:
         advantage, returns = advantages(rollout, params(gamma=gamma, gae_lambda=0.9))
         assert_close(advantage, torch.from_numpy(buffer.advantages))
         assert_close(returns, torch.from_numpy(buffer.returns))
+
+
+def column(*numbers: float) -> Tensor:
+    """One minibatch of one step each, ``[1 1 column]``."""
+    return torch.tensor(numbers).double()[None, None]
+
+
+class TestNormalisation:
+    def test_targets_are_normalised_over_what_has_weight(self) -> None:
+        some, weight = column(1.0, 2.0, 5.0, 90.0), column(1.0, 1.0, 2.0, 0.0)
+        found = normalised(some, advantage_sums(some, weight))
+        # Mean 13/4 and variance (2.25^2 + 1.25^2 + 2 * 1.75^2) / 4.
+        deviation = math.sqrt((2.25**2 + 1.25**2 + 2 * 1.75**2) / 4)
+        expected = column(-2.25, -1.25, 1.75, 86.75) / deviation
+        torch.testing.assert_close(found, expected)
+
+    def test_normalised_targets_have_neither_place_nor_scale(self) -> None:
+        one, weight = column(1.0, 2.0, 5.0), column(1.0, 1.0, 1.0)
+        other = 100 * one - 7
+        found = [normalised(each, advantage_sums(each, weight)) for each in (one, other)]
+        torch.testing.assert_close(*found, rtol=1e-6, atol=0)
+
+    def test_each_minibatch_is_normalised_by_itself_and_parts_of_one_together(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        some = torch.randn(3, 2, 4, generator=generator) * torch.tensor([1.0, 9.0])[:, None]
+        weight = (torch.rand(3, 2, 4, generator=generator) < 0.7).float()
+        sums = advantage_sums(some, weight)
+        found = normalised(some, sums)
+        for i in range(2):
+            counted = some[:, i][weight[:, i] > 0]
+            expected = (some[:, i] - counted.mean()) / counted.std(correction=0)
+            torch.testing.assert_close(found[:, i], expected, rtol=1e-5, atol=1e-6)
+        halves = [advantage_sums(some[..., part], weight[..., part]) for part in
+                  (slice(0, 1), slice(1, 4))]  # fmt: skip
+        torch.testing.assert_close(halves[0] + halves[1], sums)
+
+    def test_normalised_numbers_are_finite_without_weight(self) -> None:
+        some = column(1.0, -3.0)
+        assert bool(normalised(some, advantage_sums(some, 0 * some)).isfinite().all())

@@ -1,5 +1,5 @@
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_rollout.experience.minibatches import (
-    Minibatch,
-    annealed_beta,
-    minibatches,
-    probabilities,
-)
+from empo_rollout.experience.minibatches import annealed_beta, probabilities, sampled_columns
 from empo_rollout.params import UpdateParams
 from empo_rollout.plan import VecPlan
+
+
+class Minibatch(NamedTuple):
+    columns: Tensor
+    weight: Tensor
 
 
 def drawn(
@@ -26,7 +26,8 @@ def drawn(
     plan = VecPlan(agents=1, workers=1, blocks=1, envs=segments, **sizes)
     params = UpdateParams.model_validate({"sampling": sampling, **given})
     generator = torch.Generator().manual_seed(seed)
-    return list(minibatches(advantage, params, plan, beta=beta, generator=generator))
+    columns, weight = sampled_columns(advantage, params, plan, beta=beta, generator=generator)
+    return [Minibatch(*pair) for pair in zip(columns, weight, strict=True)]
 
 
 def sized(*sizes: float) -> Tensor:
@@ -36,8 +37,7 @@ def sized(*sizes: float) -> Tensor:
 
 
 def all_segments(batches: list[Minibatch]) -> Tensor:
-    assert all(batch.steps is None for batch in batches)
-    return torch.cat([batch.segments for batch in batches if batch.segments is not None])
+    return torch.cat([batch.columns for batch in batches])
 
 
 class TestPartitions:
@@ -55,8 +55,7 @@ class TestPartitions:
         batches = drawn(torch.randn(horizon, count * size), size, sampling, seed=seed)
         assert len(batches) == count
         single = sampling == "steps"
-        chosen = [batch.steps if single else batch.segments for batch in batches]
-        assert [batch.segments is None for batch in batches] == [single] * count
+        chosen = [batch.columns for batch in batches]
         assert {len(each) for each in chosen} == {size * horizon if single else size}
         expected = torch.arange(count * size * (horizon if single else 1))
         assert torch.equal(torch.cat(chosen).sort().values, expected)
@@ -72,9 +71,7 @@ class TestPartitions:
         counts = dict.fromkeys(permutations(range(3)), 0)
         for seed in range(600):
             (batch,) = drawn(torch.zeros(1, 3), 3, sampling, seed=seed)
-            chosen = batch.steps if sampling == "steps" else batch.segments
-            assert chosen is not None
-            counts[tuple(chosen.tolist())] += 1
+            counts[tuple(batch.columns.tolist())] += 1
         # 600/6 each; five standard deviations of a binomial distribution.
         assert all(abs(count - 100) < 5 * (600 / 6 * 5 / 6) ** 0.5 for count in counts.values())
 
@@ -84,9 +81,7 @@ def test_the_generator_decides_alone(sampling: str) -> None:
     advantage = sized(*range(1, 33))
 
     def chosen(seed: int) -> list[list[int]]:
-        batches = drawn(advantage, 8, sampling, seed=seed)
-        found = [b.segments if b.steps is None else b.steps for b in batches]
-        return [each.tolist() for each in found if each is not None]
+        return [batch.columns.tolist() for batch in drawn(advantage, 8, sampling, seed=seed)]
 
     torch.manual_seed(1)
     once = chosen(3)
@@ -124,14 +119,12 @@ class TestPrioritized:
 
     def test_a_minibatch_has_no_segment_twice(self) -> None:
         for batch in drawn(sized(*([1.0] * 15 + [1e6])), 8, "prioritized", prio_alpha=1.0):
-            assert batch.segments is not None
-            assert len(batch.segments.unique()) == 8
+            assert len(batch.columns.unique()) == 8
 
     def test_weights_make_up_for_how_often_segments_are_drawn(self) -> None:
         sizes = torch.tensor([1.0, 2.0, 3.0, 6.0])
         for batch in drawn(sized(*sizes.tolist()), 2, "prioritized", beta=0.5, prio_alpha=1.0):
-            assert batch.segments is not None
-            expected = (4 * sizes[batch.segments] / 12) ** -0.5
+            expected = (4 * sizes[batch.columns] / 12) ** -0.5
             torch.testing.assert_close(batch.weight, expected, rtol=1e-5, atol=0)
 
     def test_beta_counts_as_one_where_it_is_greater(self) -> None:
@@ -155,8 +148,7 @@ class TestPrioritized:
 
     def test_a_minibatch_of_all_segments_works_where_few_have_priority(self) -> None:
         (batch,) = drawn(sized(0.0, 0.0, 1e30, 0.0), 4, "prioritized", prio_alpha=1.0)
-        assert batch.segments is not None
-        assert batch.segments.sort().values.tolist() == [0, 1, 2, 3]
+        assert batch.columns.sort().values.tolist() == [0, 1, 2, 3]
 
 
 class TestAnnealing:

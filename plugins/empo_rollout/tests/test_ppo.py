@@ -1,6 +1,5 @@
 import math
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +15,11 @@ from empo_rollout.plugin import PpoParams
 from empo_rollout.policies.distributions import MultiCategorical
 
 
-@pytest.mark.parametrize("normalise", ["batch", "none"])
+@pytest.mark.parametrize("entropy", [{}, {"target_entropy": -1.0}], ids=["constant", "tuned"])
 class TestPpo(PolicyLossTests):
     @pytest.fixture
-    def loss(self, normalise: Literal["batch", "none"]) -> PolicyLoss:
-        return Ppo(PpoParams(normalise=normalise))
+    def loss(self, entropy: dict[str, float]) -> PolicyLoss:
+        return Ppo(PpoParams.model_validate({"entropy": entropy}))
 
     @pytest.fixture
     def compiles(self) -> bool:
@@ -58,8 +57,8 @@ def table(*probabilities: float) -> Table:
     return Table(torch.stack([p.log(), (1 - p).log()], -1))
 
 
-def ppo(**params: Any) -> Ppo:
-    return Ppo(PpoParams(**{"entropy_coef": 0.0, **params}))
+def ppo(entropy: float = 0.0, **params: Any) -> Ppo:
+    return Ppo(PpoParams.model_validate({"entropy": {"coef": entropy}, **params}))
 
 
 class TestSurrogate:
@@ -119,7 +118,7 @@ class TestSurrogate:
     def test_masked_starts_may_hold_anything(self) -> None:
         policy = table(0.55, 0.5)
         bad = batch([0, 0], [1.0, math.nan], [0.5, 0.0], weight=[1.0, 0.0])
-        output = ppo(normalise="batch", entropy_coef=0.1)(policy, bad)
+        output = ppo(entropy=0.1)(policy, bad)
         output.loss.backward()
         assert all(math.isfinite(value) for value in output.metrics.values())
         assert policy.logits.grad is not None
@@ -128,25 +127,6 @@ class TestSurrogate:
     def test_huge_ratios_stay_finite(self) -> None:
         output = ppo()(table(0.5), batch([0], [-1.0], [1e-300]))
         assert output.loss.item() == pytest.approx(math.exp(10))
-
-    def test_targets_are_normalised_over_what_has_weight(self) -> None:
-        policy, weight = table(0.55, 0.45, 0.6, 0.5), [1.0, 1.0, 2.0, 0.0]
-        loss = ppo(normalise="batch")(
-            policy, batch([0] * 4, [1.0, 2.0, 5.0, 90.0], [0.5] * 4, weight)
-        ).loss.item()
-        # Mean 13/4 and variance (2.25^2 + 1.25^2 + 2 * 1.75^2) / 4.
-        deviation = math.sqrt((2.25**2 + 1.25**2 + 2 * 1.75**2) / 4)
-        expected = (-2.25 * 1.1 - 1.25 * 0.9 + 2 * 1.75 * 1.2) / 4 / deviation
-        assert loss == pytest.approx(-expected)
-
-    def test_normalised_targets_have_neither_place_nor_scale(self) -> None:
-        one = batch([0, 1, 0], [1.0, 2.0, 5.0], [0.5] * 3)
-        other = replace(one, target=100 * one.target - 7)
-        policy = table(0.55, 0.45, 0.6)
-        losses = [ppo(normalise="batch")(policy, each).loss.item() for each in (one, other)]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-        plain = [ppo()(policy, each).loss.item() for each in (one, other)]
-        assert plain[0] != pytest.approx(plain[1])
 
     def test_no_candidate_at_all_is_refused(self) -> None:
         none = ImaginedBatch(
@@ -162,7 +142,7 @@ class TestMetrics:
         p = [0.3, 0.9, 0.5]
         entropies = [-q * math.log(q) - (1 - q) * math.log(1 - q) for q in p]
         expected = (entropies[0] + 3 * entropies[1]) / 4
-        output = ppo(entropy_coef=0.25)(
+        output = ppo(entropy=0.25)(
             table(*p), batch([0, 0, 0], [0.0, 0.0, 0.0], p, weight=[1.0, 3.0, 0.0])
         )
         assert output.metrics["entropy"] == pytest.approx(expected)
@@ -183,6 +163,21 @@ class TestMetrics:
         assert metrics["importance"] == pytest.approx(1)
         assert metrics["approx_kl"] == pytest.approx(0, abs=1e-12)
         assert metrics["clip_fraction"] == 0
+
+
+def test_a_scheduled_entropy_coefficient_falls_and_is_kept() -> None:
+    entropy = {"coef": 0.4, "end": 0.0, "schedule": "linear"}
+    policy, some = table(0.3), batch([0], [0.0], [0.3])
+    one = Ppo(PpoParams.model_validate({"entropy": entropy}))
+    first = one(policy, some)
+    assert first.metrics["entropy_coef"] == pytest.approx(0.4)
+    one.adapt(first.memory, 0.75)
+    other = Ppo(PpoParams.model_validate({"entropy": entropy}))
+    other.load_state_dict(one.state_dict())
+    for each in (one, other):
+        output = each(policy, some)
+        assert output.metrics["entropy_coef"] == pytest.approx(0.1)
+        assert output.loss.item() == pytest.approx(-0.1 * output.metrics["entropy"])
 
 
 def column(*numbers: float) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from empo_core import Component, Config
 from empo_core.config import RunConfig
@@ -19,7 +18,6 @@ from empo_core.protocols import Algorithm, Empowering, RunContext, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import RESULTS, RunDirectory
 from empo_core.testing.worlds import TinyWorld
-from empo_rollout.empowerment.remembering import Memory
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_environments import Worlds
 from empo_rollout.environments import PowerReward, WorldParams
@@ -208,55 +206,3 @@ def test_the_params_of_a_run_make_its_copies(registry: Registry, run: Path, tmp_
     )
     assert Worlds(humans, TinyWorld(), tmp_path).agents == 2
     assert Worlds(humans, TinyWorld(), tmp_path).vector(3).interface.slots == 6
-
-
-class Counting:
-    """Answers with the first word and the time, and counts questions."""
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-
-    def __call__(self, rows: Tensor, steps_left: Tensor) -> Tensor:
-        self.asked.append(len(rows))
-        return torch.stack([rows[:, 0] * 1.0, steps_left * 1.0], 1)
-
-
-def test_what_is_remembered_is_right_whatever_is_forgotten() -> None:
-    generator = torch.Generator().manual_seed(0)
-    counting = Counting()
-    memory = Memory(counting, 1, max_bytes=1000)
-    for _ in range(50):
-        rows = torch.randint(0, 40, (30, 1), generator=generator)
-        left = torch.randint(1, 3, (30,), generator=generator)
-        assert memory(rows, left).tolist() == counting(rows, left).tolist()
-    assert len(counting.asked) > 2 * 50 - 40
-
-
-def test_states_are_asked_about_once() -> None:
-    counting = Counting()
-    memory = Memory(counting, 2)
-    rows = torch.tensor([[1, 2], [1, 2], [3, 4]])
-    for _ in range(3):
-        memory(rows, torch.tensor([1, 1, 2]))
-    assert counting.asked == [2]
-    memory(rows, torch.tensor([1, 2, 2]))
-    assert counting.asked == [2, 1]
-
-
-def test_without_time_only_the_state_counts() -> None:
-    counting = Counting()
-    memory = Memory(counting, 1, timeless=True)
-    memory(torch.tensor([[1], [1]]), torch.tensor([1, 2]))
-    assert counting.asked == [1]
-
-
-def test_it_stops_remembering_where_states_hardly_ever_repeat() -> None:
-    counting = Counting()
-    memory = Memory(counting, 1, timeless=True, max_bytes=2000)
-    for first in range(0, 2000, 20):
-        memory(torch.arange(first, first + 20)[:, None], torch.ones(20, dtype=torch.int64))
-    before = len(counting.asked)
-    again = torch.zeros(20, 1, dtype=torch.int64)
-    memory(again, again[:, 0])
-    memory(again, again[:, 0])
-    assert counting.asked[before:] == [20, 20]

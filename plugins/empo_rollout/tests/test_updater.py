@@ -46,6 +46,10 @@ def updater(made: Any, policy: Networks, plan: VecPlan, losses: Any = None, seed
     )
 
 
+def ppo(**entropy: Any) -> Ppo:
+    return Ppo(PpoParams.model_validate({"entropy": entropy}))
+
+
 def plain_loss(
     made: Any, policy: Networks, rollout: Rollout, columns: list[int], advantage: Tensor,
     importance: Tensor | float = 1.0,
@@ -258,7 +262,7 @@ def test_losses_add_up_by_their_weights(scene: Any) -> None:
     other = copy.deepcopy(policy)
     plan = made.plan(HORIZON, SEGMENTS, ALL, 2)
     one = updater(made, policy, plan).update(rollout, 0.0)
-    losses = [(Ppo(PpoParams(entropy_coef=0.0)), 1.0), (Entropy(), 0.01)]
+    losses = [(ppo(coef=0.0), 1.0), (Entropy(), 0.01)]
     two = updater(made, other, plan, losses).update(rollout, 0.0)
     require_close(other, policy)
     assert two["loss/policy"] == pytest.approx(one["loss/policy"], abs=1e-6)
@@ -420,10 +424,6 @@ def test_half_precision_learns_nearly_the_same(scene: Any) -> None:
     assert torch.cosine_similarity(*steps, dim=0) > 0.95
 
 
-def ppo_that_normalises() -> dict[str, Any]:
-    return {"losses": [{"loss": {"name": "ppo", "params": {"normalise": "batch"}}}]}
-
-
 @pytest.mark.parametrize(
     ("groups", "accumulate", "message"),
     [
@@ -436,7 +436,6 @@ def ppo_that_normalises() -> dict[str, Any]:
             1,
             "'minibatch' needs whole segments",
         ),
-        (ppo_that_normalises(), 2, r"losses\[0\].loss.params.normalise: would normalise each part"),
         ({"experience": {"burn_in": 1}}, 1, "freshens a memory, and the policy has none"),
         ({"experience": {"burn_in": 6}, "policy": LSTM}, 1, "at most 5 can be"),
     ],
@@ -540,6 +539,18 @@ def test_losses_that_adapt_see_whole_minibatches(scene: Any) -> None:
     plan = made.plan(HORIZON, SEGMENTS, ALL, 2)
     with pytest.raises(ConfigError, match=r"losses\[1\]: Fading adapts to whole minibatches"):
         updater(made, made.policy(), plan, [(Entropy(), 1.0), (Fading(), 1.0)])
+
+
+def test_entropy_coefficients_that_follow_no_batch_may_see_parts(scene: Any) -> None:
+    made = scene()
+    policy = made.policy()
+    plan = made.plan(HORIZON, SEGMENTS, ALL, 2)
+    falling = ppo(coef=0.4, end=0.0, schedule="linear")
+    learner = updater(made, policy, plan, [(falling, 1.0)])
+    metrics = [learner.update(made.rollout(policy, HORIZON, SEGMENTS), 0.75) for _ in range(2)]
+    assert [each["policy/entropy_coef"] for each in metrics] == pytest.approx([0.4, 0.1])
+    with pytest.raises(ConfigError, match=r"losses\[0\]: Ppo adapts to whole minibatches"):
+        updater(made, policy, plan, [(ppo(target_entropy=0.5), 1.0)])
 
 
 def test_advantages_are_only_computed_anew_where_that_changes_them(scene: Any) -> None:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import torch
 
-from empo_core.testing.induction import Induction, Theory
+from empo_core.testing.induction import Induction
+from empo_core.theory import CompleteTheory
 from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_tabular import games
 from empo_tabular.table import Table
 from empo_tabular.world import world_of
 
 
+def theory_of(beta_h: float = math.inf, **symbols: Any) -> CompleteTheory:
+    """Neutral symbols, sums over humans, and humans that choose the best."""
+    rational = "inf" if math.isinf(beta_h) else beta_h
+    return CompleteTheory(**{"beta_h": rational, "beta_r": 1.0, "u_agg": "sum", **symbols})
+
+
 class Solved:
     """A game with its values, looked up by the names of its states."""
 
-    def __init__(self, table: Table, theory: Theory) -> None:
+    def __init__(self, table: Table, theory: CompleteTheory) -> None:
         self.world: EnumeratedWorld = world_of(table)
         self._induction = Induction(self.world, theory)
         horizon = self.world.spec.horizon
@@ -43,7 +51,7 @@ class Solved:
 @pytest.mark.parametrize(("beta", "zeta"), [(1.0, 2.0), (2.0, 2.0), (2.0, 1.5), (1.5, 3.0)])
 def test_the_best_menu_is_as_large_as_the_paper_says(beta: float, zeta: float) -> None:
     options = 20
-    game = Solved(games.menu_size(options), Theory(beta_h=beta, zeta=zeta))
+    game = Solved(games.menu_size(options), theory_of(beta_h=beta, zeta=zeta))
     power = [game.number("x_h", f"menu_{k}", 1) for k in range(1, options + 1)]
     closed = [
         k * (math.exp(beta) / (math.exp(beta) + k - 1)) ** zeta for k in range(1, options + 1)
@@ -60,7 +68,7 @@ def test_the_best_menu_is_as_large_as_the_paper_says(beta: float, zeta: float) -
 def test_confirmations_have_the_power_the_paper_says(
     gamma: float, error: float, zeta: float
 ) -> None:
-    game = Solved(games.confirmation(6, error, horizon=120), Theory(gamma_h=gamma, zeta=zeta))
+    game = Solved(games.confirmation(6, error, horizon=120), theory_of(gamma_h=gamma, zeta=zeta))
     bits = []
     for k in range(1, 7):
         retry = 1 - (1 - error) ** k - error**k
@@ -78,7 +86,7 @@ def test_confirmations_have_the_power_the_paper_says(
     ("beta", "zeta"), list(itertools.product([0.5, 3.0, math.inf], [1.0, 2.0]))
 )
 def test_a_commitment_empowers(beta: float, zeta: float) -> None:
-    game = Solved(games.commitment(), Theory(beta_h=beta, zeta=zeta, beta_r=7.0))
+    game = Solved(games.commitment(), theory_of(beta_h=beta, zeta=zeta, beta_r=7.0))
     right = 1 / (1 + math.exp(-beta))
     free, bound, doing = (game.number("x_h", s, 2) for s in ("free", "bound", "doing_a"))
     assert free == pytest.approx(2 ** (1 - zeta), rel=1e-12)
@@ -95,7 +103,7 @@ def test_a_commitment_empowers(beta: float, zeta: float) -> None:
 def test_deceiving_a_prisoner_is_worse_than_informing_both(
     zeta: float, xi: float, eta: float
 ) -> None:
-    game = Solved(games.belief(), Theory(zeta=zeta, xi=xi, eta=eta))
+    game = Solved(games.belief(), theory_of(zeta=zeta, xi=xi, eta=eta))
     cd, dd = game.number("u_r", "deceived", 1), game.number("u_r", "informed", 1)
     assert cd == pytest.approx(-((1 + (1 / 3) ** (-zeta * xi)) ** eta), rel=1e-12)
     assert dd == pytest.approx(-((2 * (3 / 4) ** (-zeta * xi)) ** eta), rel=1e-12)
@@ -110,7 +118,7 @@ def test_deceiving_a_prisoner_is_worse_than_informing_both(
 def test_the_coma_pill_is_given_exactly_when_the_paper_says(x: int, v: int, p: float) -> None:
     gamma, xi, eta = 0.8, 1.5, 1.1
     table = games.coma_pill(x, v, p, horizon=160)
-    game = Solved(table, Theory(gamma_h=0.7, gamma_r=gamma, zeta=2.0, xi=xi, eta=eta))
+    game = Solved(table, theory_of(gamma_h=0.7, gamma_r=gamma, zeta=2.0, xi=xi, eta=eta))
     a = -xi * eta
     assert game.numbers("x_h", "dosed_1") == [x + v]
     assert game.numbers("x_h", "coma_1") == [1]
@@ -161,7 +169,7 @@ def test_pause_and_destroy_buttons_have_the_value_of_their_chain(
 ) -> None:
     gamma, alpha = 0.8, -1.0
     # Only a human who cares for nothing but the next step has exactly x options.
-    theory = Theory(gamma_h=1e-14, gamma_r=gamma, zeta=1.7)
+    theory = theory_of(gamma_h=1e-14, gamma_r=gamma, zeta=1.7)
     game = Solved(games.pause_destroy(x, y, p, q, horizon=160), theory)
     none, destroy = one_button(x, y, p, q, gamma, alpha)
     assert game.number("v_r", "low_none_1") == pytest.approx(none, rel=1e-12)
@@ -195,7 +203,7 @@ def test_the_robot_stops_leaving_the_destroy_button_at_a_power_of_about_one() ->
     assert low == pytest.approx(1.07, abs=0.005)
 
 
-def split_is(success: Sequence[float], theory: Theory) -> tuple[list[int], list[int]]:
+def split_is(success: Sequence[float], theory: CompleteTheory) -> tuple[list[int], list[int]]:
     """The best and the worst numbers of units for human 1."""
     q_r = Solved(games.resource_split(success), theory).numbers("q_r", "start")
     near = 1e-12 * abs(min(q_r))
@@ -207,7 +215,7 @@ def split_is(success: Sequence[float], theory: Theory) -> tuple[list[int], list[
 def test_a_resource_is_split_equally_exactly_when_its_power_is_concave(
     zeta: float, xi: float, eta: float
 ) -> None:
-    theory = Theory(zeta=zeta, xi=xi, eta=eta)
+    theory = theory_of(zeta=zeta, xi=xi, eta=eta)
     for bend, expected in [
         (0.5, ([2], [0, 4])),
         (2.0, ([0, 4], [2])),

@@ -12,7 +12,7 @@ from empo_exact import memory
 from empo_exact.graph import build_graph
 from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import check_roles
+from empo_exact.problem import check_humans
 from empo_exact.result import ExactResult
 from empo_exact.saving import load
 from empo_exact.solver import solve
@@ -58,7 +58,7 @@ class Exact:
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run, as far as counting states takes little time."""
         world = _world(world)
-        check_roles(world.spec)
+        check_humans(world.spec)
         sizes: dict[str, Any] = {
             "agents": len(world.spec.agents),
             "joint actions": world.spec.num_joint_actions,
@@ -68,7 +68,10 @@ class Exact:
         }
         try:
             graph = build_graph(
-                world, world.spec.horizon, workers=self._params.workers, max_states=CHECK_STATES
+                world,
+                world.spec.horizon,
+                workers=self._params.compute.workers,
+                max_states=CHECK_STATES,
             )
         except SolveError as error:
             return sizes | {"states": f"more than {CHECK_STATES} ({error})"}

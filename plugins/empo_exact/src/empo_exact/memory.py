@@ -19,8 +19,8 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 def limit(params: ExactParams) -> int:
     """How many bytes this process may hold."""
-    if params.memory_limit_gb is not None:
-        return int(params.memory_limit_gb * GIB)
+    if params.compute.memory_limit_gb is not None:
+        return int(params.compute.memory_limit_gb * GIB)
     free: int = psutil.virtual_memory().available
     here: int = psutil.Process().memory_info().rss
     # A container may allow less than the machine has.

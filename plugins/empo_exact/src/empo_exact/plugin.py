@@ -8,9 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from empo_core import Component, Config, hookimpl
-from empo_core.config import HumanPriorRef
-
-Rationality = float | Literal["inf"]
+from empo_core.config import HumanPriorRef, merged
+from empo_core.theory import CompleteTheory, HumanTheory
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -26,7 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "eta": 1.0, "x_agg": "weighted", "u_agg": "mean", "accrual": "discrete",
     },
 }  # fmt: skip
-"""Theory parameters set at once by ``preset``; explicit keys win. Spec A.5 and G.1."""
+"""Values of ``theory`` set at once by ``preset``, from docs/explanation/conventions.md."""
 
 
 class Belief(Config):
@@ -43,13 +42,11 @@ class PriorParams(Config):
     """Phase 1: what the robot believes about the humans. Symbols as in the paper."""
 
     preset: Literal["paper", "reference", "neutral"] | None = Field(
-        None, description="Sets the theory parameters at once; keys given beside it win."
+        None, description="Sets the symbols of theory at once; keys given beside it win."
     )
-    beta_h: Rationality = Field(
-        10.0, description="Rationality of the humans, at least 0; 'inf' picks the best actions."
+    theory: HumanTheory = Field(
+        default_factory=HumanTheory, description="Symbols of equations (1)-(3)."
     )
-    gamma_h: float = Field(1.0, gt=0, le=1, description="Humans' discount per unit of time.")
-    nu: float = Field(0.0, ge=0, le=1, description="Weight of the habitual policy in equation (2).")
     habit: HumanPriorRef | None = Field(
         None, description="The habitual policy pi^0; None means uniform over actions."
     )
@@ -58,57 +55,33 @@ class PriorParams(Config):
         description="What each human believes about the other humans' joint action; null means "
         "independent and even over their available actions.",
     )
-    robot_model: Literal["pessimistic", "optimistic"] = Field(
-        "pessimistic",
-        description="Whether humans expect the worst or the best of the robot: min or max in (1).",
-    )
 
     @model_validator(mode="before")
     @classmethod
-    def _apply_preset(cls, data: Any) -> Any:
+    def _with_preset(cls, data: Any) -> Any:
         preset = data.get("preset") if isinstance(data, dict) else None
-        if isinstance(preset, str) and preset in PRESETS:
-            known = PRESETS[preset]
-            return {key: known[key] for key in known if key in cls.model_fields} | data
+        if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
+            symbols = cls._theory_class().model_fields
+            known = {key: value for key, value in PRESETS[preset].items() if key in symbols}
+            return merged({"theory": known}, data)
         return data
+
+    @classmethod
+    def _theory_class(cls) -> type[HumanTheory]:
+        return HumanTheory
 
     @model_validator(mode="after")
     def _is_consistent(self) -> PriorParams:
-        if isinstance(self.beta_h, float) and self.beta_h < 0:
-            raise ValueError(f"beta_h must be at least 0, not {self.beta_h}")
-        if self.habit is not None and self.nu == 0:
-            raise ValueError("habit has no effect while nu is 0; set nu > 0 or leave habit out")
+        if self.habit is not None and self.theory.nu == 0:
+            raise ValueError(
+                "habit has no effect while theory.nu is 0; set nu > 0 or leave habit out"
+            )
         return self
 
 
-class ExactParams(PriorParams):
-    """Phases 1 and 2: the theory, and how to solve it."""
+class Compute(Config):
+    """Processors and memory that a run may take."""
 
-    gamma_r: float = Field(1.0, gt=0, le=1, description="Robot's discount per unit of time.")
-    beta_r: float = Field(10.0, ge=0, description="Exponent of the robot's power-law policy.")
-    zeta: float = Field(1.0, gt=0, description="Preference for certainty over a goal's chances.")
-    xi: float = Field(1.0, gt=0, description="Aversion to unequal power between humans.")
-    eta: float = Field(1.0, gt=0, description="Aversion to unequal power over time.")
-    x_agg: Literal["weighted", "sum"] = Field(
-        "weighted", description="X_h sums V^zeta over goals, with or without their weights."
-    )
-    u_agg: Literal["mean", "sum"] = Field(
-        "mean", description="U_r averages or sums X_h^-xi over humans."
-    )
-    accrual: Literal["discrete", "continuous"] = Field(
-        "discrete", description="U_r counts once per transition, or accrues during it."
-    )
-    terminal_value: float = Field(
-        -1e-10, lt=0, description="V_r of states where the episode is over."
-    )
-    human_prior: HumanPriorRef | None = Field(
-        None, description="How humans act; None solves Phase 1 with the parameters above."
-    )
-    keep: Literal["all", "disk", "root"] = Field(
-        "all",
-        description="Keep the values of all times in memory, in one file per time, or only "
-        "those at the start.",
-    )
     workers: int = Field(
         2, ge=1, description="Threads; worker processes where the world is written in Python."
     )
@@ -123,6 +96,25 @@ class ExactParams(PriorParams):
         gt=0,
         description="Refuse what makes this process larger; null means 90 % of what is free.",
     )
+
+
+class ExactParams(PriorParams):
+    """Phases 1 and 2: the theory, and how to solve it."""
+
+    theory: CompleteTheory = Field(
+        default_factory=CompleteTheory, description="Symbols of equations (1)-(9)."
+    )
+    human_prior: HumanPriorRef | None = Field(
+        None, description="How humans act; None solves Phase 1 with the parameters above."
+    )
+    compute: Compute = Field(
+        default_factory=Compute, description="Processors and memory that a run may take."
+    )
+    keep: Literal["all", "disk", "root"] = Field(
+        "all",
+        description="Keep the values of all times in memory, in one file per time, or only "
+        "those at the start.",
+    )
     count_unrolled: bool = Field(
         False, description="Count (time, state) pairs and edges even where that is costly."
     )
@@ -132,19 +124,28 @@ class ExactParams(PriorParams):
         description="Rollouts to play and draw after solving; null means 1, or 0 with keep: root.",
     )
 
+    @classmethod
+    def _theory_class(cls) -> type[CompleteTheory]:
+        return CompleteTheory
+
     @property
     def num_rollouts(self) -> int:
-        """How many rollouts to play."""
+        """Rollouts to play after solving."""
         return self.rollouts if self.rollouts is not None else int(self.keep != "root")
 
     @model_validator(mode="after")
     def _uses_every_key(self) -> ExactParams:
         if self.human_prior is None:
             return self
-        beta_h = PRESETS[self.preset or "neutral"]["beta_h"]
-        usual = {"beta_h": beta_h, "nu": 0.0, "robot_model": "pessimistic"}
-        for key in ("beta_h", "nu", "habit", "believed_others", "robot_model"):
-            if getattr(self, key) != usual.get(key):
+        usual = {
+            "theory.beta_h": (self.theory.beta_h, PRESETS[self.preset or "neutral"]["beta_h"]),
+            "theory.nu": (self.theory.nu, 0.0),
+            "habit": (self.habit, None),
+            "believed_others": (self.believed_others, None),
+            "theory.robot_model": (self.theory.robot_model, "pessimistic"),
+        }
+        for key, (given, default) in usual.items():
+            if given != default:
                 raise ValueError(
                     f"{key} has no effect beside human_prior, which says how humans act; leave "
                     f"{key} out, or set it in the params of a prior that has it"

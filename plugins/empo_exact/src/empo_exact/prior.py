@@ -14,6 +14,7 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
+from empo_core.theory import CompleteTheory
 from empo_core.worlds.row_table import RowTable
 from empo_exact.acyclic import levels_of
 from empo_exact.game import Floats, make_scratch
@@ -21,7 +22,7 @@ from empo_exact.graph import build_graph
 from empo_exact.induction import Problem
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
-from empo_exact.problem import Assumptions, build_prior, check_roles, uniform_policy
+from empo_exact.problem import Assumptions, build_prior, check_humans, uniform_policy
 from empo_exact.solver import pose
 
 
@@ -79,10 +80,9 @@ class ExactPrior:
     def _solve(self, start: NDArray[Any], steps: int | None) -> _Solved:
         """Phase 1 over everything within so many steps of some states."""
         world = self._world
-        check_roles(world.spec)
+        check_humans(world.spec)
         graph = build_graph(world, steps, start=start)
-        given = {name: getattr(self._params, name) for name in type(self._params).model_fields}
-        problem = pose(world, graph, ExactParams(**given), self._assumed, None)
+        problem = pose(world, graph, _with_phase_2(self._params), self._assumed, None)
         problem = replace(problem, horizon=steps)
         goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
         policy = np.zeros((graph.num_states, actions, goals))
@@ -100,6 +100,12 @@ class ExactPrior:
                 worth = problem.worth(values[time + 1])
                 _sweep(problem, order[:count], worth, values[time], policy, steps - time)
         return _Solved(problem, RowTable.of(graph.states), values)
+
+
+def _with_phase_2(params: PriorParams) -> ExactParams:
+    """The same Phase 1, with defaults for what only Phase 2 reads."""
+    theory = CompleteTheory(**params.theory.model_dump())
+    return ExactParams(theory=theory, habit=params.habit, believed_others=params.believed_others)
 
 
 def _sweep(

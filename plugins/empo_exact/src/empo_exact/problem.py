@@ -19,6 +19,7 @@ from empo_core.errors import SolveError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.roles import check_roles
 from empo_exact.beliefs import Believed, belief_table, believe
 from empo_exact.game import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.graph import StateGraph
@@ -48,7 +49,7 @@ class Assumptions:
     habit_prior: HumanPrior | None = None
 
 
-def check_roles(spec: WorldSpec) -> None:
+def check_humans(spec: WorldSpec) -> None:
     """Refuse worlds for which the problem makes no sense.
 
     Raises:
@@ -60,12 +61,7 @@ def check_roles(spec: WorldSpec) -> None:
             f"{spec.name!r} has no human, so there is no human power to maximise ({roles}). "
             "Give an agent the role 'human' in the world."
         )
-    for index, agent in enumerate(spec.agents):
-        if agent.role == "other":
-            raise SolveError(
-                f"{agent.name} (agent {index}) of {spec.name!r} is neither human nor robot, so "
-                "nothing says how it acts. Give it a role in the world."
-            )
+    check_roles(spec)
     for human in spec.humans:
         if not spec.goals_of(human):
             raise SolveError(
@@ -133,15 +129,15 @@ def make_game(
     lengths = [len(spec.goals_of(human)) for human in spec.humans]
     begins = np.cumsum([0] + [length + -length % LANES for length in lengths])
     weight = np.array([goal.weight for goal in spec.goals], np.float64)
-    rho_r = -math.log(params.gamma_r)
-    accrual = [reward_weight(rho_r, float(d), params.accrual) for d in graph.duration]
+    rho_r = -math.log(params.theory.gamma_r)
+    accrual = [reward_weight(rho_r, float(d), params.theory.accrual) for d in graph.duration]
     return Game(
         offsets=graph.offsets,
         successor=graph.successor,
         code=graph.code,
         prob=graph.prob,
         discounted_h=graph.prob * gamma_h**graph.duration,
-        discounted_r=graph.prob * params.gamma_r**graph.duration,
+        discounted_r=graph.prob * params.theory.gamma_r**graph.duration,
         accrued=graph.prob * np.array(accrual, np.float64),
         achieved=padded(achieved.astype(np.uint8), spec),
         profile=profile,
@@ -172,8 +168,9 @@ def _mixed(
 
 def make_theory(params: ExactParams) -> Theory:
     """The parameters of Phase 2 as the sweep reads them."""
-    numbers = [params.beta_r, params.zeta, params.xi, params.eta, params.terminal_value]
-    flags = [params.x_agg == "weighted", params.u_agg == "mean"]
+    given = params.theory
+    numbers = [given.beta_r, given.zeta, given.xi, given.eta, given.terminal_value]
+    flags = [given.x_agg == "weighted", given.u_agg == "mean"]
     return Theory(np.array(numbers, np.float64), np.array(flags))
 
 
@@ -192,12 +189,12 @@ def make_humans(
     """
     spec = graph.spec
     goals, actions = len(spec.goals), int(game.num_actions.max())
-    beta = np.full((1, goals), float(params.beta_h))
+    beta = np.full((1, goals), float(params.theory.beta_h))
     if assumed.beta_h is not None:
         beta = _ask(graph, assumed.beta_h, (goals,), "beta_h")
         if not (beta >= 0).all():
             raise SolveError("beta_h must be at least 0 for every state and goal")
-    nu = np.full((1, goals), params.nu)
+    nu = np.full((1, goals), params.theory.nu)
     if assumed.nu is not None:
         nu = _ask(graph, assumed.nu, (goals,), "nu")
         if not ((nu >= 0) & (nu <= 1)).all():
@@ -218,7 +215,7 @@ def make_humans(
         nu=padded(nu, spec),
         habit=padded(habit.transpose(0, 2, 1), spec),
         belief=belief,
-        flag=np.array([params.robot_model == "optimistic", nu.any(), np.isinf(beta).any()]),
+        flag=np.array([params.theory.robot_model == "optimistic", nu.any(), np.isinf(beta).any()]),
     )
 
 

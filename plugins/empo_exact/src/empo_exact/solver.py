@@ -27,7 +27,7 @@ from empo_exact.problem import (
     OfActions,
     OfGoals,
     build_prior,
-    check_roles,
+    check_humans,
     goal_places,
     make_game,
     make_humans,
@@ -80,7 +80,7 @@ def solve(
     """
     params = params or ExactParams()
     start, seconds = clock.perf_counter(), Seconds()
-    check_roles(world.spec)
+    check_humans(world.spec)
     if not is_compiled(phase1):
         log.info("compiling; only the first use on a machine takes this half a minute")
     horizon = world.spec.horizon
@@ -94,7 +94,7 @@ def solve(
     digest = _digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     induce = _induce_over_time if horizon is not None else _induce_over_levels
-    with ThreadPoolExecutor(params.workers) as threads:
+    with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(Solver(problem, seconds), store, threads, tracker, resume)
     seconds.total = clock.perf_counter() - start
     return ExactResult(problem, store, params, seconds, seed)
@@ -113,20 +113,20 @@ def pose(
         SolveError: The values would not fit into memory, or an assumption is impossible.
     """
     achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
-    game = make_game(graph, achieved, params.gamma_h, params)
+    game = make_game(graph, achieved, params.theory.gamma_h, params)
     memory.check(graph, game, params)
     log.info("%s", memory.statement(graph, game, params))
     return Problem(
         world=world,
         graph=graph,
         game=game,
-        humans=make_humans(world, graph, game, params, assumed, params.workers),
+        humans=make_humans(world, graph, game, params, assumed, params.compute.workers),
         theory=make_theory(params),
         habit=assumed.habit_prior,
         prior=prior,
-        gamma_h=params.gamma_h,
+        gamma_h=params.theory.gamma_h,
         horizon=world.spec.horizon,
-        workers=params.workers,
+        workers=params.compute.workers,
         places=goal_places(world.spec),
     )
 
@@ -144,9 +144,9 @@ def _explore(
     graph = build_graph(
         world,
         horizon,
-        workers=params.workers,
-        start_method=params.start_method,
-        max_states=params.max_states,
+        workers=params.compute.workers,
+        start_method=params.compute.start_method,
+        max_states=params.compute.max_states,
         progress=progress,
     )
     if tracker is not None:
@@ -242,7 +242,9 @@ def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> Non
 def _digest(problem: Problem, params: ExactParams) -> str:
     """Identifies a problem, so that values on disk are not taken for another's."""
     graph = problem.graph
-    digest = hashlib.sha256(params.model_dump_json(exclude={"workers", "keep"}).encode())
+    digest = hashlib.sha256(
+        params.model_dump_json(exclude={"compute": {"workers"}, "keep": True}).encode()
+    )
     for array in (graph.states, graph.offsets, graph.successor, graph.code, graph.prob):
         digest.update(np.ascontiguousarray(array).data)
     for part in problem.humans:

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 
-from empo_latent.acting import Acting
-from empo_latent.contract import Interface
+from empo_latent.controller import Controller
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
+from empo_latent.types import Interface
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Agent:
         params: Of the run that learned them.
         interface: What they see and do.
         planner: Plans with them.
-        acting: Remembers the plan of each environment.
+        controller: Remembers the plan of each environment.
         task_of: The task of each environment, as a ``Fleet`` of as many has it.
         discounts: Of each task, per step.
     """
@@ -36,7 +36,7 @@ class Agent:
     params: LatentParams
     interface: Interface
     planner: Planner
-    acting: Acting
+    controller: Controller
     task_of: Int[np.ndarray, " env"]
     discounts: list[float]
 
@@ -45,7 +45,7 @@ class Agent:
         observation: Shaped[np.ndarray, "env word"],
         first: Bool[np.ndarray, " env"],
         *,
-        who: Actor = "planner",
+        actor: Actor = "planner",
         explore: bool = False,
     ) -> Float[np.ndarray, "env action"]:
         """Actions in [-1, 1], as ``Fleet.step`` takes them.
@@ -53,11 +53,11 @@ class Agent:
         Args:
             observation: What environments show, as ``Fleet`` has it: flat, frames stacked.
             first: Which of them began a new episode: their plans are forgotten.
-            who: Who acts.
+            actor: Who acts.
             explore: Whether to act as in training, with noise.
         """
         task = self.task_of if len(self.interface.tasks) > 1 else None
-        acted = self.acting.act(observation, first, task=task, who=who, explore=explore)
+        acted = self.controller.act(observation, first, task=task, actor=actor, explore=explore)
         return acted.action.numpy()
 
 
@@ -82,7 +82,7 @@ def load_agent(path: str | Path, *, envs: int = 1, device: str = "cpu") -> Agent
         params=params,
         interface=interface,
         planner=planner,
-        acting=Acting(model, planner, envs=envs, device=device),
+        controller=Controller(model, planner, envs=envs, device=device),
         task_of=np.arange(envs) % len(interface.tasks),
         discounts=rates,
     )

@@ -12,15 +12,15 @@ import torch
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import PolicyLoss, RunContext, WorldModel
-from empo_latent.acting import Acting
 from empo_latent.agent import discounts, planner_of
-from empo_latent.checks import refuse_misfits
+from empo_latent.controller import Controller
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episodes import Episodes
-from empo_latent.examining import Examiner
+from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
+from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.parts import Mark, Parts
 from empo_latent.replay import Replay
@@ -48,7 +48,7 @@ class LatentAlgorithm:
         with torch_threads(params.compute.threads):
             fleet = self._fleet()
             try:
-                refuse_misfits(params, losses, fleet.interface)
+                check_params(params, losses, fleet.interface)
                 parts = self._parts(context, fleet, losses)
                 learner = LatentLearner(params, context.seed, parts)
                 loop = Loop(
@@ -85,7 +85,7 @@ class LatentAlgorithm:
             interface = fleet.interface
         finally:
             fleet.close()
-        refuse_misfits(self._params, losses, interface)
+        check_params(self._params, losses, interface)
         model = LatentModel(
             self._params,
             interface,
@@ -117,7 +117,7 @@ class LatentAlgorithm:
         return Parts(
             model=model,
             updater=updater,
-            acting=Acting(model, planner, envs=params.collection.envs, device=device),
+            controller=Controller(model, planner, envs=params.collection.envs, device=device),
             fleet=fleet,
             replay=Replay(
                 interface,
@@ -128,7 +128,7 @@ class LatentAlgorithm:
                 device=device,
             ),
             episodes=Episodes(params.collection.envs, context.tracker),
-            examiner=Examiner(params, context.seed, model, planner, updater, rates.tolist()),
+            evaluator=Evaluator(params, context.seed, model, planner, updater, rates.tolist()),
             timers=Timers(device),
         )
 

@@ -11,7 +11,7 @@ import torch
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_latent.environments.fleet import Step
-from empo_latent.evaluating import Evaluation
+from empo_latent.evaluation import Evaluation
 from empo_latent.params import LatentParams
 from empo_latent.parts import Parts
 from empo_learning.learner import Evaluated, Learner
@@ -108,12 +108,12 @@ class LatentLearner(Learner):
         if not reporting.evaluation_episodes:
             return None
         is_last = self.steps >= self.total_steps
-        found, metrics = self._parts.examiner.examine(self.steps, is_last=is_last)
+        found, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
         score = max(each.mean_return for each in found.values())
         solved = reporting.solved_at is not None and score >= reporting.solved_at
         if solved and reporting.videos and not is_last:
             # Only now is it known to be the last: the same episodes again, with a camera.
-            found, _ = self._parts.examiner.examine(self.steps, is_last=True)
+            found, _ = self._parts.evaluator.evaluate(self.steps, is_last=True)
         self.evaluations.append((self.steps, found))
         for actor, each in found.items():
             outcome = each.outcome()
@@ -142,12 +142,12 @@ class LatentLearner(Learner):
             "owed": self._owed,
             "history": [list(row) for row in self.history],
             "evaluations": [
-                [steps, {who: each.to_dict() for who, each in found.items()}]
+                [steps, {actor: each.to_dict() for actor, each in found.items()}]
                 for steps, found in self.evaluations
             ],
             "model": parts.model.state_dict(),
             "updater": parts.updater.state_dict(),
-            "acting": parts.acting.state_dict(),
+            "controller": parts.controller.state_dict(),
             "episodes": parts.episodes.state_dict(),
             "fleet": parts.fleet.state_dict(),
             "current": torch.from_numpy(self._current.copy()),
@@ -163,12 +163,12 @@ class LatentLearner(Learner):
         self._owed, self._line_updates = state["owed"], self.updates_made
         self.history = [(steps, updates, mean) for steps, updates, mean in state["history"]]
         self.evaluations = [
-            (steps, {who: Evaluation.from_dict(each) for who, each in found.items()})
+            (steps, {actor: Evaluation.from_dict(each) for actor, each in found.items()})
             for steps, found in state["evaluations"]
         ]
         parts.model.load_state_dict(state["model"])
         parts.updater.load_state_dict(state["updater"])
-        parts.acting.load_state_dict(state["acting"])
+        parts.controller.load_state_dict(state["controller"])
         parts.episodes.load_state_dict(state["episodes"])
         self._current, self._first = state["current"].numpy(), state["first"].numpy().copy()
         exact = parts.fleet.load_state_dict(state["fleet"])
@@ -201,11 +201,11 @@ class LatentLearner(Learner):
             action = torch.rand(shape, generator=self._generator).mul_(2).sub_(1)
         else:
             with parts.timers("act"):
-                acted = parts.acting.act(
+                acted = parts.controller.act(
                     self._current,
                     self._first,
                     task=self._tasks,
-                    who=collection.acting,
+                    actor=collection.acting,
                     explore=True,
                     expert=parts.updater.needs_expert,
                 )
@@ -243,9 +243,9 @@ class LatentLearner(Learner):
         progress = min(self.steps / self.total_steps, 1.0)
         with self._parts.timers("replay"):
             batch = self._parts.replay.sample(self._params.learning.batch_size, self._generator)
-            slices = batch.to(self._params.compute.device)
+            sequences = batch.to(self._params.compute.device)
         with self._parts.timers("update"):
-            self._found = {**self._found, **self._parts.updater.update(slices, progress)}
+            self._found = {**self._found, **self._parts.updater.update(sequences, progress)}
         self.updates_made += 1
 
 

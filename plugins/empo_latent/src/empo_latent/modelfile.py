@@ -18,9 +18,9 @@ from torch import Tensor
 from empo_core.errors import EmpoError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
-from empo_latent.contract import Interface
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.types import Interface
 from empo_learning.saved_model import Format, WeightsBody, read_weights, write_weights
 
 FORMAT = Format("empo-latent-model", 1)

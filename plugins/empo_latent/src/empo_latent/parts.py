@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from empo_latent.acting import Acting
+from empo_latent.controller import Controller
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episodes import Episodes
-from empo_latent.examining import Examiner
+from empo_latent.evaluator import Evaluator
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.replay import Replay
@@ -38,19 +38,19 @@ class Parts:
     Attributes:
         model: What is learned.
         updater: Lets it learn.
-        acting: Lets it act.
+        controller: Lets it act.
         fleet: Where it acts.
         replay: What happened.
         episodes: What became of episodes.
-        examiner: Lets it play evaluations.
+        evaluator: Lets it play evaluations.
         timers: Where the time goes.
     """
 
     model: LatentModel
     updater: Updater
-    acting: Acting
+    controller: Controller
     fleet: Fleet
     replay: Replay
     episodes: Episodes
-    examiner: Examiner
+    evaluator: Evaluator
     timers: Timers

@@ -1,9 +1,9 @@
-"""What happened, and slices of it, each as likely as any other.
+"""What happened, and sequences of it, each as likely as any other.
 
 Row ``i`` of an episode holds what was seen at moment ``i`` and the step that led there: the
 action, its reward, and whether it ended the episode. The first row of an episode has no such
 step (NaN, which shows up wherever it is used by mistake). So ``T + 1`` rows in sequence, none but
-the first of which begins an episode, are a slice of ``T`` steps.
+the first of which begins an episode, are a sequence of ``T`` steps.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
-from empo_latent.contract import Interface, Slices
+from empo_latent.types import Interface, SequenceBatch
 
 FEWEST_ROWS = 1024
 """Rows per environment that memory is taken for at once; more as they are needed."""
 
 
 class Replay:
-    """A ring of rows per environment, and the places in it where slices end.
+    """A ring of rows per environment, and the places in it where sequences end.
 
     Environments have rings of their own, so an episode's rows lie in sequence, and episodes that
-    are still going on can be learned from. Where slices end is kept in a queue per environment:
-    a row is added when its episode is long enough, and dropped when the first row of its slice
-    is overwritten. A slice is drawn by its number among all, without a search in the rows.
+    are still going on can be learned from. Where sequences end is kept in a queue per environment:
+    a row is added when its episode is long enough, and dropped when the first row of its sequence
+    is overwritten. A sequence is drawn by its number among all, without a search in the rows.
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class Replay:
             interface: Of the tasks; environment ``e`` plays task ``e % len(tasks)``.
             envs: How many environments there are.
             capacity: Rows of all environments together; the oldest are overwritten.
-            horizon: Steps of a slice.
+            horizon: Steps of a sequence.
             expert: Whether rows also hold how the planner would have acted.
-            device: Where slices are needed; they are kept in the memory of the CPU.
+            device: Where sequences are needed; they are kept in the memory of the CPU.
 
         Raises:
-            ConfigError: The capacity is too small for a slice of each environment.
+            ConfigError: The capacity is too small for a sequence of each environment.
         """
         self._most = capacity // envs
         if self._most <= horizon:
             raise ConfigError(
                 f"algorithm.params.collection.capacity: {capacity} rows of {envs} environments are "
-                f"{self._most} each, and a slice of {horizon} steps has {horizon + 1}; set it to "
-                f"at least {envs * (horizon + 1)}"
+                f"{self._most} each, and a sequence of {horizon} steps has {horizon + 1}; set it "
+                f"to at least {envs * (horizon + 1)}"
             )
         self._horizon, self._expert = horizon, expert
         self._actions, self._device = interface.actions, torch.device(device)
@@ -75,7 +75,7 @@ class Replay:
         self._steps = np.empty((envs, rows, numbers), np.float32)
         self._first = np.zeros((envs, rows), bool)
         self._ends = np.empty((envs, rows), np.int64)
-        # Per environment: rows ever written, steps of the episode, and of all slices that ever
+        # Per environment: rows ever written, steps of the episode, and of all sequences that ever
         # could be drawn how many there were, and how many are overwritten.
         self._written = np.zeros(envs, np.int64)
         self._age = np.full(envs, -1)
@@ -93,8 +93,8 @@ class Replay:
         return int(used.sum()) - firsts - int(cut)
 
     @property
-    def slices(self) -> int:
-        """How many different slices can be drawn."""
+    def num_sequences(self) -> int:
+        """How many different sequences can be drawn."""
         return int((self._queued - self._dropped).sum())
 
     @property
@@ -105,7 +105,7 @@ class Replay:
     @property
     def ready(self) -> bool:
         """Whether there is anything to learn from."""
-        return self.slices > 0
+        return self.num_sequences > 0
 
     def begin(
         self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
@@ -167,35 +167,35 @@ class Replay:
         self._advance(envs)
         self._age[terminated] = -1
 
-    def sample(self, batch_size: int, generator: torch.Generator) -> Slices:
-        """Slices, drawn with replacement, each with the same chance.
+    def sample(self, batch_size: int, generator: torch.Generator) -> SequenceBatch:
+        """Sequences, drawn with replacement, each with the same chance.
 
         Args:
             batch_size: How many.
             generator: Draws them; on the CPU.
 
         Returns:
-            The slices, where they are needed; the copy there may still be going on.
+            The sequences, where they are needed; the copy there may still be going on.
 
         Raises:
             ValueError: There is nothing to draw from; see ``ready``.
         """
         if not self.ready:
             raise ValueError(
-                f"no episode has {self._horizon} steps yet, so there is no slice to learn from; "
+                f"no episode has {self._horizon} steps yet, so there is no sequence to learn from; "
                 "see ready"
             )
-        return self.slices_of(torch.randint(self.slices, (batch_size,), generator=generator))
+        return self.gather(torch.randint(self.num_sequences, (batch_size,), generator=generator))
 
-    def slices_of(self, number: Int64[Tensor, " slice"]) -> Slices:
-        """The slices of these numbers, each from 0 to ``slices - 1``; what has which changes."""
+    def gather(self, number: Int64[Tensor, " sequence"]) -> SequenceBatch:
+        """The sequences of these indices, below ``num_sequences``; adding steps moves them."""
         rows, env = self._places_of(number.numpy())
         steps = self._taken(self._steps, rows[1:])
         actions = self._actions
         expert = None
         if self._expert:
             expert = steps[..., actions + 2 :].view(*steps.shape[:2], 2, actions)
-        return Slices(
+        return SequenceBatch(
             observation=self._taken(self._seen, rows),
             action=steps[..., :actions],
             reward=steps[..., actions : actions + 1],
@@ -220,7 +220,7 @@ class Replay:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Remember what was remembered; the same draws then give the same slices.
+        """Remember what was remembered; the same draws then give the same sequences.
 
         Raises:
             StorageError: The state is one of other tasks or sizes.
@@ -231,7 +231,7 @@ class Replay:
         if mine != found:
             raise StorageError(
                 f"the checkpoint remembers something else: (environments, rows of each, steps of a "
-                f"slice, numbers per observation, numbers per step) are {found}, and should be "
+                f"sequence, numbers per observation, numbers per step) are {found}, and should be "
                 f"{mine}; go on with the params that the run began with"
             )
         self._written = state["written"].numpy().copy()
@@ -247,7 +247,7 @@ class Replay:
         return self._seen.shape[2], self._steps.shape[2]
 
     def _find_ends(self, env: int, used: int) -> None:
-        """Queue the slices of the rows that an environment has."""
+        """Queue the sequences of the rows that an environment has."""
         written = int(self._written[env])
         rows = np.arange(written - used, written)
         # The newest row before each, itself included, that nothing in the ring leads to.
@@ -276,7 +276,7 @@ class Replay:
                 setattr(self, name, new)
 
     def _advance(self, envs: Int64[np.ndarray, " row"]) -> None:
-        """Count rows that were written, queue the slices that end there, drop overwritten ones."""
+        """Count rows that were written, queue sequences that end there, drop overwritten ones."""
         row = self._written[envs]
         self._written[envs] += 1
         waiting = envs[self._queued[envs] > self._dropped[envs]]
@@ -289,9 +289,9 @@ class Replay:
         self._queued[new] += 1
 
     def _places_of(
-        self, number: Int64[np.ndarray, " slice"]
-    ) -> tuple[Int64[Tensor, "moment slice"], Int64[Tensor, " slice"]]:
-        """Rows of slices, counted through all rings, and the environment of each."""
+        self, number: Int64[np.ndarray, " sequence"]
+    ) -> tuple[Int64[Tensor, "moment sequence"], Int64[Tensor, " sequence"]]:
+        """Rows of sequences, counted through all rings, and the environment of each."""
         counts = self._queued - self._dropped
         total = counts.cumsum()
         env = total.searchsorted(number, side="right")
@@ -302,8 +302,8 @@ class Replay:
         return torch.from_numpy(rows), torch.from_numpy(env)
 
     def _taken(
-        self, table: Shaped[np.ndarray, "env row number"], rows: Int64[Tensor, "moment slice"]
-    ) -> Shaped[Tensor, "moment slice number"]:
+        self, table: Shaped[np.ndarray, "env row number"], rows: Int64[Tensor, "moment sequence"]
+    ) -> Shaped[Tensor, "moment sequence number"]:
         """Rows of all rings, where they are needed."""
         flat = torch.from_numpy(table).flatten(0, 1)
         # Memory that the device can read by itself while we go on; torch keeps it until then.

@@ -22,7 +22,7 @@ class PlainReplay:
 
     Attributes:
         most: Rows of each environment.
-        horizon: Steps of a slice.
+        horizon: Steps of a sequence.
         episodes: Of each environment, the oldest first.
     """
 
@@ -40,8 +40,8 @@ class PlainReplay:
         self.episodes[env][-1].append(Row(seen, step))
         self._forget(env)
 
-    def slices(self) -> list[list[Row]]:
-        """All slices that there are."""
+    def sequences(self) -> list[list[Row]]:
+        """All sequences that there are."""
         return [
             episode[start : start + self.horizon + 1]
             for episodes in self.episodes.values()
@@ -50,7 +50,7 @@ class PlainReplay:
         ]
 
     def sample(self, batch_size: int, rng: random.Random) -> list[list[Row]]:
-        """Slices, each with the same chance."""
+        """Sequences, each with the same chance."""
         chosen = []
         places = [
             (episode, len(episode) - self.horizon)

@@ -16,13 +16,13 @@ from rich.table import Table
 
 from empo_core.pictures import replace_file
 from empo_core.storage.arrays import write_file
-from empo_latent.contract import Interface
-from empo_latent.evaluating import Evaluation, Outcome, is_solved
-from empo_latent.filming import save_films
+from empo_latent.evaluation import Evaluation, Outcome, is_solved
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.published import SOURCE, STEPS, published
+from empo_latent.types import Interface
+from empo_latent.videos import save_videos
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,8 +102,8 @@ class LatentResult:
             else None,
             "parameters": self._num_parameters,
             "evaluation": {
-                who: {task: found.outcome(task).to_dict() for task in found.tasks}
-                for who, found in self._newest.items()
+                actor: {task: found.outcome(task).to_dict() for task in found.tasks}
+                for actor, found in self._newest.items()
             },
             "solved": self._is_solved,
         }
@@ -129,22 +129,22 @@ class LatentResult:
             buffer = io.BytesIO()
             self._figure(rows).savefig(buffer, format="png", dpi=120)
             replace_file(directory / PICTURE, buffer.getvalue())
-        films = [film for found in self._newest.values() for film in found.films]
-        save_films(films, directory / VIDEOS)
+        videos = [videos for found in self._newest.values() for videos in found.videos]
+        save_videos(videos, directory / VIDEOS)
 
     def curve(self) -> Iterator[CurveRow]:
         """The lines of ``curve.csv``."""
         marks = [(mark.steps, mark.seconds) for mark in self.history] or [(0, 0.0)]
         known, seconds = zip(*[(0, 0.0), *marks], strict=True)
         for steps, evaluations in self.evaluations:
-            for who, found in evaluations.items():
+            for actor, found in evaluations.items():
                 for task in found.tasks:
                     outcome = found.outcome(task)
                     yield CurveRow(
                         step=steps,
                         environment_step=self._environment_steps(steps),
                         task=task,
-                        actor=who,
+                        actor=actor,
                         return_mean=outcome.mean_return,
                         standard_error=outcome.standard_error,
                         length=outcome.mean_length,
@@ -187,12 +187,12 @@ class LatentResult:
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
         for task in self.interface.tasks:
-            for who, evaluation in self._newest.items():
+            for actor, evaluation in self._newest.items():
                 cells = _cells(evaluation.outcome(task), with_success=self._says_success)
                 other = found[task]
                 if any(found.values()):
                     cells.append(f"{other.tdmpc2} ± {other.spread}" if other else "")
-                table.add_row(task, who, *cells)
+                table.add_row(task, actor, *cells)
         goal = self.params.reporting.solved_at
         if goal is not None:
             table.add_section()
@@ -231,9 +231,9 @@ class LatentResult:
         figure = Figure(figsize=(6, 1 + 2.6 * len(tasks)), layout="constrained")
         panels = figure.subplots(len(tasks), squeeze=False)[:, 0]
         for axes, task, params in zip(panels, tasks, self.params.tasks, strict=True):
-            for who in self._newest:
-                chosen = [row for row in rows if (row.task, row.actor) == (task, who)]
-                _draw(axes, chosen, who)
+            for actor in self._newest:
+                chosen = [row for row in rows if (row.task, row.actor) == (task, actor)]
+                _draw(axes, chosen, actor)
             known = published(params)
             if known is not None:
                 label = f"TD-MPC2 after {STEPS:,} (published)"

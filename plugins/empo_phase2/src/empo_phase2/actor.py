@@ -18,24 +18,25 @@ from empo_core.protocols import HumanPrior, Weights, WorldModel
 from empo_core.types import Experience, Scene, Successors
 from empo_core.worlds.sampling import sample_successors
 from empo_phase2.behaviour import RobotBehaviour
+from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import (
     EnsembleWorld,
     ensemble_of,
+    goal_index_of,
     members_of,
     prior_of,
-    slots_of,
 )
 from empo_phase2.episodes import Episodes
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.explorers.team import Team
+from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
-from empo_phase2.memories import RememberedPrior
-from empo_phase2.outlook import Outlook
+from empo_phase2.joint_actions import JointActionOrder, sample_actions
 from empo_phase2.params import Phase2Params
-from empo_phase2.recording import Recorder, learner_spec
-from empo_phase2.slots import check_world
-from empo_phase2.successions import PairOrder, draw, pick
-from empo_phase2.warmup import Timetable
+from empo_phase2.ragged import select_pairs
+from empo_phase2.state_recorder import StateRecorder, learner_spec
+from empo_phase2.successors import SuccessorQuery
+from empo_phase2.warmup import WarmUpSchedule
+from empo_phase2.world_checks import check_world
 
 
 @runtime_checkable
@@ -106,8 +107,8 @@ class Phase2Actor:
         world: WorldModel,
         prior: HumanPrior,
         behaviour: Behaviour,
-        team: Team,
-        timetable: Timetable,
+        explorers: ExplorerSet,
+        schedule: WarmUpSchedule,
         settings: ActorSettings,
         index: int = 0,
     ) -> None:
@@ -117,8 +118,8 @@ class Phase2Actor:
             world: Where it plays; an ``EnsembleWorld`` for several worlds.
             prior: How the humans act.
             behaviour: How the robots act.
-            team: What changes that while it collects; sees rows as they are stored.
-            timetable: When beta_r rises, and when stages start.
+            explorers: Change both policies while it collects; see rows as they are stored.
+            schedule: When beta_r rises, and when stages start.
             settings: How it plays and what it records.
             index: Its number among all actors.
 
@@ -127,19 +128,19 @@ class Phase2Actor:
         """
         for member in members_of(world):
             check_world(member.spec)
-        self._world, self._behaviour, self._team = world, behaviour, team
-        self._timetable, self._settings, self._index = timetable, settings, index
+        self._world, self._behaviour, self._explorers = world, behaviour, explorers
+        self._schedule, self._settings, self._index = schedule, settings, index
         spec = world.spec
-        slots = slots_of(world)
-        self._order = PairOrder(spec)
-        self._outlook = Outlook(
+        slots = goal_index_of(world)
+        self._order = JointActionOrder(spec)
+        self._successors = SuccessorQuery(
             world,
             self._order,
             all_profiles=settings.all_profiles,
             model_based=settings.model_based,
         )
-        self._prior = RememberedPrior(prior, spec, slots)
-        self._recorder = Recorder(world, slots, self._order, settings.store)
+        self._prior = CachedPrior(prior, world)
+        self._recorder = StateRecorder(world, slots, self._order, settings.store)
         starts = world.initial_state()[None]
         if isinstance(world, EnsembleWorld):
             starts = world.initial_states()
@@ -168,7 +169,7 @@ class Phase2Actor:
         self._weights = {name: tensor.clone() for name, tensor in weights.items()}
         self._version = version
         self._behaviour.load(self._weights)
-        self._team.load_weights(self._weights)
+        self._explorers.load_weights(self._weights)
 
     @torch.no_grad()
     def act(self, training_step: int) -> Experience:
@@ -176,9 +177,9 @@ class Phase2Actor:
         episodes, recorder = self._episodes, self._recorder
         recorder.start()
         state = recorder.number(episodes.rows)
-        policy = self._prior(episodes.rows, episodes.steps_left, episodes.layout)
+        policy = self._prior(episodes.rows, episodes.steps_left)
         expected, human = self._humans_choose(state, policy, training_step)
-        successors = self._outlook.recorded(episodes.rows, expected)
+        successors = self._successors.to_record(episodes.rows, expected)
         transitions = Transitions(
             state=state,
             steps_left=episodes.steps_left,
@@ -208,7 +209,7 @@ class Phase2Actor:
         return {
             "episodes": self._episodes.state_dict(),
             "generator": self._generator.get_state(),
-            "team": self._team.state_dict(),
+            "explorers": self._explorers.state_dict(),
             "frontier": self._frontier.state_dict() if self._frontier else None,
             "weights": dict(self._weights),
             "version": self._version,
@@ -220,7 +221,7 @@ class Phase2Actor:
             self.load(state_dict["weights"], state_dict["version"])
         self._episodes.load_state_dict(state_dict["episodes"])
         self._generator.set_state(state_dict["generator"])
-        self._team.load_state_dict(state_dict["team"])
+        self._explorers.load_state_dict(state_dict["explorers"])
         if self._frontier:
             self._frontier.load_state_dict(state_dict["frontier"])
 
@@ -234,17 +235,19 @@ class Phase2Actor:
         episodes, spec = self._episodes, self._world.spec
         wanted = policy[torch.arange(len(episodes))[:, None], episodes.goal]
         uniform = self._random()
-        expected = draw(wanted, uniform)
-        if not any(self._team.humans):
+        expected = sample_actions(wanted, uniform)
+        if not any(self._explorers.humans):
             return expected, expected
         available = self._recorder.available()[state]
         human = expected.clone()
-        for position, (index, chain) in enumerate(zip(spec.humans, self._team.humans, strict=True)):
+        for position, (index, explorer) in enumerate(
+            zip(spec.humans, self._explorers.humans, strict=True)
+        ):
             number = spec.num_actions[index]
             scene = self._scene(available[:, index, :number], None, training_step)
-            explored = chain.explore(wanted[:, position, :number], scene, self._generator)
-            human[:, position] = draw(explored, uniform[:, position])
-            chain.observe(scene, human[:, position])
+            explored = explorer.explore(wanted[:, position, :number], scene, self._generator)
+            human[:, position] = sample_actions(explored, uniform[:, position])
+            explorer.observe(scene, human[:, position])
         return expected, human
 
     def _robots_move(
@@ -257,25 +260,25 @@ class Phase2Actor:
         """What the robots do, and the states that follow."""
         states, rows = self._recorder.states(), self._episodes.rows
         expected = transitions.human_action
-        beta_r = self._timetable.beta_r(training_step)
+        beta_r = self._schedule.beta_r(training_step)
         policy = self._behaviour.policy(states, transitions, beta_r)
         around = None
         scene = None
-        if self._team.robots:
-            around = self._outlook.around(rows, successors, expected, human)
+        if self._explorers.robots:
+            around = self._successors.given_humans(rows, successors, expected, human)
             stored = replace(around, states=self._recorder.stored(around.states))
             available = states.available[transitions.state]
             scene = self._scene(available, stored, training_step)
-            policy = self._team.robots.explore(policy, scene, self._generator)
+            policy = self._explorers.robots.explore(policy, scene, self._generator)
         uniform = torch.rand(len(policy), generator=self._generator, dtype=torch.float64)
-        robot = draw(policy, uniform)
+        robot = sample_actions(policy, uniform)
         if scene is not None:
-            self._team.robots.observe(scene, robot)
+            self._explorers.robots.observe(scene, robot)
         if around is None:
-            after = self._outlook.after(rows, successors, expected, human, robot)
+            after = self._successors.given_joint(rows, successors, expected, human, robot)
         else:
             here = torch.arange(len(robot))
-            after = pick(around, here * self._order.robot_actions + robot)
+            after = select_pairs(around, here * self._order.robot_actions + robot)
         return robot, sample_successors(after, rows, self._generator)
 
     def _with_sample(self, transitions: Transitions, rows: Tensor, human: Tensor) -> Transitions:
@@ -283,7 +286,7 @@ class Phase2Actor:
         expected, robot = transitions.human_action, transitions.action
         explored = (expected != human).any(1)
         if explored.any():
-            found = self._outlook.under(self._episodes.rows, expected, robot)
+            found = self._successors.under(self._episodes.rows, expected, robot)
             other = sample_successors(found, self._episodes.rows, self._generator)
             rows = torch.where(explored[:, None], other, rows)
         count = torch.zeros(len(rows), self._order.robot_actions, dtype=torch.int64)
@@ -336,7 +339,7 @@ class Phase2Actor:
             started=episodes.started,
             successors=successors,
             training_step=training_step,
-            stage_start=self._timetable.stage_start,
+            stage_start=self._schedule.stage_start,
         )
 
     def _random(self) -> Float[Tensor, "env human"]:
@@ -391,9 +394,9 @@ class Phase2ActorFactory:
         return Phase2Actor(
             world,
             self.prior(world),
-            RobotBehaviour(params, spec, slots_of(world)),
-            Team(params.exploration, spec),
-            Timetable(params),
+            RobotBehaviour(params, spec, goal_index_of(world)),
+            ExplorerSet(params.exploration, spec),
+            WarmUpSchedule(params),
             ActorSettings.of(params, world, self.seed),
             index,
         )

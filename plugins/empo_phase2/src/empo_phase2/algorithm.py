@@ -30,20 +30,21 @@ from empo_learning.loop import Loop, newest_state
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
-from empo_phase2.ensemble import members_of, slots_of
-from empo_phase2.experience import GoalSlots
-from empo_phase2.explorers.team import Team
+from empo_phase2.ensemble import goal_index_of, members_of
+from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.learner import Learner
-from empo_phase2.looking import LearnedPower, LearnedValues, Lookout
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
-from empo_phase2.reach import check_reach
-from empo_phase2.recording import learner_spec
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 from empo_phase2.result import POLICY, Phase2Result
+from empo_phase2.reward import LearnedReward
 from empo_phase2.run_learner import Phase2Learner
-from empo_phase2.slots import check_world
-from empo_phase2.warmup import Timetable
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.state_recorder import learner_spec
+from empo_phase2.values import ValueEstimator
+from empo_phase2.warmup import WarmUpSchedule
+from empo_phase2.world_checks import check_reach, check_world
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Problem:
     factory: Phase2ActorFactory
     world: WorldModel
     spec: WorldSpec
-    slots: GoalSlots
+    slots: GoalIndex
     settings: ActorSettings
 
     @classmethod
@@ -106,7 +107,7 @@ class Problem:
             factory,
             played,
             learner_spec(played, params.replay.store),
-            slots_of(played),
+            goal_index_of(played),
             settings,
         )
 
@@ -131,7 +132,7 @@ class Problem:
 
     def warn(self) -> None:
         """Say what will probably disappoint, before time is spent on it."""
-        full = Timetable(self.params).stage_start["full"]
+        full = WarmUpSchedule(self.params).stage_start["full"]
         if self.params.steps <= full:
             log.warning(
                 "training ends at step %d, before the last stage begins (%d): beta_r does not "
@@ -147,16 +148,16 @@ class Problem:
         aggregate: Aggregator = build(self.params.aggregator)
         return Learner(self.params, self.spec, self.slots, aggregate, profile, seed)
 
-    def lookout(self) -> Lookout:
+    def encoder(self) -> StateEncoder:
         """Sees states as the learner does, and ahead where Q_r is not learned."""
         ahead = self.factory.prior(self.world) if self.params.values.q_r is None else None
-        return Lookout(self.world, self.params.replay.store, ahead)
+        return StateEncoder(self.world, self.params.replay.store, ahead)
 
-    def learned_values(self, learner: Learner, lookout: Lookout) -> LearnedValues:
+    def learned_values(self, learner: Learner, encoder: StateEncoder) -> ValueEstimator:
         """What a learner says about states of the run's world, as it goes on learning."""
-        return LearnedValues(
+        return ValueEstimator(
             learner.values,
-            lookout,
+            encoder,
             self.params.theory,
             build(self.params.aggregator),
             self.params.device,
@@ -179,13 +180,13 @@ class Phase2:
         params = self._params
         problem = Problem.of(params, context.world, context.world_model, context.seed)
         problem.warn()
-        team = Team(params.exploration, problem.spec)
+        team = ExplorerSet(params.exploration, problem.spec)
         profile = StageProfile(params.device, enabled=params.reporting.profile_batching)
         torch.manual_seed(context.seed)
         learner = problem.learner(profile, context.seed)
-        lookout = problem.lookout()
-        learned = problem.learned_values(learner, lookout)
-        comparison = self._comparison(context, lookout)
+        encoder = problem.encoder()
+        learned = problem.learned_values(learner, encoder)
+        comparison = self._comparison(context, encoder)
         collector: Collector = build(params.collector)
         try:
             collector.start(problem.factory, context.directory / "actors")
@@ -198,10 +199,10 @@ class Phase2:
             env_steps = int(collector.counters()["env_steps"])
         finally:
             collector.stop()
-        start = lookout.world.initial_state()[None]
+        start = encoder.world.initial_state()[None]
         return Phase2Result(
             params=params,
-            spec=lookout.world.spec,
+            spec=encoder.world.spec,
             played=problem.world,
             steps=run.steps,
             env_steps=env_steps,
@@ -220,26 +221,26 @@ class Phase2:
         file = context.directory / RESULTS / POLICY
         if file.exists():
             return load_policy(file, problem.world), prior
-        policy = LearnedPolicy(self._params, problem.spec, problem.lookout())
+        policy = LearnedPolicy(self._params, problem.spec, problem.encoder())
         policy.load(_newest(context, f"neither {RESULTS}/{POLICY} nor a checkpoint")["published"])
         return policy, prior
 
-    def intrinsic_reward(self, context: RunContext) -> LearnedPower:
+    def intrinsic_reward(self, context: RunContext) -> LearnedReward:
         """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         learner = problem.learner(StageProfile(enabled=False), context.seed)
         learner.load_state_dict(_newest(context, "no checkpoint")["learner"])
-        lookout = Lookout(problem.world, self._params.replay.store, None)
-        return LearnedPower(learner.values, lookout, self._params.device)
+        encoder = StateEncoder(problem.world, self._params.replay.store, None)
+        return LearnedReward(learner.values, encoder, self._params.device)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run."""
         problem = Problem.of(self._params, world)
-        spec, timetable = problem.spec, Timetable(self._params)
+        spec, schedule = problem.spec, WarmUpSchedule(self._params)
         problem.warn()
         # Whatever could not be built in a run should be found out now.
         problem.learner(StageProfile(enabled=False), 0)
-        Team(self._params.exploration, spec)
+        ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay_bytes = problem.replay(Path(folder)).memory_bytes()
         return {
@@ -250,11 +251,11 @@ class Phase2:
             "training steps": self._params.steps,
             "bytes per state row": spec.state_words * spec.state_dtype.itemsize,
             "expectation over humans": "exact" if problem.settings.all_profiles else "sampled",
-            "first steps of stages": timetable.stage_start,
+            "first steps of stages": schedule.stage_start,
             "replay (MiB)": round(replay_bytes / 2**20, 1),
         }
 
-    def _comparison(self, context: RunContext, lookout: Lookout) -> Comparison | None:
+    def _comparison(self, context: RunContext, encoder: StateEncoder) -> Comparison | None:
         """What the values will be compared with, if anything."""
         name = self._params.reporting.compare
         if name is None:
@@ -262,7 +263,7 @@ class Phase2:
         assert context.world is not None
         reference = solver_for(name, self._params.theory, self._params.human_prior)
         solution = solve(reference, context.world, context.directory / "solution", context.seed)
-        return Comparison(solution, context.world, lookout.stored)
+        return Comparison(solution, context.world, encoder.stored)
 
 
 def _newest(context: RunContext, lacks: str) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from empo_core.experiment import build
 from empo_core.protocols import Aggregator, SharesEncoders, ValueNetwork, Weights
 from empo_core.types import Quantity, WorldSpec
 from empo_learning.finite import check_finite
-from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.experience import States, Transitions
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import QUANTITIES, Phase2Params, Values
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, Situations, policy_of
+from empo_phase2.quantities import Quantities, TimedStates, policy_of
 from empo_phase2.targets import look_ahead
 
 
@@ -46,7 +47,7 @@ class RobotBehaviour:
         network: What computes it.
     """
 
-    def __init__(self, params: Phase2Params, spec: WorldSpec, slots: GoalSlots) -> None:
+    def __init__(self, params: Phase2Params, spec: WorldSpec, slots: GoalIndex) -> None:
         """Prepare the behaviour.
 
         Args:
@@ -95,9 +96,9 @@ class RobotBehaviour:
         return policy_of(q_r, sources.states.available, beta_r)
 
     @torch.no_grad()
-    def q_r(self, states: States, transitions: Transitions) -> tuple[Tensor, Situations]:
+    def q_r(self, states: States, transitions: Transitions) -> tuple[Tensor, TimedStates]:
         """Q_r where some transitions start, and these situations."""
-        sources = Situations.of(states.at(transitions.state), transitions.steps_left)
+        sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         if self.quantity == "q_r":
             return self._values.q_r(sources), sources
         q_r = look_ahead(

@@ -13,24 +13,24 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_core.config import AlgorithmRef, HumanPriorRef, installed
+from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import Context, Trackers, build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, Solution, WorldModel
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
-from empo_phase2.looking import Assessment
 from empo_phase2.params import Theory
+from empo_phase2.values import ValueEstimates
 
 AT_ONCE = 4096
-"""Situations that are assessed at the same time."""
+"""TimedStates that are assessed at the same time."""
 
 SHARED = ("gamma_h", "gamma_r", "beta_r", "zeta", "xi", "eta", "x_agg", "u_agg", "terminal_value")
 """Parameters of the theory that a solver must have, too."""
 
 
-Learned: TypeAlias = Callable[[Int[Tensor, "state word"], Int[Tensor, " state"]], Assessment]
+Learned: TypeAlias = Callable[[Int[Tensor, "state word"], Int[Tensor, " state"]], ValueEstimates]
 """From non-terminal states of the world and their remaining steps to what is thought of them."""
 
 
@@ -110,7 +110,7 @@ class Comparison:
         Args:
             solution: The right values.
             world: The world that was solved.
-            stored: Makes the learner's rows from the world's, e.g. ``Lookout.stored``.
+            stored: Makes the learner's rows from the world's, e.g. ``StateEncoder.stored``.
         """
         self.right = Situated.of(solution, world)
         self.history: list[Gap] = []
@@ -140,17 +140,17 @@ class Comparison:
         self.history.append(Gap(step, metrics))
         return metrics
 
-    def assess(self, learned: Learned) -> Assessment:
+    def assess(self, learned: Learned) -> ValueEstimates:
         """What is thought of all situations of ``right``."""
         rows, steps_left = self.right.rows, self.right.steps_left
         parts = [
             learned(rows[first : first + AT_ONCE], steps_left[first : first + AT_ONCE])
             for first in range(0, len(rows), AT_ONCE)
         ]
-        names = Assessment.__slots__
-        return Assessment(*(torch.cat([getattr(part, n) for part in parts]) for n in names))
+        names = ValueEstimates.__slots__
+        return ValueEstimates(*(torch.cat([getattr(part, n) for part in parts]) for n in names))
 
-    def measure(self, found: Assessment) -> dict[str, float]:
+    def measure(self, found: ValueEstimates) -> dict[str, float]:
         """How far an assessment of all situations is from what is right."""
         right = self.right
         off = (found.v_r.double() - right.v_r).abs()
@@ -192,20 +192,30 @@ def solver_for(
     """
     registry = registry if registry is not None else installed()
     known = registry.get("algorithm", name).params.model_fields
-    missing = [key for key in (*SHARED, "human_prior") if key not in known]
+    symbols = _symbols(known["theory"].annotation) if "theory" in known else frozenset()
+    missing = [f"theory.{key}" for key in SHARED if key not in symbols]
+    missing += [key for key in ("human_prior",) if key not in known]
     if missing:
         raise ConfigError(
             f"reporting.compare: algorithm {name!r} cannot solve what is learned here: it has no "
             f"{', '.join(missing)} among its params; compare with another, e.g. exact, or with none"
         )
-    params: dict[str, Any] = {key: getattr(theory, key) for key in SHARED}
-    params["human_prior"] = human_prior
-    # Learners count U_r once per step; nobody looks at the solver's own rollouts.
-    usual = {"accrual": "discrete", "rollouts": 0, "keep": "all"}
+    given: dict[str, Any] = {key: getattr(theory, key) for key in SHARED}
+    if "accrual" in symbols:
+        given["accrual"] = "discrete"  # Learners count U_r once per step.
+    params: dict[str, Any] = {"theory": given, "human_prior": human_prior}
+    # Nothing reads the solver's own rollouts.
+    usual = {"rollouts": 0, "keep": "all"}
     params |= {key: value for key, value in usual.items() if key in known}
     return AlgorithmRef.model_validate(
         {"name": name, "params": params}, context={"registry": registry}
     )
+
+
+def _symbols(model: Any) -> frozenset[str]:
+    """Names of the fields of a config model; none of what is no such model."""
+    is_model = isinstance(model, type) and issubclass(model, Config)
+    return frozenset(model.model_fields) if is_model else frozenset()
 
 
 def solve(

@@ -16,9 +16,8 @@ from empo_core.experiment import build
 from empo_core.protocols import Compactable, HumanPrior, WorldModel
 from empo_core.types import Features, FeatureShape, Featurizer, Successors, WorldSpec
 from empo_core.worlds.sampling import sample_successors
-from empo_phase2.experience import GoalSlots
-from empo_phase2.slots import goal_slots
-from empo_phase2.successions import joined, pick
+from empo_phase2.goal_index import GoalIndex
+from empo_phase2.ragged import concatenate, select_pairs
 
 
 def ensemble_of(worlds: Sequence[WorldModel]) -> EnsembleWorld:
@@ -110,7 +109,7 @@ class EnsembleWorld:
         if not parts:
             nothing = torch.zeros(1, dtype=torch.int64)
             return Successors(nothing, states[:0], torch.zeros(0, dtype=torch.float64))
-        return pick(joined(parts), torch.cat(pairs).argsort())
+        return select_pairs(concatenate(parts), torch.cat(pairs).argsort())
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has."""
@@ -325,9 +324,16 @@ def members_of(world: WorldModel) -> tuple[WorldModel, ...]:
     return world.worlds if isinstance(world, EnsembleWorld) else (world,)
 
 
-def slots_of(world: WorldModel) -> GoalSlots:
-    """The goals of a world or an ensemble, as a learner counts them."""
-    return goal_slots(world.spec, [member.spec for member in members_of(world)])
+def goal_index_of(world: WorldModel) -> GoalIndex:
+    """The goals of a world or an ensemble, by slot."""
+    return GoalIndex.of(world.spec, [member.spec for member in members_of(world)])
+
+
+def layouts_of(world: WorldModel, states: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
+    """Number of the world that each state belongs to; 0 where there is only one world."""
+    if isinstance(world, EnsembleWorld):
+        return world.layout_of(states)
+    return torch.zeros(len(states), dtype=torch.int64)
 
 
 def prior_of(reference: HumanPriorRef, world: WorldModel) -> HumanPrior:

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_phase2.experience import GoalSlots
-from empo_phase2.successions import draw
+from empo_phase2.goal_index import GoalIndex
+from empo_phase2.joint_actions import sample_actions
 
 _STATE = ("rows", "steps_left", "taken", "goal", "started", "layout", "played")
 
@@ -31,7 +31,7 @@ class Episodes:
     def __init__(
         self,
         starts: Int[Tensor, "layout word"],
-        slots: GoalSlots,
+        slots: GoalIndex,
         *,
         environments: int,
         first: int,
@@ -68,7 +68,9 @@ class Episodes:
 
     def pursue(self, which: Bool[Tensor, "env human"], uniform: Float[Tensor, "env human"]) -> None:
         """Give some humans other goals, drawn by weight."""
-        self.goal = torch.where(which, draw(self._weight[self.layout], uniform), self.goal)
+        self.goal = torch.where(
+            which, sample_actions(self._weight[self.layout], uniform), self.goal
+        )
 
     def move(
         self, rows: Int[Tensor, "env word"], terminal: Bool[Tensor, " env"]

@@ -1,8 +1,8 @@
-"""What an actor records and a replay remembers: transitions with all their successors.
+"""Format of experience: transitions with all their possible successors.
 
-Axes besides those of ``docs/reference/shapes.md``: ``transition``; ``slot`` (a goal in one
-world, see ``GoalSlots``); ``profile`` (a joint action of the humans, the first human counting
-fastest; 1 where it was sampled); ``distinct`` (states, each once). Pair
+Axes besides those of ``docs/reference/shapes.md``: ``transition``; ``slot`` (a goal of a human in
+one world, see ``goal_index.GoalIndex``); ``profile`` (a joint action of the humans, the first
+human counting fastest; 1 where it was sampled); ``distinct`` (states, each once). Pair
 ``(transition * profiles + profile) * robot_actions + robot_action`` owns the successors
 ``offsets[pair] : offsets[pair + 1]``.
 """
@@ -46,6 +46,10 @@ class States:
             self.available[index],
         )
 
+    def to(self, device: torch.device | str) -> States:
+        """The same states on a device."""
+        return States(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
@@ -76,8 +80,12 @@ class Transitions:
     successor: Int[Tensor, " item"]
     prob: Float[Tensor, " item"]
 
+    def to(self, device: torch.device | str) -> Transitions:
+        """The same transitions on a device."""
+        return Transitions(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
     def __len__(self) -> int:
-        """How many transitions there are."""
+        """Number of transitions."""
         return self.state.shape[0]
 
 
@@ -124,18 +132,3 @@ class Block:
             Transitions(**{f.name: tensors[f"transitions.{f.name}"] for f in fields(Transitions)}),
             **{name: tensors[name] for name in _OF_BLOCK},
         )
-
-
-@dataclass(frozen=True, slots=True)
-class GoalSlots:
-    """Goals as the learner counts them: the same slots in every world of an ensemble.
-
-    Attributes:
-        human: Position in ``spec.humans`` of each slot's human, ascending.
-        goal: Position on ``spec.goals`` of each slot in each world; -1 where a world has fewer.
-        weight: Weight of each slot's goal in each world; 0 where it has none.
-    """
-
-    human: Int[Tensor, " slot"]
-    goal: Int[Tensor, "layout slot"]
-    weight: Float[Tensor, "layout slot"]

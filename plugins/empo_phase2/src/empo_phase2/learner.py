@@ -20,12 +20,13 @@ from empo_learning.finite import check_finite
 from empo_learning.regression import regression_of
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.behaviour import build_networks
-from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.experience import States, Transitions
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
 from empo_phase2.targets import BatchTargets, Setting, TargetComputer
 from empo_phase2.trajectories import Paths, paths_from
-from empo_phase2.warmup import Timetable
+from empo_phase2.warmup import WarmUpSchedule
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Learner:
         self,
         params: Phase2Params,
         spec: WorldSpec,
-        slots: GoalSlots,
+        slots: GoalIndex,
         aggregate: Aggregator,
         profile: StageProfile,
         seed: int,
@@ -80,7 +81,7 @@ class Learner:
             profile: Measures the stages.
             seed: Seeds the choice of transitions.
         """
-        self._params, self._timetable, self._spec = params, Timetable(params), spec
+        self._params, self._schedule, self._spec = params, WarmUpSchedule(params), spec
         self.networks = build_networks(params.values, spec)
         for network in self.networks.values():
             _move(network, params.device)
@@ -121,22 +122,22 @@ class Learner:
         Raises:
             NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
         """
-        timetable = self._timetable
+        schedule = self._schedule
         index = memory.sample_indices(
-            self._params.optimisation.batch_size, self._generator, oldest=timetable.oldest(step)
+            self._params.optimisation.batch_size, self._generator, oldest=schedule.oldest(step)
         )
         batch = memory.transitions(index)
-        setting = Setting(timetable.gamma_h(step), timetable.gamma_r(step), timetable.beta_r(step))
+        setting = Setting(schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step))
         paths = self._paths(index, batch, memory)
         targets = self._compute(batch, memory.states, self._target_values, setting, paths)
         fits: dict[Quantity, Fit] = {}
         active: tuple[Quantity, ...] = ()
         with self._guarded(step):
             check_finite(targets.must_be_finite, "what targets are computed from")
-            active = timetable.active(step)
+            active = schedule.active(step)
         for quantity in active:
             with self._guarded(step):
-                fits[quantity] = self._fit(quantity, targets, timetable.lr(quantity, step))
+                fits[quantity] = self._fit(quantity, targets, schedule.lr(quantity, step))
         if (step + 1) % self._params.optimisation.target_interval == 0:
             self.refresh_targets()
         return targets, fits

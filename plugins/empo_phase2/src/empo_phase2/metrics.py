@@ -14,14 +14,14 @@ from empo_core.types import Fit, Quantity
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 from empo_phase2.targets import BatchTargets
-from empo_phase2.warmup import STAGES, Timetable
+from empo_phase2.warmup import STAGES, WarmUpSchedule
 
 
 def of_step(
     step: int,
-    timetable: Timetable,
+    schedule: WarmUpSchedule,
     learner: Learner,
     targets: BatchTargets,
     fits: Mapping[Quantity, Fit],
@@ -31,7 +31,7 @@ def of_step(
     for quantity, fit in fits.items():
         found[f"Loss/{quantity}"] = float(fit.loss)
         found[f"GradNorm/{quantity}"] = float(fit.gradient_norm)
-        found[f"LearningRate/{quantity}"] = timetable.lr(quantity, step)
+        found[f"LearningRate/{quantity}"] = schedule.lr(quantity, step)
         found[f"Predictions/{quantity}_mean"] = learner.predicted(quantity, targets)
     for name, target, weight in (
         ("q_r", targets.q_r, targets.q_r_weight),
@@ -43,14 +43,14 @@ def of_step(
         if target is not None:
             found[f"Targets/{name}_mean"] = _mean(target, weight)
     found |= {
-        "Warmup/effective_beta_r": timetable.beta_r(step),
-        "Warmup/is_warmup": float(step < timetable.warm_up_end),
-        "Warmup/stage": float(STAGES.index(timetable.stage(step))),
+        "Warmup/effective_beta_r": schedule.beta_r(step),
+        "Warmup/is_warmup": float(step < schedule.warm_up_end),
+        "Warmup/stage": float(STAGES.index(schedule.stage(step))),
         "Warmup/active_networks_mask": float(
-            sum(2 ** QUANTITIES.index(quantity) for quantity in timetable.active(step))
+            sum(2 ** QUANTITIES.index(quantity) for quantity in schedule.active(step))
         ),
-        "Warmup/gamma_h": timetable.gamma_h(step),
-        "Warmup/gamma_r": timetable.gamma_r(step),
+        "Warmup/gamma_h": schedule.gamma_h(step),
+        "Warmup/gamma_r": schedule.gamma_r(step),
         "Batch/successors": float(targets.items),
         "Batch/distinct_situations": float(targets.distinct),
         "Batch/skipped_fits": float(learner.skipped),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from empo_phase2.compare import Comparison
-    from empo_phase2.looking import Assessment
     from empo_phase2.result import Curve, Phase2Result
+    from empo_phase2.values import ValueEstimates
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def gap(comparison: Comparison) -> Figure:
     return figure
 
 
-def values(comparison: Comparison, found: Assessment) -> Figure:
+def values(comparison: Comparison, found: ValueEstimates) -> Figure:
     """Learned V_r over right V_r, one point per state and number of remaining steps."""
     figure, (axes,) = _figure(1)
     right, seen = comparison.right.v_r, comparison.seen

@@ -29,9 +29,9 @@ from empo_core.worlds.sampling import fingerprint
 from empo_learning.finite import check_finite
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of
-from empo_phase2.looking import Lookout
 from empo_phase2.params import Phase2Params
-from empo_phase2.recording import learner_spec
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.state_recorder import learner_spec
 
 KEY = "empo-phase2"
 VERSION = 1
@@ -79,18 +79,18 @@ class _Sealed(StrictModel):
 class LearnedPolicy:
     """The robots' power-law policy of learned values; an ``empo_core.protocols.RobotPolicy``."""
 
-    def __init__(self, params: Phase2Params, spec: WorldSpec, lookout: Lookout) -> None:
+    def __init__(self, params: Phase2Params, spec: WorldSpec, encoder: StateEncoder) -> None:
         """Prepare the policy; it acts evenly until weights are loaded.
 
         Args:
             params: How values are represented, and the theory.
             spec: What the learner's rows look like.
-            lookout: Looks at states of the world; ahead where Q_r is not learned.
+            encoder: Looks at states of the world; ahead where Q_r is not learned.
         """
-        if params.values.q_r is None and not lookout.looks_ahead:
-            raise ValueError("where Q_r is not learned, the lookout needs a human prior")
-        self._behaviour = RobotBehaviour(params, spec, lookout.slots)
-        self._lookout, self._beta_r = lookout, params.theory.beta_r
+        if params.values.q_r is None and not encoder.has_successors:
+            raise ValueError("where Q_r is not learned, the encoder needs a human prior")
+        self._behaviour = RobotBehaviour(params, spec, encoder.goals)
+        self._encoder, self._beta_r = encoder, params.theory.beta_r
         self._num_actions = spec.num_robot_actions
 
     @property
@@ -110,7 +110,7 @@ class LearnedPolicy:
         for first in range(0, len(states), AT_ONCE):
             part = slice(first, first + AT_ONCE)
             found = self._behaviour.policy(
-                *self._lookout(states[part], steps_left[part]), self._beta_r
+                *self._encoder(states[part], steps_left[part]), self._beta_r
             )
             parts.append(found.double())
         chances = torch.cat(parts)
@@ -180,8 +180,8 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
     here = learner_spec(played, params.replay.store)
     _check_fit(path, body, here, None if body.world is None else fingerprint(played))
     prior = prior_of(params.human_prior, played) if params.values.q_r is None else None
-    lookout = Lookout(played, params.replay.store, prior)
-    policy = LearnedPolicy(params, _spec_of(body.learned, here), lookout)
+    encoder = StateEncoder(played, params.replay.store, prior)
+    policy = LearnedPolicy(params, _spec_of(body.learned, here), encoder)
     try:
         policy.load(tensors)
     except (RuntimeError, KeyError, ValueError, TypeError) as error:

@@ -9,13 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.types import WorldSpec
-from empo_phase2.experience import GoalSlots, Transitions
+from empo_phase2.experience import Transitions
+from empo_phase2.goal_index import GoalIndex
 
 
 class HumanProfiles:
     """How likely the humans' joint actions are, from the policy of each slot."""
 
-    def __init__(self, spec: WorldSpec, slots: GoalSlots) -> None:
+    def __init__(self, spec: WorldSpec, slots: GoalIndex) -> None:
         self._counts = [spec.num_actions[human] for human in spec.humans]
         self._position = torch.arange(len(self._counts), device=slots.human.device)
         # Share of each slot among those of its human, in each world.

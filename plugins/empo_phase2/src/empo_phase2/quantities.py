@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import Tensor
 from empo_core.equations import robot_policy
 from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
-from empo_phase2.experience import GoalSlots, States
+from empo_phase2.experience import States
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Theory
 
 LEAST_Q = -1e-10
@@ -21,7 +23,7 @@ LEAST_Q = -1e-10
 
 
 @dataclass(frozen=True, slots=True)
-class Situations:
+class TimedStates:
     """Distinct pairs of a state and a number of remaining steps.
 
     Attributes:
@@ -37,13 +39,13 @@ class Situations:
     memo: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> Situations:
-        """Situations; one is over where its state is terminal or no step is left."""
+    def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> TimedStates:
+        """TimedStates; one is over where its state is terminal or no step is left."""
         return cls(states, steps_left, ~states.terminal & (steps_left > 0))
 
-    def at(self, index: Int[Tensor, " chosen"]) -> Situations:
+    def at(self, index: Int[Tensor, " chosen"]) -> TimedStates:
         """Some of the situations, in the given order."""
-        return Situations(self.states.at(index), self.steps_left[index], self.alive[index])
+        return TimedStates(self.states.at(index), self.steps_left[index], self.alive[index])
 
     def __len__(self) -> int:
         """How many situations there are."""
@@ -62,7 +64,7 @@ class Quantities:
         self,
         networks: Mapping[Quantity, ValueNetwork],
         spec: WorldSpec,
-        slots: GoalSlots,
+        slots: GoalIndex,
         theory: Theory,
         aggregator: Aggregator,
     ) -> None:
@@ -84,12 +86,28 @@ class Quantities:
             len(spec.humans), device=slots.human.device
         )
 
-    def v_h_e(self, situations: Situations) -> Float[Tensor, "distinct slot"]:
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Networks in evaluation mode, e.g. without dropout, and back as they were."""
+        training = [
+            network
+            for network in self.networks.values()
+            if isinstance(network, torch.nn.Module) and network.training
+        ]
+        for network in training:
+            network.eval()
+        try:
+            yield
+        finally:
+            for network in training:
+                network.train()
+
+    def v_h_e(self, situations: TimedStates) -> Float[Tensor, "distinct slot"]:
         """V_h^e of each situation and slot; 0 where the episode is over."""
         values = self.networks["v_h_e"](self.goal_query(situations)).view(len(situations), -1)
         return values.masked_fill(~situations.alive[:, None], 0.0)
 
-    def goal_query(self, situations: Situations) -> ValueQuery:
+    def goal_query(self, situations: TimedStates) -> ValueQuery:
         """One question per situation and slot."""
         goal, human = self._slots.goal, self._slots.human
         return ValueQuery(
@@ -102,7 +120,7 @@ class Quantities:
             situations.memo,
         )
 
-    def human_query(self, situations: Situations) -> ValueQuery:
+    def human_query(self, situations: TimedStates) -> ValueQuery:
         """One question per situation and human."""
         humans = len(self._humans)
         return ValueQuery(
@@ -115,7 +133,7 @@ class Quantities:
         )
 
     def x_h(
-        self, situations: Situations, v_h_e: Float[Tensor, "distinct slot"]
+        self, situations: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
         """X_h of each situation and human."""
         if "x_h" not in self.networks:
@@ -123,14 +141,14 @@ class Quantities:
         return self.networks["x_h"](self.human_query(situations)).view(len(situations), -1)
 
     def power(
-        self, situations: Situations, v_h_e: Float[Tensor, "distinct slot"]
+        self, situations: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
         """X_h in closed form, equation (7)."""
         weight = self._weight[situations.states.layout].to(v_h_e.dtype)
         return (weight * v_h_e**self._theory.zeta) @ self._belongs.to(v_h_e.dtype)
 
     def u_r(
-        self, situations: Situations, x_h: Float[Tensor, "distinct human"]
+        self, situations: TimedStates, x_h: Float[Tensor, "distinct human"]
     ) -> Float[Tensor, " distinct"]:
         """U_r of each situation."""
         if "u_r" not in self.networks:
@@ -146,13 +164,13 @@ class Quantities:
         lack = self._aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
         return -(lack**theory.eta)
 
-    def q_r(self, situations: Situations) -> Float[Tensor, "distinct robot_action"]:
+    def q_r(self, situations: TimedStates) -> Float[Tensor, "distinct robot_action"]:
         """Q_r of each situation and joint robot action, where it is learned."""
         return self.networks["q_r"](state_query(situations))
 
     def v_r(
         self,
-        situations: Situations,
+        situations: TimedStates,
         u_r: Float[Tensor, " distinct"] | None = None,
         q_r: Float[Tensor, "distinct robot_action"] | None = None,
         pi_r: Float[Tensor, "distinct robot_action"] | None = None,
@@ -168,12 +186,12 @@ class Quantities:
         return values.masked_fill(~situations.alive, self._theory.terminal_value)
 
 
-def state_query(situations: Situations) -> ValueQuery:
+def state_query(situations: TimedStates) -> ValueQuery:
     """One question per situation."""
     return ValueQuery(situations.states.rows, situations.steps_left, memo=situations.memo)
 
 
-def _each(situations: Situations, times: int) -> Int[Tensor, " query"]:
+def _each(situations: TimedStates, times: int) -> Int[Tensor, " query"]:
     """The position of each situation, so many times in a row."""
     return _repeated(len(situations), times, situations.steps_left.device)
 

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from empo_core.protocols import ValueNetwork
 from empo_core.types import Quantity, ValueQuery, WorldSpec
-from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.experience import States, Transitions
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Theory
 from empo_phase2.targets import Setting
 from empo_phase2.trajectories import Paths
@@ -112,7 +113,7 @@ class Reference:
     """
 
     spec: WorldSpec
-    slots: GoalSlots
+    slots: GoalIndex
     theory: Theory
     networks: Mapping[Quantity, ValueNetwork]
     setting: Setting

@@ -19,9 +19,9 @@ from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import strict_json
 from empo_core.types import WorldSpec
 from empo_phase2.compare import Comparison
-from empo_phase2.looking import Assessment
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import save_policy
+from empo_phase2.values import ValueEstimates
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
@@ -54,11 +54,11 @@ class Phase2Result:
     steps: int
     env_steps: int
     seconds: float
-    root: Assessment
+    root: ValueEstimates
     losses: Curve
     weights: Weights
     comparison: Comparison | None = None
-    assessed: Assessment | None = None
+    assessed: ValueEstimates | None = None
 
     @property
     def gap(self) -> dict[str, float]:

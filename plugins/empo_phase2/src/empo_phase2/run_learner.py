@@ -14,13 +14,13 @@ from empo_learning.stage_profile import StageProfile
 from empo_phase2 import metrics
 from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block
-from empo_phase2.explorers.team import Team
+from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
-from empo_phase2.looking import LearnedValues
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.replay.buffer import Replay
 from empo_phase2.targets import BatchTargets
-from empo_phase2.warmup import Timetable
+from empo_phase2.values import ValueEstimator
+from empo_phase2.warmup import WarmUpSchedule
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +36,10 @@ class Phase2Learner(LoopLearner):
         self,
         params: Phase2Params,
         learner: Learner,
-        learned: LearnedValues,
+        learned: ValueEstimator,
         replay: Replay,
         collector: Collector,
-        team: Team,
+        explorers: ExplorerSet,
         profile: StageProfile,
         comparison: Comparison | None,
     ) -> None:
@@ -51,13 +51,13 @@ class Phase2Learner(LoopLearner):
             learned: The values of states by the learner's networks.
             replay: The transitions to train on.
             collector: Brings experience; started already.
-            team: The learner's copies of the explorers, of which some learn.
+            explorers: The learner's copies of the explorers, of which some learn.
             profile: Measures the stages of target computation.
             comparison: What the values are compared with; None compares with nothing.
         """
-        self._params, self._timetable = params, Timetable(params)
+        self._params, self._schedule = params, WarmUpSchedule(params)
         self._learner, self._learned, self._replay = learner, learned, replay
-        self._collector, self._team = collector, team
+        self._collector, self._explorers = collector, explorers
         self._profile, self._comparison = profile, comparison
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
@@ -86,7 +86,7 @@ class Phase2Learner(LoopLearner):
         if self._newest is not None:
             targets, fits = self._newest
             self.losses.append((self.steps, {q: float(fit.loss) for q, fit in fits.items()}))
-            found |= metrics.of_step(self.steps - 1, self._timetable, self._learner, targets, fits)
+            found |= metrics.of_step(self.steps - 1, self._schedule, self._learner, targets, fits)
         if self._profile.enabled:
             found |= metrics.of_profile(self._profile)
             log.info("%s", metrics.as_text(self._profile.table()))
@@ -109,7 +109,7 @@ class Phase2Learner(LoopLearner):
             "replay": self._replay.state_dict(),
             "published": dict(self._published),
             "collector": self._collector.state_dict(),
-            "team": self._team.state_dict(),
+            "explorers": self._explorers.state_dict(),
             "comparison": self._comparison.state_dict() if self._comparison else None,
         }
 
@@ -122,7 +122,7 @@ class Phase2Learner(LoopLearner):
         self._published = state_dict["published"]
         self._collector.publish(self._published, self.steps)
         self._collector.load_state_dict(state_dict["collector"])
-        self._team.load_state_dict(state_dict["team"])
+        self._explorers.load_state_dict(state_dict["explorers"])
         if self._comparison:
             self._comparison.load_state_dict(state_dict["comparison"])
 
@@ -133,11 +133,11 @@ class Phase2Learner(LoopLearner):
             self._replay.add(block, actor=experience.actor, training_step=self.steps)
             if self._comparison:
                 self._comparison.observe(block)
-            if self._team.learns:
-                self._exploration = self._team.learn(block)
+            if self._explorers.learns:
+                self._exploration = self._explorers.learn(block)
 
     def _publish(self) -> None:
         """Send the newest values to the actors."""
-        weights = self._learner.published() | self._team.weights()
+        weights = self._learner.published() | self._explorers.weights()
         self._collector.publish(weights, self.steps)
         self._published = weights

@@ -19,9 +19,10 @@ from torch import Tensor
 from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.stage_profile import StageProfile
-from empo_phase2.experience import GoalSlots, States, Transitions
+from empo_phase2.experience import States, Transitions
+from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, Situations, mean_value, policy_of
+from empo_phase2.quantities import Quantities, TimedStates, mean_value, policy_of
 from empo_phase2.trajectories import Paths, along_q_r, along_v_h_e
 
 LookUp = Callable[[Tensor], States]
@@ -106,7 +107,7 @@ class BatchTargets:
         must_be_finite: By name, what all this was computed from, and what came out of it.
     """
 
-    sources: Situations
+    sources: TimedStates
     q_r: Float[Tensor, "transition robot_action"]
     q_r_weight: Float[Tensor, "transition robot_action"]
     pi_r: Float[Tensor, "transition robot_action"]
@@ -147,12 +148,12 @@ def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> 
     )
 
 
-def encode(collected: Collected, look_up: LookUp) -> Situations:
+def encode(collected: Collected, look_up: LookUp) -> TimedStates:
     """Stage 2: what networks read of each distinct situation."""
-    return Situations.of(look_up(collected.state), collected.steps_left)
+    return TimedStates.of(look_up(collected.state), collected.steps_left)
 
 
-def forward(situations: Situations, values: Quantities, beta_r: float) -> Forwarded:
+def forward(situations: TimedStates, values: Quantities, beta_r: float) -> Forwarded:
     """Stage 3: all values of the distinct situations; each network is asked once."""
     q_r = pi_r = None
     if "q_r" in values.networks:
@@ -230,7 +231,7 @@ class TargetComputer:
     def __init__(
         self,
         spec: WorldSpec,
-        slots: GoalSlots,
+        slots: GoalIndex,
         aggregate: Aggregator,
         *,
         model_based: bool,
@@ -331,7 +332,7 @@ class TargetComputer:
         self,
         values: Float[Tensor, "transition column"],
         batch: Transitions,
-        sources: Situations,
+        sources: TimedStates,
         paths: Paths | None,
     ) -> tuple[Float[Tensor, "transition slot"], Float[Tensor, "transition slot"]]:
         """Targets of slots and weights of their errors: 0 where a slot has no target."""
@@ -344,7 +345,7 @@ class TargetComputer:
 
 
 def _looked_at(
-    batch: Transitions, slots: GoalSlots, situations: Situations, found: Forwarded
+    batch: Transitions, slots: GoalIndex, situations: TimedStates, found: Forwarded
 ) -> dict[str, Tensor]:
     """What targets are computed from, causes first; 0 where nobody reads it."""
     over = ~situations.alive

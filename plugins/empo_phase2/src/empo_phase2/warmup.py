@@ -13,7 +13,7 @@ STAGES = (*QUANTITIES, "ramp", "full")
 """Stages in order: each quantity joins those before it, beta_r rises, nothing changes."""
 
 
-class Timetable:
+class WarmUpSchedule:
     """Stages and schedules of one run, all of them functions of the training step.
 
     Attributes:

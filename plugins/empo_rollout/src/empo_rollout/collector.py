@@ -15,8 +15,8 @@ from empo_learning.timers import Timers
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
-from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
+from empo_rollout.policies.precision import autocast
 from empo_rollout.policies.protocols import ActorCritic, Step
 
 
@@ -68,7 +68,7 @@ class RolloutCollector:
     @torch.no_grad()
     def collect(self, version: int) -> Rollout:
         """The next rollout; ``version`` is how often the policy was trained."""
-        with arithmetic(self._compute):
+        with autocast(self._compute):
             return self._collected(version)
 
     def _collected(self, version: int) -> Rollout:

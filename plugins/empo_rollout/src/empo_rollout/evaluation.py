@@ -13,8 +13,8 @@ from torch import Tensor
 from empo_environments.specs import Interface, Vector
 from empo_learning.randomness import capture, restore
 from empo_rollout.collector import policy_step
-from empo_rollout.learning.updater import arithmetic
 from empo_rollout.params import ComputeParams
+from empo_rollout.policies.precision import autocast
 from empo_rollout.policies.protocols import ActorCritic
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def evaluate(
     torch.manual_seed(seed)
     try:
         vector.start(seed)
-        with arithmetic(compute):
+        with autocast(compute):
             return _played(policy, vector, episodes_each, most_steps, deterministic, device)
     finally:
         restore(before)

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from pydantic import Field
 
 from empo_core import Component, Config, hookimpl
 from empo_core.config import ConfigPath
+from empo_learning.entropy_params import EntropyParams
 from empo_rollout.params import RolloutParams
 
 
+class PpoEntropyParams(EntropyParams):
+    """The entropy bonus of PPO: by default of the exact entropy, whatever actions consist of."""
+
+    coef: float = Field(0.01, ge=0, description="Factor of the entropy, at first.")
+    jacobian: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="0: entropy of the policy, exactly; 1: from a sample, as distributions of "
+        "bounded actions need it; between: a mixture.",
+    )
+    action_power: float = Field(
+        0.0, ge=0, description="The entropy counts (numbers of an action) to this power times."
+    )
+
+
 class PpoParams(Config):
-    """Proximal policy optimisation: improve, but not far at a time."""
+    """Proximal policy optimisation: the clipped surrogate objective (Schulman et al. 2017)."""
 
     clip: float = Field(
         0.2, gt=0, lt=1, description="How far probabilities may move, as a ratio, and still count."
     )
-    entropy_coef: float = Field(0.01, ge=0, description="Reward for staying undecided.")
-    normalise: Literal["batch", "none"] = Field(
-        "none",
-        description="Whether targets are shifted and scaled within the batch; 'none' for learners "
-        "whose targets are advantages, as those of 'rollout'.",
-    )
+    entropy: PpoEntropyParams = PpoEntropyParams()
 
 
 class GoalPpoParams(Config):

@@ -18,7 +18,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
             "vtrace": True,
             "recompute": "minibatch",
         },
-        "losses": [{"loss": {"name": "ppo", "params": {"clip": 0.1, "entropy_coef": 0.0021}}}],
+        "losses": [{"loss": {"name": "ppo", "params": {"clip": 0.1, "entropy": {"coef": 0.0021}}}}],
         "update": {"value_coef": 0.44, "value_clip": 0.1, "minibatch_size": 16_384},
         "optimiser": {"lr": 4.57e-4, "eps": 1e-12},
         "reporting": {"checkpoint_interval": 5, "evaluation_interval": 50},

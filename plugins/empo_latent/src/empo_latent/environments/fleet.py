@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
 from empo_core.errors import CollectError, ConfigError, StorageError
-from empo_latent.contract import Interface
 from empo_latent.environments.contract import Look
 from empo_latent.environments.making import made, name_of
 from empo_latent.environments.member import Decision, Member
 from empo_latent.tasks import PICTURE_SIZE, Task
+from empo_latent.types import Interface
 
 log = logging.getLogger(__name__)
 

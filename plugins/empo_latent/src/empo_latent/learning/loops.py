@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_latent.contract import Slices
 from empo_latent.learning.objectives import ModelObjective
 from empo_latent.networks.model import LatentModel
 from empo_latent.networks.reference import reference_model
 from empo_latent.params import LatentParams
+from empo_latent.types import SequenceBatch
 
 
 class PerCandidate(nn.Module):
@@ -75,9 +75,9 @@ class LoopUpdater:
         rate = options.lr * options.policy_lr_scale
         self._policy_optimiser = torch.optim.Adam(self._policy, rate, eps=options.policy_eps)
 
-    def update(self, slices: Slices, progress: float) -> dict[str, Tensor]:
+    def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
         """As ``Updater.update``."""
-        total, metrics, lesson = self._objective.model_loss(slices, True, True)
+        total, metrics, lesson = self._objective.model_loss(sequences, True, True)
         metrics["gradient/model"] = self._step(total, self._optimiser, self._weights)
         assert lesson is not None
         loss, found, memory = self._objective.policy_loss("policy", lesson)

@@ -1,8 +1,8 @@
 """What an update minimises, put together from its parts; no optimiser, no state of its own.
 
 Both functions can be compiled as one graph each: what the second needs of the first goes through
-a ``Lesson`` of constants. So a policy's gradient cannot reach the model, and does not mind that
-the model has been moved in between.
+a ``PolicyBatch`` of constants. So a policy's gradient cannot reach the model, and does not mind
+that the model has been moved in between.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from torch import Tensor
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_core.types import ImaginedBatch
-from empo_latent.contract import Imagined, Losses, Slices
-from empo_latent.learning.batches import alive, critic, policy_batch, step_weights
-from empo_latent.learning.imagination import imagine
+from empo_latent.learning.latent_rollout import policy_rollout
+from empo_latent.learning.policy_batch import alive, critic, policy_batch, step_weights
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
@@ -37,9 +36,10 @@ from empo_latent.learning.values import (
 from empo_latent.learning.world import world_losses
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import LatentParams
+from empo_latent.types import Losses, PolicyRollout, SequenceBatch
 
 
-class Lesson(NamedTuple):
+class PolicyBatch(NamedTuple):
     """What policies learn from: the fields of an ``ImaginedBatch``, as plain constants.
 
     Attributes:
@@ -98,41 +98,43 @@ class ModelObjective:
         self._start_rho = step_weights(rho, learning.horizon + 1, normalise).to(device)
 
     def model_loss(
-        self, slices: Slices, with_value: bool, with_policy: bool
-    ) -> tuple[Float[Tensor, ""], dict[str, Tensor], Lesson | None]:
+        self, sequences: SequenceBatch, with_value: bool, with_policy: bool
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor], PolicyBatch | None]:
         """The loss of the model, metrics, and what policies are to learn from.
 
         Args:
-            slices: What happened.
+            sequences: What happened.
             with_value: Whether values are to be learned.
             with_policy: Whether policies will be; without, there is no lesson.
         """
-        model, params, task = self._model, self._params, slices.task
-        encodings = model.encode(slices.observation, task=task, training=True)
+        model, params, task = self._model, self._params, sequences.task
+        encodings = model.encode(sequences.observation, task=task, training=True)
         averaged = params.encoder.target == "average"
         with torch.no_grad():
             targets = (
-                model.encode(slices.observation, task=task, average=True) if averaged else encodings
+                model.encode(sequences.observation, task=task, average=True)
+                if averaged
+                else encodings
             ).detach()
-        world, rolled = world_losses(model, slices, encodings, targets, params, self._rho)
+        world, predicted = world_losses(model, sequences, encodings, targets, params, self._rho)
         total, metrics = world.total, dict(world.metrics)
         if not (with_value or with_policy):
             return total, metrics, None
-        weight = self._start_rho.unsqueeze(-1) * alive(slices)
-        source = encodings if params.imagination.start == "encoding" else rolled[:, 0]
-        imagined = imagine(model, source.detach(), candidates=self._candidates, task=task)
-        discount = self._of(imagined.task)
-        td, v_next = td_targets(model, imagined, discount)
+        weight = self._start_rho.unsqueeze(-1) * alive(sequences)
+        source = encodings if params.imagination.start == "encoding" else predicted[:, 0]
+        rollout = policy_rollout(model, source.detach(), candidates=self._candidates, task=task)
+        discount = self._of(rollout.task)
+        td, v_next = td_targets(model, rollout, discount)
         metrics |= target_metrics(td, v_next)
         judged = td
         if params.imagination.critic == "online":
-            judged, _ = td_targets(model, imagined, discount, network="online")
-        lesson = self._lesson(imagined, judged, slices, weight)
+            judged, _ = td_targets(model, rollout, discount, network="online")
+        lesson = self._lesson(rollout, judged, sequences, weight)
         if with_value:
-            latents = prediction_latents(encodings, rolled, params.value.gradient)
-            parts = [self._value_loss(slices, encodings, latents, td, weight, lesson)]
+            latents = prediction_latents(encodings, predicted, params.value.gradient)
+            parts = [self._value_loss(sequences, encodings, latents, td, weight, lesson)]
             if params.auxiliary.discounts:
-                parts.append(self._auxiliary_loss(slices, encodings, imagined, weight))
+                parts.append(self._auxiliary_loss(sequences, encodings, rollout, weight))
             for part in parts:
                 total = total + part.total
                 metrics |= part.metrics
@@ -141,18 +143,18 @@ class ModelObjective:
 
     def _value_loss(
         self,
-        slices: Slices,
-        encodings: Float[Tensor, "moment slice latent"],
-        latents: Float[Tensor, "moment slice latent"],
+        sequences: SequenceBatch,
+        encodings: Float[Tensor, "moment sequence latent"],
+        latents: Float[Tensor, "moment sequence latent"],
         td: Float[Tensor, "step reward dynamics value m 1"],
-        weight: Float[Tensor, "moment slice"],
-        lesson: Lesson,
+        weight: Float[Tensor, "moment sequence"],
+        lesson: PolicyBatch,
     ) -> Losses:
-        model, value, task = self._model, self._params.value, slices.task
+        model, value, task = self._model, self._params.value, sequences.task
         if value.critic == "q":
-            taken = self._rho.unsqueeze(-1) * alive(slices)[:-1]
-            target = q_target(model, slices, encodings, self._of(task), value)
-            return q_value_loss(model, slices, latents, target, taken, value)
+            taken = self._rho.unsqueeze(-1) * alive(sequences)[:-1]
+            target = q_target(model, sequences, encodings, self._of(task), value)
+            return q_value_loss(model, sequences, latents, target, taken, value)
         weights = None
         if value.weighting == "policy":
             loss = self._losses["policy"]
@@ -166,18 +168,20 @@ class ModelObjective:
 
     def _auxiliary_loss(
         self,
-        slices: Slices,
-        encodings: Float[Tensor, "moment slice latent"],
-        imagined: Imagined,
-        weight: Float[Tensor, "moment slice"],
+        sequences: SequenceBatch,
+        encodings: Float[Tensor, "moment sequence latent"],
+        rollout: PolicyRollout,
+        weight: Float[Tensor, "moment sequence"],
     ) -> Losses:
         auxiliary = self._params.auxiliary
-        targets = auxiliary_targets(self._model, imagined, self._auxiliary_discounts)
+        targets = auxiliary_targets(self._model, rollout, self._auxiliary_discounts)
         target = auxiliary_target(targets, auxiliary, *weight.shape)
-        return auxiliary_loss(self._model, encodings, target, weight, auxiliary, task=slices.task)
+        return auxiliary_loss(
+            self._model, encodings, target, weight, auxiliary, task=sequences.task
+        )
 
     def policy_loss(
-        self, name: str, lesson: Lesson
+        self, name: str, lesson: PolicyBatch
     ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor], Mapping[str, Tensor]]:
         """The loss of a policy, metrics, and what the loss would remember.
 
@@ -203,11 +207,15 @@ class ModelObjective:
         return output.loss, metrics, output.memory
 
     def _lesson(
-        self, imagined: Imagined, td: Tensor, slices: Slices, weight: Float[Tensor, "moment slice"]
-    ) -> Lesson:
+        self,
+        rollout: PolicyRollout,
+        td: Tensor,
+        sequences: SequenceBatch,
+        weight: Float[Tensor, "moment sequence"],
+    ) -> PolicyBatch:
         """What policies learn from these candidates, judged by these targets."""
-        batch, proposal, task = policy_batch(imagined, td, weight), imagined.proposal, slices.task
-        return Lesson(
+        batch, proposal, task = policy_batch(rollout, td, weight), rollout.proposal, sequences.task
+        return PolicyBatch(
             start=batch.start,
             action=batch.action,
             target=batch.target,
@@ -217,10 +225,10 @@ class ModelObjective:
             log_std=proposal.log_std,
             active=proposal.active,
             task=None if task is None else task.repeat(len(weight)),
-            expert=_padded(slices.expert) if self._with_expert else None,
+            expert=_padded(sequences.expert) if self._with_expert else None,
         )
 
-    def _batch(self, lesson: Lesson, *, with_expert: bool) -> ImaginedBatch:
+    def _batch(self, lesson: PolicyBatch, *, with_expert: bool) -> ImaginedBatch:
         """A lesson as losses take it."""
         bound = self._params.policy.bound
 
@@ -230,7 +238,7 @@ class ModelObjective:
         weight, expert = lesson.weight, None
         if with_expert:
             assert lesson.expert is not None
-            # Nobody planned before learning began, nor at the last moment of a slice.
+            # Nobody planned before learning began, nor at the last moment of a sequence.
             known = lesson.expert.isfinite().all(-1).all(-1)
             weight = weight * known
             expert = normal(*lesson.expert.nan_to_num(0.0).unbind(1))
@@ -249,7 +257,9 @@ class ModelObjective:
         return self._discounts[0] if task is None else self._discounts[task].unsqueeze(-1)
 
 
-def _padded(expert: Float[Tensor, "time slice 2 action"] | None) -> Float[Tensor, "start 2 action"]:
+def _padded(
+    expert: Float[Tensor, "time sequence 2 action"] | None,
+) -> Float[Tensor, "start 2 action"]:
     """The expert at every moment; NaN at the last, where there is none."""
     assert expert is not None
     return torch.cat((expert, torch.full_like(expert[:1], torch.nan))).flatten(0, 1)

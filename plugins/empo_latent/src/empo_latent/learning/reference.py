@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_latent.contract import Imagined, Slices
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import LatentParams
 from empo_latent.params.networks import Heads, ValueParams
+from empo_latent.types import PolicyRollout, SequenceBatch
 
 JOINED: Mapping[Heads, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
 """How numbers of several heads become one."""
@@ -25,7 +25,7 @@ JOINED: Mapping[Heads, Callable[[list[float]], float]] = {"mean": fmean, "min": 
 @torch.no_grad()
 def td_targets_reference(
     model: LatentModel,
-    imagined: Imagined,
+    rollout: PolicyRollout,
     discount: Float[Tensor, "*per_task"],
     network: Network = "target",
 ) -> Float[Tensor, "step reward dynamics value m 1"]:
@@ -40,12 +40,12 @@ def td_targets_reference(
         values = model.value(after, action, task=task, network=network)
         return [factor * float(value) for value in values]
 
-    return _returns(model, imagined, later)
+    return _returns(model, rollout, later)
 
 
 @torch.no_grad()
 def auxiliary_targets_reference(
-    model: LatentModel, imagined: Imagined, discounts: Sequence[float]
+    model: LatentModel, rollout: PolicyRollout, discounts: Sequence[float]
 ) -> Float[Tensor, "step reward dynamics gamma m 1"]:
     """What ``auxiliary_targets`` returns."""
 
@@ -53,29 +53,29 @@ def auxiliary_targets_reference(
         values = model.auxiliary(after, task=task, network="target")
         return [gamma * float(value) for gamma, value in zip(discounts, values, strict=True)]
 
-    return _returns(model, imagined, later)
+    return _returns(model, rollout, later)
 
 
 def _returns(
     model: LatentModel,
-    imagined: Imagined,
+    rollout: PolicyRollout,
     later: Callable[[Tensor, Tensor | None, int], list[float]],
 ) -> Float[Tensor, "step reward dynamics head m 1"]:
     """What each step pays, and what comes later where it does not end the episode."""
-    steps, rows = imagined.action.shape[:2]
+    steps, rows = rollout.action.shape[:2]
     found = []
     for step in range(steps):
         for row in range(rows):
-            task, action = _task(imagined.task, row), imagined.action[step, row]
-            for head, latent in enumerate(imagined.latent[step, :, row]):
+            task, action = _task(rollout.task, row), rollout.action[step, row]
+            for head, latent in enumerate(rollout.latent[step, :, row]):
                 after = model.next_latent(latent, action, task=task)[head]
                 going_on = 1 - float(model.terminates(after, task=task))
                 values = later(after, task, row)
                 for reward in model.reward(latent, action, task=task):
                     found += [float(reward) + going_on * value for value in values]
-    shape = (steps, rows, imagined.latent.shape[1], len(imagined.reward[0]), -1)
+    shape = (steps, rows, rollout.latent.shape[1], len(rollout.reward[0]), -1)
     # From [step m dynamics reward head].
-    numbers = torch.tensor(found, dtype=imagined.action.dtype)
+    numbers = torch.tensor(found, dtype=rollout.action.dtype)
     return numbers.view(shape).permute(0, 3, 2, 4, 1).unsqueeze(-1)
 
 
@@ -83,16 +83,16 @@ def value_target_reference(
     td: Float[Tensor, "step reward dynamics value m 1"],
     params: ValueParams,
     moments: int,
-    slices: int,
+    sequences: int,
     candidates: int,
     weights: Float[Tensor, "start candidate"] | None = None,
     pair: Sequence[int] = (),
-) -> Float[Tensor, "value {moments} {slices} target 1"]:
+) -> Float[Tensor, "value {moments} {sequences} target 1"]:
     """What ``value_target`` returns; ``pair`` says which two heads were drawn, if any were."""
     heads = td.shape[3]
     found = []
     for head in range(heads):
-        for start in range(moments * slices):
+        for start in range(moments * sequences):
             each = []
             for candidate in range(candidates):
                 m = start * candidates + candidate
@@ -112,30 +112,30 @@ def value_target_reference(
                 found.append([fmean(each)])
             else:
                 found.append([_dot(each, weights[start].tolist())])
-    return torch.tensor(found, dtype=td.dtype).view(heads, moments, slices, -1, 1)
+    return torch.tensor(found, dtype=td.dtype).view(heads, moments, sequences, -1, 1)
 
 
 @torch.no_grad()
 def value_loss_reference(
     model: LatentModel,
-    latents: Float[Tensor, "moment slice latent"],
-    target: Float[Tensor, "value moment slice target 1"],
-    weight: Float[Tensor, "moment slice"],
-    task: Int[Tensor, " slice"] | None = None,
+    latents: Float[Tensor, "moment sequence latent"],
+    target: Float[Tensor, "value moment sequence target 1"],
+    weight: Float[Tensor, "moment sequence"],
+    task: Int[Tensor, " sequence"] | None = None,
     weights: Float[Tensor, "start target"] | None = None,
 ) -> float:
     """The value loss before its coefficient, for critic ``v``."""
-    moments, slices = weight.shape
+    moments, sequences = weight.shape
     terms = []
     for s in range(moments):
-        for b in range(slices):
+        for b in range(sequences):
             heads = model.value_logits(latents[s, b], task=_task(task, b))
             losses = []
             for head, logits in enumerate(heads):
                 each = [cross_entropy_reference(model, logits, y) for y in target[head, s, b, :, 0]]
                 shares = [1 / len(each)] * len(each)
                 if weights is not None:
-                    shares = weights[s * slices + b].tolist()
+                    shares = weights[s * sequences + b].tolist()
                 losses.append(_dot(each, shares))
             terms.append(float(weight[s, b]) * fmean(losses))
     return fmean(terms)
@@ -144,9 +144,9 @@ def value_loss_reference(
 @torch.no_grad()
 def world_losses_reference(
     model: LatentModel,
-    slices: Slices,
-    encodings: Float[Tensor, "moment slice latent"],
-    targets: Float[Tensor, "moment slice latent"],
+    sequences: SequenceBatch,
+    encodings: Float[Tensor, "moment sequence latent"],
+    targets: Float[Tensor, "moment sequence latent"],
     params: LatentParams,
     rho: Float[Tensor, " time"],
 ) -> Mapping[str, float]:
@@ -154,13 +154,13 @@ def world_losses_reference(
     found: dict[str, list[float]] = {
         name: [] for name in ("consistency", "encoder_consistency", "reward", "termination")
     }
-    steps, number = slices.action.shape[:2]
+    steps, number = sequences.action.shape[:2]
     for b in range(number):
-        task = _task(slices.task, b)
+        task = _task(sequences.task, b)
         mask = 1.0
         latents = encodings[0, b].expand(params.latents.heads, -1)
         for t in range(steps):
-            action = slices.action[t, b]
+            action = sequences.action[t, b]
             after = torch.stack(
                 [model.next_latent(z, action, task=task)[h] for h, z in enumerate(latents)]
             )
@@ -173,13 +173,13 @@ def world_losses_reference(
             here = latents if from_rollout else encodings[t, b][None]
             there = after if from_rollout else encodings[t + 1, b][None]
             losses = [
-                cross_entropy_reference(model, logits, slices.reward[t, b, 0])
+                cross_entropy_reference(model, logits, sequences.reward[t, b, 0])
                 for z in here
                 for logits in model.reward_logits(z, action, task=task)
             ]
             found["reward"].append(factor * fmean(losses))
             if params.reward.episodic:
-                ended = float(slices.terminated[t, b, 0])
+                ended = float(sequences.terminated[t, b, 0])
                 odds = [float(model.termination_logits(z, task=task)) for z in there]
                 losses = [math.log1p(math.exp(odd)) - ended * odd for odd in odds]
                 found["termination"].append(mask * fmean(losses))

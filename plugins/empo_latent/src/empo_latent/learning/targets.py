@@ -6,16 +6,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_latent.contract import Imagined
-from empo_latent.learning.parts import disagreement
+from empo_latent.learning.loss_terms import disagreement
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params.networks import AuxiliaryParams, Heads, ValueParams
+from empo_latent.types import PolicyRollout
 
 
 @torch.no_grad()
 def td_targets(
     model: LatentModel,
-    imagined: Imagined,
+    rollout: PolicyRollout,
     discount: Float[Tensor, "*per_task"],
     *,
     network: Network = "target",
@@ -30,25 +30,25 @@ def td_targets(
 
     Args:
         model: The world model.
-        imagined: The steps.
+        rollout: The steps.
         discount: One, or ``[m, 1]`` where tasks have their own.
         network: Which value networks estimate ``V``.
 
     Returns:
         ``y``, and ``V`` alone; contiguous constants.
     """
-    after = imagined.latent[1:]
+    after = rollout.latent[1:]
     action = None
     if model.critic == "q":
-        policy = model.policy(after, task=imagined.task)
+        policy = model.policy(after, task=rollout.task)
         action = policy.bounded(policy.sample())
-    value = model.value(after, action, task=imagined.task, network=network)
-    return _discounted(imagined, value, discount), value.permute(1, 2, 0, 3, 4).contiguous()
+    value = model.value(after, action, task=rollout.task, network=network)
+    return _discounted(rollout, value, discount), value.permute(1, 2, 0, 3, 4).contiguous()
 
 
 @torch.no_grad()
 def auxiliary_targets(
-    model: LatentModel, imagined: Imagined, discounts: Float[Tensor, " gamma"]
+    model: LatentModel, rollout: PolicyRollout, discounts: Float[Tensor, " gamma"]
 ) -> Float[Tensor, "step reward dynamics gamma m 1"]:
     """The same for values under further discounts, by the target networks.
 
@@ -56,22 +56,22 @@ def auxiliary_targets(
 
     Args:
         model: The world model.
-        imagined: The steps.
+        rollout: The steps.
         discounts: In the order of the auxiliary heads.
     """
-    value = model.auxiliary(imagined.latent[1:], task=imagined.task, network="target")
-    return _discounted(imagined, value, discounts[:, None, None])
+    value = model.auxiliary(rollout.latent[1:], task=rollout.task, network="target")
+    return _discounted(rollout, value, discounts[:, None, None])
 
 
 def _discounted(
-    imagined: Imagined,
+    rollout: PolicyRollout,
     value: Float[Tensor, "head step dynamics m 1"],
     discount: Float[Tensor, "*per_task"],
 ) -> Float[Tensor, "step reward dynamics head m 1"]:
-    going_on = 1 - imagined.terminated
+    going_on = 1 - rollout.terminated
     # [step dynamics head m 1]
     later = discount * (going_on * value).permute(1, 2, 0, 3, 4)
-    steps = [reward.unsqueeze(2) + later[t] for t, reward in enumerate(imagined.reward)]
+    steps = [reward.unsqueeze(2) + later[t] for t, reward in enumerate(rollout.reward)]
     return torch.stack(steps).contiguous()
 
 
@@ -79,10 +79,10 @@ def value_target(
     td: Float[Tensor, "step reward dynamics value m 1"],
     params: ValueParams,
     moments: int,
-    slices: int,
+    sequences: int,
     candidates: int,
     weights: Float[Tensor, "start candidate"] | None = None,
-) -> Float[Tensor, "value {moments} {slices} target 1"]:
+) -> Float[Tensor, "value {moments} {sequences} target 1"]:
     """What each value head learns at each start.
 
     Args:
@@ -90,8 +90,8 @@ def value_target(
         params: How reward and dynamics heads become one (``dynamics``), which value heads a
             value head learns from (``bootstrap``), and what is averaged over candidates
             (``average``).
-        moments: Starts per slice.
-        slices: Slices.
+        moments: Starts per sequence.
+        sequences: Sequences.
         candidates: Actions tried at each start.
         weights: How much each candidate counts, 1 together at each start; None: all alike.
 
@@ -99,23 +99,23 @@ def value_target(
         One target per head and start, or where losses are averaged one for each candidate.
     """
     heads = bootstrapped(joined(td[0], params.dynamics, (0, 1)), params)
-    target = heads.reshape(-1, moments, slices, candidates, 1)
+    target = heads.reshape(-1, moments, sequences, candidates, 1)
     if params.average == "cross_entropy":
         return target
     if weights is None:
         return target.mean(3, keepdim=True)
-    return (target * weights.reshape(moments, slices, candidates, 1)).sum(3, keepdim=True)
+    return (target * weights.reshape(moments, sequences, candidates, 1)).sum(3, keepdim=True)
 
 
 def auxiliary_target(
     targets: Float[Tensor, "step reward dynamics gamma m 1"],
     params: AuxiliaryParams,
     moments: int,
-    slices: int,
-) -> Float[Tensor, "gamma {moments} {slices} 1 1"]:
+    sequences: int,
+) -> Float[Tensor, "gamma {moments} {sequences} 1 1"]:
     """What each auxiliary value learns at each start: the mean over candidates."""
     heads = joined(targets[0], params.dynamics, (0, 1))
-    return heads.reshape(heads.shape[0], moments, slices, -1, 1).mean(3, keepdim=True)
+    return heads.reshape(heads.shape[0], moments, sequences, -1, 1).mean(3, keepdim=True)
 
 
 def joined(x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]) -> Tensor:

@@ -10,21 +10,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_latent.contract import Slices
 from empo_latent.learning.gradients import check_gradients
-from empo_latent.learning.objectives import Lesson, ModelObjective
+from empo_latent.learning.objectives import ModelObjective, PolicyBatch
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.types import SequenceBatch
 
 MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
 """What the optimiser of the model moves, besides the encoder, which has a rate of its own."""
 
 
 class Updater:
-    """Improves a model and its policies by slices of experience.
+    """Improves a model and its policies by sequences of experience.
 
     Attributes:
-        needs_expert: Whether slices must say how the planner would have acted.
+        needs_expert: Whether sequences must say how the planner would have acted.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Updater:
         self._model_loss = self._compiled(objective.model_loss)
         self._policy_loss = self._compiled(objective.policy_loss)
 
-    def update(self, slices: Slices, progress: float) -> dict[str, Tensor]:
+    def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
         """Learn from a batch.
 
         Args:
-            slices: Where the model computes.
+            sequences: Where the model computes.
             progress: Share of the run that is done, for what changes in its course.
 
         Returns:
@@ -88,7 +88,7 @@ class Updater:
         with_value = self._updates % learning.value_every == 0
         with_policy = self._updates % learning.policy_every == 0
         metrics: dict[str, Tensor]
-        total, metrics, lesson = self._model_loss(slices, with_value, with_policy)
+        total, metrics, lesson = self._model_loss(sequences, with_value, with_policy)
         total.backward()
         self._check("model" if with_value else "world")
         metrics["gradient/model"] = self._step(self._optimiser, self._weights)
@@ -100,7 +100,7 @@ class Updater:
         self._updates += 1
         return _copied(metrics) if compiles else metrics
 
-    def _improve(self, name: str, lesson: Lesson, progress: float) -> dict[str, Tensor]:
+    def _improve(self, name: str, lesson: PolicyBatch, progress: float) -> dict[str, Tensor]:
         """One step of one policy."""
         loss, metrics, memory = self._policy_loss(name, lesson)
         loss.backward()
@@ -112,10 +112,10 @@ class Updater:
         found = {f"{name}/{key}": number for key, number in metrics.items()}
         return {**found, f"loss/{name}": loss.detach(), f"gradient/{name}": norm}
 
-    def losses(self, slices: Slices) -> dict[str, Tensor]:
+    def losses(self, sequences: SequenceBatch) -> dict[str, Tensor]:
         """The numbers of an update that does not happen; nothing changes but random generators."""
         with torch.no_grad():
-            _, metrics, lesson = self._objective.model_loss(slices, True, True)
+            _, metrics, lesson = self._objective.model_loss(sequences, True, True)
         assert lesson is not None
         for name in self._losses:
             loss, found, _ = self._objective.policy_loss(name, lesson)

@@ -8,40 +8,40 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_latent.contract import Losses, Slices
-from empo_latent.learning.parts import added, disagreement, step_metrics
+from empo_latent.learning.loss_terms import added, disagreement, step_metrics
 from empo_latent.learning.targets import bootstrapped, drawn_pair
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.networks import AuxiliaryParams, ValueParams
+from empo_latent.types import Losses, SequenceBatch
 
 
 def prediction_latents(
-    encodings: Float[Tensor, "moment slice latent"],
-    rolled: Float[Tensor, "moment dynamics slice latent"],
+    encodings: Float[Tensor, "moment sequence latent"],
+    predicted: Float[Tensor, "moment dynamics sequence latent"],
     gradient: Literal["rollout", "encoder", "none"],
-) -> Float[Tensor, "moment slice latent"]:
+) -> Float[Tensor, "moment sequence latent"]:
     """Where values are predicted, which says what learns from them besides the value heads.
 
     Args:
         encodings: What was seen, encoded, with gradients.
-        rolled: What dynamics made of the first of them, with gradients.
+        predicted: What dynamics made of the first of them, with gradients.
         gradient: ``rollout``: dynamics and encoder, by the latents of dynamics head 0;
             ``encoder``: the encoder, by its encodings; ``none``: nothing, by the same encodings
             as constants.
     """
     if gradient == "rollout":
-        return rolled[:, 0]
+        return predicted[:, 0]
     return encodings if gradient == "encoder" else encodings.detach()
 
 
 def value_loss(
     model: LatentModel,
-    latents: Float[Tensor, "moment slice latent"],
-    target: Float[Tensor, "value moment slice target 1"],
-    weight: Float[Tensor, "moment slice"],
+    latents: Float[Tensor, "moment sequence latent"],
+    target: Float[Tensor, "value moment sequence target 1"],
+    weight: Float[Tensor, "moment sequence"],
     params: ValueParams,
     *,
-    task: Int[Tensor, " slice"] | None = None,
+    task: Int[Tensor, " sequence"] | None = None,
     weights: Float[Tensor, "start target"] | None = None,
 ) -> Losses:
     """How far the values of starts are from their targets.
@@ -56,7 +56,7 @@ def value_loss(
         target: From ``value_target``: one per start, or several whose losses are averaged.
         weight: How much each start counts: ``step_weights`` times ``alive``.
         params: Coefficient.
-        task: Which task each slice is of.
+        task: Which task each sequence is of.
         weights: How much each of several targets counts, 1 together at each start; None: all
             alike.
     """
@@ -67,11 +67,11 @@ def value_loss(
 
 def q_target(
     model: LatentModel,
-    slices: Slices,
-    encodings: Float[Tensor, "moment slice latent"],
+    sequences: SequenceBatch,
+    encodings: Float[Tensor, "moment sequence latent"],
     discount: Float[Tensor, "*per_task"],
     params: ValueParams,
-) -> Float[Tensor, "value time slice 1"]:
+) -> Float[Tensor, "value time sequence 1"]:
     """What actions that were taken are worth: what they paid, then what target networks say.
 
     ``y_e = r + discount * (1 - d) * Q_e(z', a')`` with ``a'`` drawn by the policy at the encoding
@@ -80,32 +80,32 @@ def q_target(
 
     Args:
         model: The world model.
-        slices: What happened.
+        sequences: What happened.
         encodings: What was seen, encoded; taken as constants.
-        discount: One, or ``[slice, 1]`` where tasks have their own.
+        discount: One, or ``[sequence, 1]`` where tasks have their own.
         params: Options.
     """
     with torch.no_grad():
         after = encodings[1:].detach()
-        policy = model.policy(after, task=slices.task)
+        policy = model.policy(after, task=sequences.task)
         action = policy.bounded(policy.sample())
         # No other heads than the two are computed.
         pair = params.bootstrap == "pair" and params.heads > 2
         heads = drawn_pair(params.heads, after.device) if pair else None
-        value = model.value(after, action, task=slices.task, network="target", heads=heads)
+        value = model.value(after, action, task=sequences.task, network="target", heads=heads)
         if pair:
             value = value.amin(0).expand(params.heads, *value.shape[1:])
         else:
             value = bootstrapped(value, params)
-        return slices.reward + discount * (1 - slices.terminated) * value
+        return sequences.reward + discount * (1 - sequences.terminated) * value
 
 
 def q_value_loss(
     model: LatentModel,
-    slices: Slices,
-    latents: Float[Tensor, "moment slice latent"],
-    target: Float[Tensor, "value time slice 1"],
-    weight: Float[Tensor, "time slice"],
+    sequences: SequenceBatch,
+    latents: Float[Tensor, "moment sequence latent"],
+    target: Float[Tensor, "value time sequence 1"],
+    weight: Float[Tensor, "time sequence"],
     params: ValueParams,
 ) -> Losses:
     """How far the values of actions that were taken are from their targets.
@@ -114,25 +114,25 @@ def q_value_loss(
 
     Args:
         model: The world model.
-        slices: What happened.
+        sequences: What happened.
         latents: From ``prediction_latents``; the last, after which nothing was done, is not used.
         target: From ``q_target``.
         weight: How much each step counts: ``step_weights`` of T steps times ``alive`` before them.
         params: Coefficient.
     """
-    logits = model.value_logits(latents[:-1], slices.action, task=slices.task, training=True)
+    logits = model.value_logits(latents[:-1], sequences.action, task=sequences.task, training=True)
     loss = _cross_entropy(model, logits, target.unsqueeze(-2), None)
     return _fit("value", model, logits, target.unsqueeze(-2), loss, weight, params.coef)
 
 
 def auxiliary_loss(
     model: LatentModel,
-    latents: Float[Tensor, "moment slice latent"],
-    target: Float[Tensor, "gamma moment slice 1 1"],
-    weight: Float[Tensor, "moment slice"],
+    latents: Float[Tensor, "moment sequence latent"],
+    target: Float[Tensor, "gamma moment sequence 1 1"],
+    weight: Float[Tensor, "moment sequence"],
     params: AuxiliaryParams,
     *,
-    task: Int[Tensor, " slice"] | None = None,
+    task: Int[Tensor, " sequence"] | None = None,
 ) -> Losses:
     """How far auxiliary values are from their targets; mean over discounts, else as values.
 
@@ -142,7 +142,7 @@ def auxiliary_loss(
         target: From ``auxiliary_target``.
         weight: How much each start counts: ``step_weights`` times ``alive``.
         params: Coefficient.
-        task: Which task each slice is of.
+        task: Which task each sequence is of.
     """
     logits = model.auxiliary_logits(latents, task=task, training=True)
     loss = _cross_entropy(model, logits, target, None)
@@ -151,10 +151,10 @@ def auxiliary_loss(
 
 def _cross_entropy(
     model: LatentModel,
-    logits: Float[Tensor, "head step slice bin"],
-    target: Float[Tensor, "head step slice target 1"],
+    logits: Float[Tensor, "head step sequence bin"],
+    target: Float[Tensor, "head step sequence target 1"],
     weights: Float[Tensor, "start target"] | None,
-) -> Float[Tensor, "step slice"]:
+) -> Float[Tensor, "step sequence"]:
     """Mean over heads, and mean by ``weights`` over targets."""
     loss = model.two_hot.cross_entropy(logits.unsqueeze(-2), target.detach()).mean(0)
     if weights is None:
@@ -165,10 +165,10 @@ def _cross_entropy(
 def _fit(
     name: str,
     model: LatentModel,
-    logits: Float[Tensor, "head step slice bin"],
-    target: Float[Tensor, "head step slice target 1"],
-    loss: Float[Tensor, "step slice"],
-    weight: Float[Tensor, "step slice"],
+    logits: Float[Tensor, "head step sequence bin"],
+    target: Float[Tensor, "head step sequence target 1"],
+    loss: Float[Tensor, "step sequence"],
+    weight: Float[Tensor, "step sequence"],
     coefficient: float,
 ) -> Losses:
     predicted = model.two_hot.decode(logits.detach())

@@ -11,11 +11,11 @@ from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError
-from empo_latent.contract import Interface
 from empo_latent.networks.ensemble import MlpEnsemble
 from empo_latent.networks.functions import simnorm
 from empo_latent.params.networks import EncoderParams, LatentSpaceParams
 from empo_latent.tasks import SMALLEST_PICTURE
+from empo_latent.types import Interface
 
 FILTERS = ((7, 2), (5, 2), (3, 2), (3, 1))
 """Size and stride of each convolution."""

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from empo_core.distributions import BoundedNormal
-from empo_latent.contract import Interface
-from empo_latent.networks.conditioning import Conditioning, Task
 from empo_latent.networks.encoders import Encoder
 from empo_latent.networks.ensemble import MlpEnsemble
 from empo_latent.networks.functions import TwoHot, simnorm
+from empo_latent.networks.task_embedding import Task, TaskEmbedding
 from empo_latent.params import LatentParams
+from empo_latent.types import Interface
 
 Network = Literal["online", "target"]
 """Values as they are learned, or their running average, from which targets are made."""
@@ -52,7 +52,9 @@ class LatentModel(nn.Module):
         super().__init__()
         self._params, self._interface = params, interface
         self.two_hot = TwoHot(params.bins)
-        self.conditioning = Conditioning(interface, params.latents.task_size, generator=generator)
+        self.task_embedding = TaskEmbedding(
+            interface, params.latents.task_size, generator=generator
+        )
         self._make(generator)
         self._make_optional(generator, optimistic)
 
@@ -63,7 +65,7 @@ class LatentModel(nn.Module):
             params.encoder,
             params.latents,
             self._interface,
-            embedding=self.conditioning.size,
+            embedding=self.task_embedding.size,
             generator=generator,
         )
         self.dynamics = MlpEnsemble(
@@ -118,7 +120,7 @@ class LatentModel(nn.Module):
 
     def _width(self, actions: int) -> int:
         """Numbers that a network reads that reads latents, and ``actions`` more."""
-        return self._params.latents.size + actions + self.conditioning.size
+        return self._params.latents.size + actions + self.task_embedding.size
 
     def _head(
         self,
@@ -146,7 +148,7 @@ class LatentModel(nn.Module):
     @property
     def active(self) -> Bool[Tensor, "task action"]:
         """Which numbers of an action each task uses."""
-        return self.conditioning.active
+        return self.task_embedding.active
 
     def encode(
         self,
@@ -167,7 +169,7 @@ class LatentModel(nn.Module):
         encoder = self.encoder_average if average else self.encoder
         if encoder is None:
             raise ValueError("there is no average encoder: set encoder.target to 'average'")
-        latent: Tensor = encoder(observation, self.conditioning.embedded(task), training=training)
+        latent: Tensor = encoder(observation, self.task_embedding.embedded(task), training=training)
         return latent
 
     def next_latent(
@@ -188,7 +190,7 @@ class LatentModel(nn.Module):
             split: Whether each head goes on from a latent of its own.
             training: Whether there is dropout.
         """
-        x = self.conditioning.joined(z, task, action)
+        x = self.task_embedding.joined(z, task, action)
         latent: Tensor = self.dynamics(x, split=split, training=training)
         return latent
 
@@ -202,7 +204,7 @@ class LatentModel(nn.Module):
     ) -> Float[Tensor, "reward *batch bin"]:
         """What each head thinks an action pays, as a distribution."""
         logits: Tensor = self.reward_heads(
-            self.conditioning.joined(z, task, action), training=training
+            self.task_embedding.joined(z, task, action), training=training
         )
         return logits
 
@@ -222,7 +224,7 @@ class LatentModel(nn.Module):
         """Log-odds that the step which led to ``next_z`` ended the episode."""
         if self.termination_head is None:
             raise ValueError("nothing terminates: set reward.episodic to true")
-        logits: Tensor = self.termination_head(self.conditioning.joined(next_z, task))[0]
+        logits: Tensor = self.termination_head(self.task_embedding.joined(next_z, task))[0]
         return logits
 
     def terminates(
@@ -256,7 +258,7 @@ class LatentModel(nn.Module):
         is_q = self._params.value.critic == "q"
         if is_q and action is None:
             raise ValueError("critic 'q' values actions: say which, beside the latents")
-        x = self.conditioning.joined(z, task, action if is_q else None)
+        x = self.task_embedding.joined(z, task, action if is_q else None)
         if network == "target":
             logits: Tensor = self.value_targets(x, heads=heads)
         else:
@@ -292,7 +294,7 @@ class LatentModel(nn.Module):
         if heads is None:
             raise ValueError("there are no auxiliary values: name some auxiliary.discounts")
         logits: Tensor = heads(
-            self.conditioning.joined(z, task), training=training and network == "online"
+            self.task_embedding.joined(z, task), training=training and network == "online"
         )
         if self._params.auxiliary.networks == "separate":
             return logits
@@ -332,17 +334,19 @@ class LatentModel(nn.Module):
         """How a network acts."""
         params = self._params.policy
         # Tasks' embeddings belong to the model, which policies leave alone.
-        loc, raw = head(self.conditioning.joined(z, task, constant_task=True))[0].chunk(2, -1)
+        loc, raw = head(self.task_embedding.joined(z, task, constant_task=True))[0].chunk(2, -1)
         span = params.max_log_std - params.min_log_std
         log_std = params.min_log_std + 0.5 * span * (raw.tanh() + 1)
         loc = loc.tanh() if params.bound == "clip" else loc
-        return BoundedNormal(loc, log_std, bound=params.bound, active=self.conditioning.used(task))
+        return BoundedNormal(
+            loc, log_std, bound=params.bound, active=self.task_embedding.used(task)
+        )
 
     def bounded(
         self, u: Float[Tensor, "*batch action"], *, task: Task | None = None
     ) -> Float[Tensor, "*batch action"]:
         """The action that ``u`` becomes, which is what policies measure actions by."""
-        used = self.conditioning.used(task)
+        used = self.task_embedding.used(task)
         return BoundedNormal(u, u, bound=self._params.policy.bound, active=used).bounded(u)
 
     @property
@@ -378,8 +382,8 @@ class LatentModel(nn.Module):
             "optimistic": self.optimistic_head,
         }
         groups = {name: list(part.parameters()) for name, part in parts.items() if part is not None}
-        if self.conditioning.table is not None:
-            groups["task"] = [self.conditioning.table]
+        if self.task_embedding.table is not None:
+            groups["task"] = [self.task_embedding.table]
         return groups
 
 

@@ -8,7 +8,6 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from empo_core import Config
 from empo_core.config import PolicyLossRef, merged
-from empo_latent.params.learning import ImaginationParams, LearningParams, OptimiserParams
 from empo_latent.params.networks import (
     AuxiliaryParams,
     BinsParams,
@@ -20,6 +19,7 @@ from empo_latent.params.networks import (
 )
 from empo_latent.params.planner import PlannerParams
 from empo_latent.params.run import CollectionParams, ComputeParams, ReportingParams
+from empo_latent.params.update import ImaginationParams, LearningParams, OptimiserParams
 from empo_latent.presets import PRESETS, Preset
 from empo_latent.tasks import Task
 

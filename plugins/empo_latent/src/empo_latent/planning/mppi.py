@@ -22,10 +22,10 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_latent.params.planner import PlannerParams
-from empo_latent.planning.contract import Noise, Plan, PlanningModel
-from empo_latent.planning.judging import Judge, Situation
+from empo_latent.planning.plan import Noise, Plan, PlanningModel
+from empo_latent.planning.plan_scorer import PlanContext, PlanScorer
 
-Judged = tuple[Tensor, Tensor]
+ScoredPlans = tuple[Tensor, Tensor]
 """Plans ``[time, env, plan, action]`` and their scores ``[env, plan]``."""
 
 
@@ -92,7 +92,7 @@ class Planner:
             )
         self._values = values
         self._params, self.horizon = params, params.horizon or horizon
-        self._judge = Judge(
+        self._judge = PlanScorer(
             model,
             params,
             horizon=self.horizon,
@@ -185,28 +185,30 @@ class Planner:
         optimistic: bool,
     ) -> Plan:
         """What all rounds lead to."""
-        params, situation = self._params, self._situation(z, task, noise, explore)
+        params, context = self._params, self._situation(z, task, noise, explore)
         # Moments have an axis for the plans that are drawn from them: [time, env, 1, action].
         mean = torch.cat([mean[1:], torch.zeros_like(mean[:1])]).unsqueeze(2)
-        start = mean = situation.masked(mean)
-        std = situation.masked(torch.full_like(mean, params.max_std))
+        start = mean = context.masked(mean)
+        std = context.masked(torch.full_like(mean, params.max_std))
         proposed, shares = None, {}
         if params.policy_plans:
             jitter = noise.jitter if explore else None
-            proposed = self._propose(situation, noise.proposals, jitter, optimistic)
+            proposed = self._propose(context, noise.proposals, jitter, optimistic)
         for number, draws in enumerate(noise.draws, start=1):
-            found = self._round(situation, mean, std, draws, proposed)
+            found = self._round(context, mean, std, draws, proposed)
             mean, std = found.mean, found.std
             shares[f"planner/policy_share_{number}"] = found.share
         chosen = (noise.choice / found.weight).argmin(-1)
         action = found.action.gather(1, chosen[:, None, None].expand(-1, -1, mean.shape[-1]))
         if explore:
             action = action + params.exploration * std[0] * noise.action.unsqueeze(1)
-            action = situation.masked(action.clamp(-1, 1))
+            action = context.masked(action.clamp(-1, 1))
         metrics = {**_metrics(found.best, mean - start), **(shares if proposed else {})}
         return Plan(action.squeeze(1), mean.squeeze(2), std[0].squeeze(1), metrics)
 
-    def _situation(self, z: Tensor, task: Tensor | None, noise: Noise, explore: bool) -> Situation:
+    def _situation(
+        self, z: Tensor, task: Tensor | None, noise: Noise, explore: bool
+    ) -> PlanContext:
         discount, active = self._discount, self._active
         if discount.ndim:
             discount = discount[0] if task is None else discount[task].unsqueeze(-1)
@@ -214,36 +216,36 @@ class Planner:
             active = (active[:1] if task is None else active[task]).unsqueeze(1)
         task = None if task is None else task.unsqueeze(-1)
         curious = explore and self._params.disagreement != 0
-        return Situation(z, task, active, discount, noise.heads, curious)
+        return PlanContext(z, task, active, discount, noise.heads, curious)
 
     def _proposed(
-        self, situation: Situation, noise: Tensor, jitter: Tensor | None, optimistic: bool
-    ) -> Judged:
+        self, context: PlanContext, noise: Tensor, jitter: Tensor | None, optimistic: bool
+    ) -> ScoredPlans:
         """Plans of the policy."""
         if jitter is not None:
             jitter = self._params.policy_noise * jitter
-        return self._judge.proposals(situation, noise, jitter, optimistic=optimistic)
+        return self._judge.proposals(context, noise, jitter, optimistic=optimistic)
 
     def _tried(
         self,
-        situation: Situation,
+        context: PlanContext,
         mean: Tensor,
         std: Tensor,
         draws: Tensor,
-        proposed: Judged | None,
+        proposed: ScoredPlans | None,
     ) -> _Round:
         """One round."""
         params, judged = self._params, [] if proposed is None else [proposed]
         if draws.shape[2]:
-            drawn = situation.masked((mean + std * draws).clamp(-1, 1))
-            judged.append((drawn, self._judge.scores(situation, drawn)))
+            drawn = context.masked((mean + std * draws).clamp(-1, 1))
+            judged.append((drawn, self._judge.scores(context, drawn)))
         actions = torch.cat([actions for actions, _ in judged], 2)
         best, index = torch.cat([scores for _, scores in judged], 1).topk(params.elites)
         elites = actions.gather(2, index[..., None].expand(len(mean), -1, -1, mean.shape[-1]))
         weight = torch.softmax(params.temperature * best, -1)
         mean = (weight[..., None] * elites).sum(2, keepdim=True)
         variance = (weight[..., None] * (elites - mean).square()).sum(2, keepdim=True)
-        std = situation.masked(variance.sqrt().clamp(params.min_std, params.max_std))
+        std = context.masked(variance.sqrt().clamp(params.min_std, params.max_std))
         share = (index < params.policy_plans).float().mean()
         return _Round(best, weight, elites[0], mean, std, share)
 

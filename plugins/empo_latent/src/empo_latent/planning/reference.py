@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_latent.params.networks import Heads
 from empo_latent.params.planner import PlannerParams
-from empo_latent.planning.contract import Noise, PlanningModel
+from empo_latent.planning.plan import Noise, PlanningModel
 
 
 class Asked(NamedTuple):

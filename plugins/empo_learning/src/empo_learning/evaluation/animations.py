@@ -12,7 +12,7 @@ from empo_core.errors import ConfigError
 from empo_core.pictures import write_gif
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
-from empo_learning.evaluation.episodes import Cast, Moment, check_roles, pursued
+from empo_learning.evaluation.episodes import Cast, Moment, check_agents, pursued
 
 FRAMES_PER_SECOND = 2
 
@@ -27,7 +27,7 @@ def film(cast: Cast, directory: Path, *, episodes: int, seed: int) -> list[Path]
     world, spec = cast.world, cast.spec
     if not isinstance(world, Drawable):
         raise ConfigError(f"{spec.name!r} cannot draw itself; ask for --gifs 0")
-    check_roles(spec)
+    check_agents(spec)
     generator = torch.Generator().manual_seed(seed)
     asked = torch.arange(episodes) % len(spec.goals)
     reached = torch.zeros(episodes, dtype=torch.bool)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.types import WorldSpec
 from empo_core.worlds.sampling import is_terminal
-from empo_learning.evaluation.episodes import Cast, check_roles, pursued
+from empo_learning.evaluation.episodes import Cast, check_agents, pursued
 
 AT_ONCE = 8192
 """Episodes that are played at the same time."""
@@ -76,7 +76,7 @@ def evaluate(cast: Cast, *, episodes: int, seed: int) -> Evaluation:
     Raises:
         SolveError: Nobody says how some agent acts, or a policy makes no sense.
     """
-    check_roles(cast.spec)
+    check_agents(cast.spec)
     generator = torch.Generator().manual_seed(seed)
     asked = torch.arange(len(cast.spec.goals)).repeat_interleave(episodes)
     reached, length = torch.full(asked.shape, -1), torch.zeros_like(asked)

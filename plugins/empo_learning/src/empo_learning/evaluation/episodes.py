@@ -12,6 +12,7 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.roles import check_roles
 from empo_core.worlds.sampling import is_terminal
 
 MOST_STEPS = 1000
@@ -124,18 +125,14 @@ class Cast:
         return actions
 
 
-def check_roles(spec: WorldSpec) -> None:
-    """Refuse worlds in which some agent has no way to act, or nobody has a goal.
+def check_agents(spec: WorldSpec) -> None:
+    """Refuse worlds in which some agent has no way to act, or no human has a goal.
 
     Raises:
         SolveError: The world is one of these.
     """
+    check_roles(spec)
     for index, agent in enumerate(spec.agents):
-        if agent.role == "other":
-            raise SolveError(
-                f"{agent.name} (agent {index}) of {spec.name!r} is neither human nor robot, so "
-                "nothing says how it acts. Give it a role in the world."
-            )
         if agent.role == "human" and not spec.goals_of(index):
             raise SolveError(
                 f"{agent.name} (agent {index}) of {spec.name!r} has no goals to pursue. Add goals "

@@ -14,7 +14,7 @@ from empo_core.errors import ConfigError
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.explorers.params import ActionSequencesParams, SequenceType
-from empo_phase2.successions import draw
+from empo_phase2.joint_actions import sample_actions
 
 ACTIONS = ("still", "left", "right", "forward")
 TYPES: tuple[SequenceType, ...] = get_args(SequenceType)
@@ -118,7 +118,7 @@ class ActionSequences:
         begins = (self._kind < 0) & (uniform[0] < self._prob) & (weight.sum(-1) > 0)
         # Some type must be drawn everywhere, also where it is not begun.
         safe = torch.where(begins[..., None], weight, torch.ones_like(weight))
-        kind = draw(safe, uniform[1])
+        kind = sample_actions(safe, uniform[1])
         stop = self._stop[kind]
         # Geometric, at least 1: the number of trials until the first success.
         last = torch.floor(torch.log1p(-uniform[2]) / torch.log1p(-stop).clamp(max=-1e-300)) + 1

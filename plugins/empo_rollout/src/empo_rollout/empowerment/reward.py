@@ -17,8 +17,8 @@ from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory
+from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.identity import difference, identity
-from empo_rollout.empowerment.remembering import Memory
 from empo_rollout.environments import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
@@ -31,7 +31,7 @@ class Power:
 
     def __init__(self, source: IntrinsicReward, world: WorldModel, scale: float = 1.0) -> None:
         self._scale = scale
-        self._source = Memory(source, world.spec.state_words)
+        self._source = StateCache(source, world.spec.state_words)
 
     def __call__(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
+from empo_learning.state_cache import StateCache, policies_at
 from empo_rollout.empowerment.goals import Goals, arrived, draw
-from empo_rollout.empowerment.remembering import Memory, Question
 from empo_rollout.empowerment.sight import Sight
 
 REASONS = ("terminal", "horizon", "cut", "goal")
@@ -59,7 +60,7 @@ class Stage:
         self.available = world.available(self.start[None])[0]
         self._reward = reward
         words = world.spec.state_words
-        self._prior = None if prior is None else Memory(_asking(prior), words)
+        self._prior = None if prior is None else StateCache(partial(policies_at, prior), words)
         learners = set(sight.agents)
         self._others = [i for i in range(len(world.spec.agents)) if i not in learners]
 
@@ -268,18 +269,3 @@ class Copies:
         self.goals = None if goals is None else goals.clone()
         self.final = None if final is None else Final(**final)
         self._generator.set_state(state_dict["generator"])
-
-
-def _asking(prior: HumanPrior) -> Question:
-    """A prior as a question about states at different times."""
-
-    def ask(rows: Tensor, steps_left: Tensor) -> Tensor:
-        times = torch.unique(steps_left).tolist()
-        if len(times) == 1:
-            return prior.policy(rows, times[0])
-        parts = [(steps_left == time).nonzero()[:, 0] for time in times]
-        found = [prior.policy(rows[part], time) for part, time in zip(parts, times, strict=True)]
-        order = torch.argsort(torch.cat(parts))
-        return torch.cat(found)[order]
-
-    return ask

@@ -10,7 +10,7 @@ from empo_core.plugins.registry import Registry
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_rollout.empowerment.reward import Power, power_reward
 from empo_rollout.empowerment.sight import Sight
-from empo_rollout.empowerment.world_vector import WorldVector, check_roles
+from empo_rollout.empowerment.world_vector import WorldVector, check_learners
 from empo_rollout.environments import PowerReward, WorldParams
 
 
@@ -38,7 +38,7 @@ class Worlds:
         Raises:
             ConfigError: The world and the params do not fit together.
         """
-        check_roles(world.spec, params.learners)
+        check_learners(world.spec, params.learners)
         self._params, self._world, self._directory = params, world, directory
         self._seed, self._registry = seed, registry
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.roles import check_roles
 from empo_environments.block_schedule import Turns, check_action
 from empo_environments.specs import Action, Arrival, Interface
-from empo_rollout.empowerment.remembering import Memory
+from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.sight import Learners, Sight
 from empo_rollout.empowerment.world_copies import GOAL, REASONS, Copies, Stage
 
@@ -60,7 +61,7 @@ class WorldVector:
         blocks: int = 1,
         desync: bool = False,
     ) -> None:
-        check_roles(world.spec, learners)
+        check_learners(world.spec, learners)
         if (reward is None) == (learners == "robots"):
             raise ValueError("robots need a reward; humans are paid for reaching their goals")
         if copies % blocks:
@@ -70,7 +71,7 @@ class WorldVector:
         self._desync = desync
         self._blocks: list[Copies] = []
         self._turns = Turns(blocks, "rotation")
-        self._features = Memory(
+        self._features = StateCache(
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
         )
         self._interface = Interface(
@@ -190,18 +191,13 @@ class WorldVector:
             sight.annotate(out[:, learner].numpy(), left, learner, goal)
 
 
-def check_roles(spec: WorldSpec, learners: Learners) -> None:
+def check_learners(spec: WorldSpec, learners: Learners) -> None:
     """Refuse worlds in which nobody learns, or nothing says how somebody acts.
 
     Raises:
         ConfigError: The world is one of these.
     """
-    for index, agent in enumerate(spec.agents):
-        if agent.role == "other":
-            raise ConfigError(
-                f"{agent.name} (agent {index}) of {spec.name!r} is neither human nor robot, so "
-                "nothing says how it acts. Give it a role in the world."
-            )
+    check_roles(spec, ConfigError)
     if not (spec.robots if learners == "robots" else spec.humans):
         other = "humans" if learners == "robots" else "robots"
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""How much better each action turned out than its policy's critic had expected."""
+"""Advantage estimates: generalised advantages (GAE), V-trace, and their normalisation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def advantages(
     params: AdvantageParams,
     ratio: Float[Tensor, "time segment"] | None = None,
 ) -> tuple[Float[Tensor, "time segment"], Float[Tensor, "time segment"]]:
-    """Generalised advantages and returns; corrected for a changed policy by V-trace.
+    """Advantages and returns by GAE (Schulman et al. 2016) and V-trace (Espeholt et al. 2018).
 
     With ``rho = min(ratio, rho_clip)`` and ``c = min(ratio, c_clip)``, both 1 without ratios::
 
@@ -26,18 +26,18 @@ def advantages(
         R_t     = A_t + V_t
 
     ``V'`` is ``rollout.next_value``, or what ``params.truncation`` says where an episode was cut
-    off; if that is ``last``, and nobody saw what followed, it is ``V_t``. The second term is
-    missing where an episode ends and in the last step of a segment. Steps that teach nothing
-    have advantage 0, so nothing reaches what precedes them.
+    off; if that is ``last``, and the observation after it is unknown, it is ``V_t``. The second
+    term is missing where an episode ends and in the last step of a segment. Steps that are not
+    ``learnable`` have advantage 0, so nothing reaches what precedes them.
 
     Args:
         rollout: Steps, values and outcomes.
         params: Discount, reach of credit, clips, truncation.
         ratio: Of the probabilities of each action under the policy now and under the one that
-            acted; read only where steps teach something. None: both are the same.
+            acted; read only where steps are ``learnable``. None: both are the same.
 
     Returns:
-        Advantages, and returns for the critic to learn.
+        Advantages, and returns as targets of the value function.
     """
     # Operations of numpy start sooner, and torch is slow with booleans on the CPU.
     compute = with_numpy if rollout.value.device.type == "cpu" else with_torch
@@ -45,10 +45,41 @@ def advantages(
     return advantage, advantage + rollout.value
 
 
+def advantage_sums(
+    advantage: Float[Tensor, "time minibatch column"],
+    weight: Float[Tensor, "time minibatch column"],
+) -> Float[Tensor, "3 minibatch"]:
+    """Weighted sums of 1, A and A² of each minibatch, in float64.
+
+    Sums of several processes may be added up before ``normalised`` gets them.
+    """
+    # In float64, since the variance is a small difference of large numbers.
+    exact, weights = advantage.double(), weight.double()
+    weighted = weights * exact
+    return torch.stack((weights, weighted, weighted * exact)).sum((1, 3))
+
+
+def normalised(
+    advantage: Float[Tensor, "time minibatch column"], sums: Float[Tensor, "3 minibatch"]
+) -> Float[Tensor, "time minibatch column"]:
+    """``(A - mean) / (std + 1e-8)`` within each minibatch, with its biased standard deviation.
+
+    Args:
+        advantage: Of each step.
+        sums: What ``advantage_sums`` returned for the minibatches, or for those of all processes.
+    """
+    total, first, second = sums.unbind()
+    some = total.clamp(min=1e-300)  # Without any weight nothing is learned anyway.
+    mean = first / some
+    deviation = (second / some - mean.square()).clamp(min=0).sqrt()
+    shifted = (advantage.double() - mean[:, None]) / (deviation[:, None] + 1e-8)
+    return shifted.to(advantage.dtype)
+
+
 def with_numpy(
     rollout: Rollout, params: AdvantageParams, ratio: Float[Tensor, "time segment"] | None
 ) -> Float[Tensor, "time segment"]:
-    """The advantages, on the CPU."""
+    """Advantages, on the CPU."""
     reward, value, next_value = (
         tensor.numpy() for tensor in (rollout.reward, rollout.value, rollout.next_value)
     )
@@ -99,7 +130,7 @@ def _keep(values: np.ndarray, mask: np.ndarray) -> None:
 def with_torch(
     rollout: Rollout, params: AdvantageParams, ratio: Float[Tensor, "time segment"] | None
 ) -> Float[Tensor, "time segment"]:
-    """The advantages, on any device."""
+    """Advantages, on any device."""
     value, learnable = rollout.value, rollout.learnable
     goes_on = learnable & ~(rollout.terminated | rollout.truncated)
     last = params.truncation == "last"

@@ -1,36 +1,69 @@
-"""A rollout as what optimiser steps are made of."""
+"""A rollout laid out in columns, from which minibatches and microbatches are taken."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
-from torch.distributions import Distribution
 
-from empo_rollout.experience.minibatches import Minibatch
 from empo_rollout.experience.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """The columns of one optimiser step, in all processes together.
+
+    Attributes:
+        name: For error messages, e.g. "minibatch 2 of epoch 1".
+        columns: Positions in the ``FlatRollout``.
+        advantage: Normalised over the whole minibatch, times the importance weights of
+            prioritised sampling; 0 where a step has no weight.
+        total_weight: Sum of the weights of all steps, in all processes: what means are divided by.
+    """
+
+    name: str
+    columns: Int[Tensor, " column"]
+    advantage: Float[Tensor, "time column"]
+    total_weight: float
 
 
 @dataclass(slots=True)
 class Microbatch:
-    """Some columns of a rollout, as one forward and backward pass needs them.
+    """Copies of some columns of a minibatch: one forward and one backward pass.
 
-    Each is a segment. What a policy unrolls has axes for time and segment; everything else has one
-    for both, ``row``.
+    ``observation`` and ``starts`` keep axes for time and column, since recurrent policies are
+    unrolled over them; ``row`` is both in one.
+
+    Attributes:
+        observation: What agents saw.
+        starts: The observation is the first of an episode.
+        memory: State of the policy's memory before the first step of each column.
+        agent: Position of the agent in its environment.
+        action: What it did.
+        log_prob: Log-probability of that under the policy that acted.
+        value: Value estimate of that policy.
+        returns: Targets of the value function.
+        weight: How much each step counts in losses; 0 masks it out.
+        mask: Which actions were available; None where all always are.
+        advantage: As in ``Minibatch``; zeros where a policy is only evaluated.
+        share: Sum of ``weight`` as a share of the minibatch's ``total_weight``.
     """
 
-    observation: Shaped[Tensor, "time segment word"]
-    starts: Bool[Tensor, "time segment"]
-    memory: Float[Tensor, "segment unit"]
-    agent: Int[Tensor, " segment"]
+    observation: Shaped[Tensor, "time column word"]
+    starts: Bool[Tensor, "time column"]
+    memory: Float[Tensor, "column unit"]
+    agent: Int[Tensor, " column"]
     action: Float[Tensor, "row number"]
     log_prob: Float[Tensor, " row"]
     value: Float[Tensor, " row"]
     returns: Float[Tensor, " row"]
     weight: Float[Tensor, " row"]
     mask: Bool[Tensor, "row option"] | None
+    advantage: Float[Tensor, " row"]
+    share: float = 1.0
 
     @property
     def row_agent(self) -> Int[Tensor, " row"]:
@@ -40,7 +73,7 @@ class Microbatch:
 
 
 class FlatRollout:
-    """A rollout in columns: its segments, or its single steps, each a segment of one step."""
+    """A rollout in columns: its segments, or its single steps, each a column of one step."""
 
     def __init__(
         self,
@@ -54,44 +87,51 @@ class FlatRollout:
         """Arrange a rollout, which must not change from now on.
 
         Args:
-            rollout: What happened.
-            returns: What each observation turned out to be worth; finite.
+            rollout: Observations, actions and outcomes.
+            returns: Targets of the value function; finite.
             weight: How much each step counts in losses; 0 masks it out.
-            num_agents: Agents of an environment; slots are counted environment by environment.
+            num_agents: Agents of an environment; those of all are counted environment by
+                environment.
             by_steps: Whether columns are single steps, for policies without memory.
         """
         horizon = rollout.observation.shape[0]
         self._by_steps = by_steps
-        self._observation = self._columns(rollout.observation)
-        self._starts = self._columns(rollout.starts)
-        self._action = self._columns(rollout.action.to(torch.float32))
-        self._mask = None if rollout.mask is None else self._columns(rollout.mask)
+        self._observation = self.arranged(rollout.observation)
+        self._starts = self.arranged(rollout.starts)
+        self._action = self.arranged(rollout.action.to(torch.float32))
+        self._mask = None if rollout.mask is None else self.arranged(rollout.mask)
         agent = rollout.agent % num_agents
         self._agent = agent.repeat(horizon) if by_steps else agent
         memory = rollout.memory
         self._memory = memory.new_zeros(len(self._agent), 0) if by_steps else memory
         # Side by side, so that they are picked together.
         numbers = (rollout.log_prob, rollout.value, returns, weight)
-        self._numbers = self._columns(torch.stack(numbers, -1))
-        self.weight = self._columns(weight)
+        self._numbers = self.arranged(torch.stack(numbers, -1))
+        self.weight: Float[Tensor, "step column"] = self.arranged(weight)
 
     @property
     def num_columns(self) -> int:
         """How many columns there are."""
         return len(self._agent)
 
-    def arranged(self, values: Float[Tensor, "time segment"]) -> Float[Tensor, "step column"]:
-        """Numbers of each step of the rollout, in columns."""
-        return self._columns(values)
+    def arranged(
+        self, values: Shaped[Tensor, "time segment *rest"]
+    ) -> Shaped[Tensor, "step column *rest"]:
+        """Tensors of the rollout's steps, in columns; without a copy."""
+        return values.flatten(0, 1).unsqueeze(0) if self._by_steps else values
 
-    def chosen(self, minibatch: Minibatch) -> Int[Tensor, " chosen"]:
-        """The columns that a minibatch consists of."""
-        columns = minibatch.steps if self._by_steps else minibatch.segments
-        assert columns is not None
-        return columns
+    def microbatches(self, minibatch: Minibatch, passes: int) -> Iterator[Microbatch]:
+        """A minibatch in so many parts of (almost) equal size."""
+        columns = minibatch.columns.tensor_split(passes)
+        advantages = minibatch.advantage.tensor_split(passes, 1)
+        for some, advantage in zip(columns, advantages, strict=True):
+            part = self.microbatch(some)
+            part.advantage = advantage.flatten()
+            part.share = float(part.weight.sum()) / minibatch.total_weight
+            yield part
 
-    def part(self, columns: Int[Tensor, " chosen"]) -> Microbatch:
-        """Copies of some columns."""
+    def microbatch(self, columns: Int[Tensor, " column"]) -> Microbatch:
+        """Copies of some columns, with advantages of 0."""
         numbers = self._numbers.index_select(1, columns).flatten(0, 1)
         log_prob, value, returns, weight = numbers.unbind(1)
         mask = self._mask
@@ -106,34 +146,5 @@ class FlatRollout:
             returns,
             weight,
             None if mask is None else mask.index_select(1, columns).flatten(0, 1),
+            torch.zeros_like(weight),
         )
-
-    def _columns(self, values: Tensor) -> Tensor:
-        return values.flatten(0, 1).unsqueeze(0) if self._by_steps else values
-
-
-class PolicyAtStarts:
-    """The policy as policy losses see it: at the features of one batch, and at no others.
-
-    Its distributions were made by the whole network, so that gradients reach all of it, though
-    the features that the loss was given are constants.
-    """
-
-    def __init__(self, start: Float[Tensor, "row feature"], distribution: Distribution) -> None:
-        self._start, self._distribution = start, distribution
-
-    def __call__(self, features: Tensor) -> Distribution:
-        """The distributions at these features.
-
-        Raises:
-            ValueError: They are not the ``start`` of the batch.
-        """
-        start = self._start
-        same = features.shape == start.shape
-        if not (same and (features.data_ptr() == start.data_ptr() or torch.equal(features, start))):
-            raise ValueError(
-                f"the policy was asked about features of shape {tuple(features.shape)} that are "
-                f"not batch.start, of shape {tuple(start.shape)}: a policy loss of algorithm "
-                "'rollout' can ask about the observed states alone, since there is no world model"
-            )
-        return self._distribution

@@ -1,9 +1,6 @@
-"""Which segments, or which steps, a step of the optimiser is about."""
+"""Sampling of minibatches: which segments, or single steps, each optimiser step takes."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -16,64 +13,53 @@ PRIORITY_FLOOR = 1e-6
 """Added to every priority, so that each segment can be drawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Minibatch:
-    """What one step of the optimiser is about: whole segments, or single steps.
-
-    Attributes:
-        weight: Factor of the (normalised) advantages of each of them, which makes up for how
-            often it is drawn.
-        segments: Positions of segments; None where single steps were chosen.
-        steps: Positions of steps, ``time * segments + segment``; None where segments were.
-    """
-
-    weight: Float[Tensor, " chosen"]
-    segments: Int[Tensor, " chosen"] | None = None
-    steps: Int[Tensor, " chosen"] | None = None
-
-
-def minibatches(
+def sampled_columns(
     advantage: Float[Tensor, "time segment"],
     params: UpdateParams,
     plan: VecPlan,
     *,
     beta: float,
     generator: torch.Generator,
-) -> Iterator[Minibatch]:
-    """The minibatches of one pass over a rollout.
+) -> tuple[Int[Tensor, "minibatch column"], Float[Tensor, "minibatch column"]]:
+    """Columns of all minibatches of one pass over a rollout, and their importance weights.
 
-    All but those of ``prioritized`` are a partition: every segment (or step) is in one of them.
+    A column is a segment, or with ``sampling: steps`` a single step at position
+    ``time * segments + segment``. All but those of ``prioritized`` are a partition: every column
+    is in one minibatch, with an importance of 1.
 
     Args:
-        advantage: Of every step, 0 where it teaches nothing; priorities depend on it.
+        advantage: Of every step, 0 where it has no weight; priorities depend on it.
         params: How to sample.
         plan: How large minibatches are.
         beta: Exponent of the importance weights of ``prioritized``, see ``annealed_beta``;
             counts as 1 where it is greater.
-        generator: Decides alone, so that equal generators give equal minibatches.
+        generator: The only source of randomness: equal generators give equal minibatches.
+
+    Returns:
+        Positions, and factors of the (normalised) advantages that correct for how often a column
+        is drawn.
     """
     horizon, segments = advantage.shape
-    size, device = plan.minibatch_segments, advantage.device
     if params.sampling == "prioritized":
-        yield from _prioritized(advantage, size, params.prio_alpha, beta, generator)
-        return
+        size = plan.minibatch_segments
+        return _prioritized(advantage, size, params.prio_alpha, beta, generator)
     single_steps = params.sampling == "steps"
     count = horizon * segments if single_steps else segments
+    size = plan.minibatch_size if single_steps else plan.minibatch_segments
     if params.sampling == "sequential":
-        order = torch.arange(count, device=device)
+        order = torch.arange(count, device=advantage.device)
     else:
-        order = torch.randperm(count, generator=generator, device=generator.device).to(device)
-    for chosen in torch.split(order, plan.minibatch_size if single_steps else size):
-        weight = torch.ones(len(chosen), device=device)
-        yield Minibatch(weight, **{"steps" if single_steps else "segments": chosen})
+        order = torch.randperm(count, generator=generator, device=generator.device)
+    columns = order.to(advantage.device).view(-1, size)
+    return columns, torch.ones(columns.shape, device=advantage.device)
 
 
 def annealed_beta(beta0: float, progress: float) -> float:
-    """From ``beta0`` to 1, which is reached at the end whatever ``prio_alpha`` is.
+    """Exponent of importance weights, rising from ``beta0`` to 1 over the run.
 
     Args:
         beta0: Exponent at the start, from 0 to 1.
-        progress: How much of training is done, from 0 to 1; more counts as 1.
+        progress: Share of the run that is done, from 0 to 1; more counts as 1.
     """
     return beta0 + (1 - beta0) * min(max(progress, 0.0), 1.0)
 
@@ -81,7 +67,7 @@ def annealed_beta(beta0: float, progress: float) -> float:
 def probabilities(
     advantage: Float[Tensor, "time segment"], alpha: float
 ) -> Float[Tensor, " segment"]:
-    """How likely each segment is drawn first: as ``(sum_t |A_t|) ** alpha``, float64.
+    """Probability that each segment is drawn first: ∝ ``(sum_t |A_t|) ** alpha``, float64.
 
     A segment whose advantages are not finite is hardly ever drawn.
     """
@@ -93,12 +79,16 @@ def probabilities(
 
 
 def _prioritized(
-    advantage: Tensor, size: int, alpha: float, beta: float, generator: torch.Generator
-) -> Iterator[Minibatch]:
+    advantage: Float[Tensor, "time segment"],
+    size: int,
+    alpha: float,
+    beta: float,
+    generator: torch.Generator,
+) -> tuple[Int[Tensor, "minibatch column"], Float[Tensor, "minibatch column"]]:
     """As many independent draws as a pass has minibatches, each without repetitions."""
     likely = probabilities(advantage, alpha).to(generator.device)
     segments = len(likely)
     weight = (segments * likely).pow(-min(beta, 1.0)).float()
-    for _ in range(segments // size):
-        chosen = torch.multinomial(likely, size, generator=generator)
-        yield Minibatch(weight[chosen].to(advantage.device), chosen.to(advantage.device))
+    draws = [torch.multinomial(likely, size, generator=generator) for _ in range(segments // size)]
+    columns = torch.stack(draws)
+    return columns.to(advantage.device), weight[columns].to(advantage.device)

@@ -1,13 +1,15 @@
-"""What has to fit together before anything is learned."""
+"""Checks before learning and in each step: parameters that fit, numbers that are finite."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
 from empo_core.types import LossNeeds
 from empo_learning.distributed import Group
+from empo_learning.finite import check_finite
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.protocols import ActorCritic
@@ -32,17 +34,11 @@ def require_fit(
             raise ConfigError(
                 f"losses[{position}]: {type(loss).__name__} {reason}; choose another, e.g. 'ppo'"
             )
-        if parts and isinstance(loss, AdaptivePolicyLoss):
+        if parts and isinstance(loss, AdaptivePolicyLoss) and loss.needs.whole_minibatch:
             raise ConfigError(
                 f"losses[{position}]: {type(loss).__name__} adapts to whole minibatches, and would "
                 "see parts of them; learn in one process and without accumulation, or choose "
                 "another, e.g. 'ppo'"
-            )
-    for position, each in enumerate(params.losses):
-        if parts and getattr(each.loss.params, "normalise", "none") != "none":
-            raise ConfigError(
-                f"losses[{position}].loss.params.normalise: would normalise each part of a "
-                "minibatch by itself; set it to 'none', update.normalise_advantages does it right"
             )
     if params.update.sampling == "steps":
         if policy.memory_size:
@@ -57,7 +53,7 @@ def require_fit(
             )
     sizes = (plan.batch_size, plan.minibatch_size)
     first = group.shared(sizes)
-    if group.sum(int(sizes != first)):  # All of them refuse, and nobody waits for another.
+    if group.sum(int(sizes != first)):  # All ranks refuse: none waits for another.
         raise ConfigError(
             f"update: rank {group.rank} has rollouts of {sizes[0]} steps and minibatches of "
             f"{sizes[1]}, rank 0 of {first[0]} and {first[1]}, and not all ranks have the same; "
@@ -75,8 +71,35 @@ def require_fit(
         )
 
 
+def require_finite_step(metrics: Mapping[str, float], name: str, policy: ActorCritic) -> None:
+    """Refuse a step whose losses or gradient are not finite, before it is taken.
+
+    Args:
+        metrics: Of the step.
+        name: Of its minibatch, for the message.
+        policy: Whose weights it would move.
+
+    Raises:
+        NonFiniteError: A loss, the gradient, or a weight is infinite or NaN.
+    """
+    quantities = {
+        "policy loss": "loss/policy",
+        "value loss": "loss/value",
+        "loss": "loss/total",
+        "gradient": "optimiser/grad_norm",
+    }
+    for quantity, key in quantities.items():
+        if not math.isfinite(metrics[key]):
+            check_finite(policy.state_dict(), "a weight of the policy")
+            raise NonFiniteError(
+                f"the {quantity} of {name} is not finite ({metrics[key]}), though the weights "
+                "are; they are left as they were. Check what environments return, or try a "
+                "lower optimiser.lr"
+            )
+
+
 def _lack(needs: LossNeeds) -> str | None:
-    """What a rollout cannot give that a policy loss needs; None: nothing."""
+    """The need of a policy loss that rollouts cannot meet, in words; None: they meet all."""
     if needs.critic:
         return "differentiates through a critic of actions, and algorithm 'rollout' has none"
     if needs.expert:

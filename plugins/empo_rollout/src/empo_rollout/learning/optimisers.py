@@ -1,4 +1,4 @@
-"""What moves the weights along their gradients."""
+"""Optimisers: Adam, AdamW, SGD and Muon over one flat gradient, and a pull to initial weights."""
 
 from __future__ import annotations
 
@@ -23,42 +23,48 @@ class Optimiser:
     """
 
     def __init__(self, params: OptimiserParams, weights: Sequence[nn.Parameter]) -> None:
-        """Move some weights from now on.
+        """Optimise some weights from now on.
 
         Args:
             params: Which optimiser; its learning rate and schedule are the caller's business.
             weights: All on one device, where they must stay.
         """
         is_muon = params.name == "muon"
-        self._weights = list(weights)
-        self._matrices = [each for each in self._weights if is_muon and each.ndim == 2]
-        self._others = [each for each in self._weights if not (is_muon and each.ndim == 2)]
+        self.weights = list(weights)
+        self._matrices = [each for each in self.weights if is_muon and each.ndim == 2]
+        self._others = [each for each in self.weights if not (is_muon and each.ndim == 2)]
         self._optimisers: dict[str, torch.optim.Optimizer] = {}
         if self._matrices:
             self._optimisers["muon"] = _muon(params, self._matrices)
         if self._others:
             # Moved as one row: a step takes as long for one tensor as for a hundred times more.
             self._row = nn.Parameter(flattened(self._others))
-            _lay_into(self._row, self._others)
             name = "adamw" if is_muon else params.name
             self._optimisers[name] = _elementwise(name, params, self._row)
 
+    def zeros(self) -> Float[Tensor, " weight"]:
+        """A gradient of 0, to add others to."""
+        return torch.zeros_like(flattened(self.weights))
+
+    def gradient(self, loss: Float[Tensor, ""]) -> Float[Tensor, " weight"]:
+        """The gradient of a loss in all weights; 0 for those that it does not depend on."""
+        return flattened(torch.autograd.grad(loss, self.weights, materialize_grads=True))
+
+    @torch.no_grad()
     def step(self, gradient: Float[Tensor, " weight"], lr: float) -> None:
         """Move the weights.
 
         Args:
-            gradient: Of all weights, in a row.
-            lr: How far.
+            gradient: Of all weights, one behind the other.
+            lr: Learning rate.
         """
-        parts = torch.split(gradient, [each.numel() for each in self._weights])
-        slope = {id(each): part for each, part in zip(self._weights, parts, strict=True)}
+        parts = torch.split(gradient, [each.numel() for each in self.weights])
+        slope = {id(each): part for each, part in zip(self.weights, parts, strict=True)}
         for each in self._matrices:
             each.grad = slope[id(each)].view_as(each)
         if self._others:
-            if not _lie_in(self._row, self._others):  # Somebody gave them memory of their own.
-                with torch.no_grad():
-                    self._row.copy_(flattened(self._others))
-                _lay_into(self._row, self._others)
+            # From where the weights are now: they may have been loaded since the last step.
+            self._row.copy_(flattened(self._others))
             whole = not self._matrices
             self._row.grad = gradient if whole else torch.cat([slope[id(x)] for x in self._others])
         for optimiser in self._optimisers.values():
@@ -67,9 +73,13 @@ class Optimiser:
             optimiser.step()
         for each in self._matrices:
             each.grad = None
+        if self._others:
+            moved = torch.split(self._row.detach(), [each.numel() for each in self._others])
+            for weight, part in zip(self._others, moved, strict=True):
+                weight.copy_(part.view_as(weight))
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers of the weights; tensors are its own, not copies."""
+        """Moments of the gradients; tensors are its own, not copies."""
         return {
             name: {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
             for name, optimiser in self._optimisers.items()
@@ -95,25 +105,35 @@ class Optimiser:
 
 
 def flattened(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
-    """A copy of all numbers, one tensor behind the other."""
+    """A copy of all numbers of some tensors, one behind the other."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
-def _lay_into(row: Float[Tensor, " weight"], tensors: Sequence[Tensor]) -> None:
-    """Let tensors be parts of a row, so that they are moved with it."""
-    parts = torch.split(row.detach(), [tensor.numel() for tensor in tensors])
-    for tensor, part in zip(tensors, parts, strict=True):
-        tensor.data = part.view_as(tensor)
+class L2Init:
+    """A pull of weights towards their initial values (L2 Init, Kumar et al. 2023).
 
+    Adds ``strength * |W - W_init|^2`` to the loss, over matrices and filters alone: biases are
+    free to go where they are needed.
+    """
 
-def _lie_in(row: Float[Tensor, " weight"], tensors: Sequence[Tensor]) -> bool:
-    """Whether tensors are parts of a row, as ``_lay_into`` leaves them."""
-    place, size = row.data_ptr(), row.element_size()
-    for tensor in tensors:
-        if tensor.data_ptr() != place:
-            return False
-        place += size * tensor.numel()
-    return True
+    def __init__(self, weights: Sequence[nn.Parameter], strength: float) -> None:
+        self._weights, self._strength = list(weights), strength
+        self._initial = flattened(weights)
+        self._pulled = flattened([torch.full_like(each, each.ndim > 1) for each in weights])
+
+    def add_gradient(self, gradient: Float[Tensor, " weight"]) -> float:
+        """Add the pull to ``gradient``; the loss."""
+        apart = (flattened(self._weights) - self._initial) * self._pulled
+        gradient.add_(apart, alpha=2 * self._strength)
+        return self._strength * float(apart.square().sum())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The initial weights; the tensor is its own, not a copy."""
+        return {"initial": self._initial}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._initial.copy_(state_dict["initial"])
 
 
 def _elementwise(name: str, params: OptimiserParams, row: nn.Parameter) -> torch.optim.Optimizer:

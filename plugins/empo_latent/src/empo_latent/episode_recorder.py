@@ -1,0 +1,122 @@
+"""Episodes step by step, of which nobody learns, and batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Shaped
+from torch import Tensor
+
+from empo_latent.controller import ControllerOutput
+from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.types import SequenceBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEpisode:
+    """All steps of an episode.
+
+    Attributes:
+        task: Which task it is of.
+        observation: What was seen, the last state included.
+        action: What was done.
+        reward: What it paid.
+        terminated: 1 at the end, unless the episode was cut off.
+        expert: Mean and log standard deviation of the planner's actions, where asked for.
+    """
+
+    task: int
+    observation: Shaped[np.ndarray, "moment word"]
+    action: Float32[np.ndarray, "time action"]
+    reward: Float32[np.ndarray, " time"]
+    terminated: Float32[np.ndarray, " time"]
+    expert: Float32[np.ndarray, "time 2 action"] | None = None
+
+
+class EpisodeRecorder:
+    """Puts together the steps of each episode."""
+
+    def __init__(self, fleet: Fleet, record: list[RecordedEpisode]) -> None:
+        """Get ready.
+
+        Args:
+            fleet: Where they are played.
+            record: What episodes are appended to when they end.
+        """
+        self._fleet, self._record = fleet, record
+        self._rows: list[list[tuple[np.ndarray, ...]]] = [[] for _ in fleet.task_of]
+
+    def note(
+        self,
+        seen: Shaped[np.ndarray, "env word"],
+        acted: ControllerOutput,
+        step: Step,
+        rows: Bool[np.ndarray, " env"],
+    ) -> None:
+        """Add a step of some environments."""
+        expert = np.zeros((len(rows), 0)) if acted.expert is None else acted.expert.cpu().numpy()
+        ended = step.terminated | step.truncated
+        for env in np.flatnonzero(rows).tolist():
+            action = acted.action[env].numpy()
+            parts = (seen[env], action, step.reward[env], step.terminated[env], expert[env])
+            self._rows[env].append(tuple(np.array(part) for part in parts))
+            if ended[env]:
+                self._keep(env, step.observation[env])
+
+    def _keep(self, env: int, last: Shaped[np.ndarray, " word"]) -> None:
+        seen, action, reward, terminated, expert = zip(*self._rows[env], strict=True)
+        self._rows[env] = []
+        self._record.append(
+            RecordedEpisode(
+                task=int(self._fleet.task_of[env]),
+                observation=np.stack([*seen, np.array(last)]),
+                action=np.stack(action),
+                reward=np.array(reward, np.float32),
+                terminated=np.array(terminated, np.float32),
+                expert=np.stack(expert) if expert[0].size else None,
+            )
+        )
+
+
+def sequence_batch(
+    experience: Sequence[RecordedEpisode],
+    *,
+    horizon: int,
+    count: int,
+    tasks: int,
+    generator: torch.Generator,
+) -> SequenceBatch | None:
+    """A batch of episodes' steps, uniform over all places where a sequence may begin.
+
+    Args:
+        experience: Episodes, of which those count that have so many steps.
+        horizon: Steps of a sequence.
+        count: Sequences.
+        tasks: How many tasks there are.
+        generator: Draws the places; on the CPU.
+
+    Returns:
+        The batch on the CPU; None where all episodes are too short.
+    """
+    starts = [(each, t) for each in experience for t in range(len(each.reward) - horizon + 1)]
+    if not starts:
+        return None
+    drawn = torch.randint(len(starts), (count,), generator=generator).tolist()
+    chosen = [(each, slice(t, t + horizon), t) for each, t in (starts[i] for i in drawn)]
+    experts = [each.expert[span] for each, span, _ in chosen if each.expert is not None]
+    return SequenceBatch(
+        observation=_stacked([each.observation[t : t + horizon + 1] for each, _, t in chosen]),
+        action=_stacked([each.action[span] for each, span, _ in chosen]),
+        reward=_stacked([each.reward[span, None] for each, span, _ in chosen]),
+        terminated=_stacked([each.terminated[span, None] for each, span, _ in chosen]),
+        task=torch.tensor([each.task for each, _, _ in chosen]) if tasks > 1 else None,
+        expert=_stacked(experts) if len(experts) == len(chosen) else None,
+    )
+
+
+def _stacked(parts: Sequence[np.ndarray]) -> Tensor:
+    """Sequences side by side: time before sequence."""
+    return torch.from_numpy(np.stack(parts, axis=1))

@@ -1,0 +1,344 @@
+"""How well an agent does: whole episodes, played beside the training and without effect on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Shaped
+
+from empo_core.experiment import seed_everything
+from empo_latent.controller import Controller
+from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.episode_recorder import EpisodeRecorder, RecordedEpisode
+from empo_latent.networks.model import LatentModel
+from empo_latent.params.run import Actor
+from empo_latent.planning.mppi import Planner
+from empo_latent.videos import Video, VideoRecorder
+from empo_learning.randomness import capture, restore
+
+SEEDS = 2**32
+"""How many seeds the global generators take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """How an episode went.
+
+    Attributes:
+        task: Which task it was of.
+        total: Sum of its rewards.
+        discounted: The same discounted, and where it was cut off with what the model thinks its
+            last state is worth, so that it is comparable to ``value``.
+        value: What the model thought the first state to be worth.
+        length: Steps.
+        terminated: Whether it ended by itself; else it was cut off.
+        success: Whether it succeeded at any step of which the environment says; None where it
+            says of none.
+    """
+
+    task: int
+    total: float
+    discounted: float
+    value: float
+    length: int
+    terminated: bool
+    success: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What several episodes show.
+
+    Attributes:
+        episodes: How many.
+        mean_return: Mean sum of rewards.
+        standard_error: Of that mean, over episodes; 0 where each task has one.
+        min_return: The least.
+        max_return: The greatest.
+        mean_length: Mean number of steps.
+        terminated: Share of them that ended by themselves.
+        success: Share of them that succeeded, of those of which the environment says; or None.
+        mean_value: What the model thought of first states, on average.
+        value_bias: By how much that is above what came, discounted, on average.
+        value_error: The mean distance between the two.
+    """
+
+    episodes: int
+    mean_return: float
+    standard_error: float
+    min_return: float
+    max_return: float
+    mean_length: float
+    terminated: float
+    success: float | None
+    mean_value: float
+    value_bias: float
+    value_error: float
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers."""
+        found = {
+            "return_mean": self.mean_return,
+            "return_standard_error": self.standard_error,
+            "return_min": self.min_return,
+            "return_max": self.max_return,
+            "length_mean": self.mean_length,
+            "terminated": self.terminated,
+            "value_mean": self.mean_value,
+            "value_bias": self.value_bias,
+            "value_error": self.value_error,
+        }
+        return found if self.success is None else {**found, "success": self.success}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Whole episodes of every task, as many of each.
+
+    Attributes:
+        actor: Who acted.
+        tasks: Names of the tasks.
+        episodes: What was played.
+        videos: Pictures of some of them.
+    """
+
+    actor: Actor
+    tasks: tuple[str, ...]
+    episodes: tuple[Episode, ...]
+    videos: tuple[Video, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def mean_return(self) -> float:
+        """Mean sum of rewards, over all tasks."""
+        return self.outcome().mean_return
+
+    def outcome(self, task: str | None = None) -> Outcome:
+        """What the episodes of a task show; of all tasks where none is named."""
+        chosen = [each for each in self.episodes if task in (None, self.tasks[each.task])]
+        totals = np.array([each.total for each in chosen])
+        told = [each.success for each in chosen if each.success is not None]
+        off = np.array([each.value - each.discounted for each in chosen])
+        return Outcome(
+            episodes=len(chosen),
+            mean_return=float(totals.mean()),
+            standard_error=_standard_error(totals, np.array([each.task for each in chosen])),
+            min_return=float(totals.min()),
+            max_return=float(totals.max()),
+            mean_length=float(np.mean([each.length for each in chosen])),
+            terminated=float(np.mean([each.terminated for each in chosen])),
+            success=float(np.mean(told)) if told else None,
+            mean_value=float(np.mean([each.value for each in chosen])),
+            value_bias=float(off.mean()),
+            value_error=float(np.abs(off).mean()),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for trackers, also per task where there are several."""
+        groups: dict[str, str | None] = {f"evaluation/{self.actor}": None}
+        if len(self.tasks) > 1:
+            groups |= {f"evaluation/{self.actor}/{task}": task for task in self.tasks}
+        return {
+            f"{place}/{name}": number
+            for place, task in groups.items()
+            for name, number in self.outcome(task).metrics().items()
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as a tree for checkpoints; films are left out."""
+        return {
+            "actor": self.actor,
+            "tasks": list(self.tasks),
+            "episodes": [list(astuple(each)) for each in self.episodes],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
+        """What ``to_dict`` made a tree of."""
+        episodes = tuple(Episode(*each) for each in data["episodes"])
+        return cls(actor=data["actor"], tasks=tuple(data["tasks"]), episodes=episodes)
+
+
+@torch.no_grad()
+def evaluate(
+    model: LatentModel,
+    planner: Planner,
+    fleet: Fleet,
+    *,
+    episodes: int,
+    actor: Actor,
+    seed: int,
+    device: torch.device | str,
+    discounts: Sequence[float],
+    videos: int = 0,
+    record: list[RecordedEpisode] | None = None,
+    expert: bool = False,
+) -> Evaluation:
+    """Play so many episodes of each task, without exploration.
+
+    How many each environment plays is settled before: taking whichever episodes end first would
+    count short ones too often.
+
+    Args:
+        model: What the agent knows.
+        planner: Plans with it, where that acts.
+        fleet: Environments of its own, nobody else's; stays open.
+        episodes: Of each task, at least 1.
+        actor: Who acts.
+        seed: Decides everything that is random.
+        device: Where the model lives.
+        discounts: Per task, of each step.
+        videos: How many episodes of each task are filmed, of a fleet that renders.
+        record: Where all steps of the episodes are put, if anywhere.
+        expert: Whether these also say how the planner would act.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes is {episodes}: there is nothing to play")
+    before = capture()
+    seed_everything(seed % SEEDS)
+    try:
+        controller = Controller(model, planner, envs=len(fleet.task_of), device=device)
+        game = _Game(model, fleet, _quotas(fleet, episodes), device, np.asarray(discounts))
+        return game.play(controller, actor, seed, videos, record, expert)
+    finally:
+        restore(before)
+
+
+def is_solved(evaluations: Mapping[str, Evaluation], goal: float) -> bool:
+    """Whether anybody's mean return reaches the goal."""
+    return any(each.mean_return >= goal for each in evaluations.values())
+
+
+class _Game:
+    """Environments in which each plays as many episodes as it has to."""
+
+    def __init__(
+        self,
+        model: LatentModel,
+        fleet: Fleet,
+        quotas: np.ndarray,
+        device: torch.device | str,
+        discounts: np.ndarray,
+    ) -> None:
+        self._model, self._fleet, self._device = model, fleet, device
+        self._quotas, self._discount = quotas, discounts[fleet.task_of]
+        several = len(fleet.interface.tasks) > 1
+        self._task = torch.from_numpy(fleet.task_of) if several else None
+        envs = len(quotas)
+        self._number = np.zeros(envs, np.int64)
+        self._total, self._discounted, self._value = np.zeros((3, envs))
+        self._length = np.zeros(envs, np.int64)
+        self._success = np.full(envs, np.nan)
+
+    def play(
+        self,
+        controller: Controller,
+        actor: Actor,
+        seed: int,
+        videos: int,
+        record: list[RecordedEpisode] | None,
+        expert: bool,
+    ) -> Evaluation:
+        """All episodes."""
+        fleet = self._fleet
+        current, first = fleet.start(seed), np.ones(len(self._quotas), bool)
+        camera = VideoRecorder(fleet, videos, actor)
+        recorder = None if record is None else EpisodeRecorder(fleet, record)
+        found: dict[tuple[int, int, int], Episode] = {}
+        while self._open.any():
+            self._begin(current, first & self._open)
+            camera.record(first & self._open)
+            acted = controller.act(
+                current, first, task=self._task, actor=actor, explore=False, expert=expert
+            )
+            step = fleet.step(acted.action.numpy())
+            if recorder is not None:
+                recorder.note(current, acted, step, self._open)
+            found |= self._observe(step, camera)
+            current, first = step.current, step.terminated | step.truncated
+        return Evaluation(
+            actor=actor,
+            tasks=fleet.interface.tasks,
+            episodes=tuple(found[place] for place in sorted(found)),
+            videos=tuple(camera.videos),
+        )
+
+    @property
+    def _open(self) -> Bool[np.ndarray, " env"]:
+        """Which environments have not played all their episodes."""
+        return self._number < self._quotas
+
+    def _begin(self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]) -> None:
+        for numbers in (self._total, self._discounted, self._length):
+            numbers[rows] = 0
+        self._success[rows] = np.nan
+        self._value[rows] = self._worth(seen, rows)
+
+    def _observe(self, step: Step, camera: VideoRecorder) -> dict[tuple[int, int, int], Episode]:
+        """Count a step; the episodes that it ended, by task, environment and number."""
+        ended = self._open & (step.terminated | step.truncated)
+        self._total += step.reward
+        self._discounted += self._discount**self._length * step.reward
+        self._length += 1
+        self._success = np.fmax(self._success, step.success)
+        cut = ended & ~step.terminated
+        worth = self._worth(step.observation, cut)
+        self._discounted[cut] += self._discount[cut] ** self._length[cut] * worth
+        found = {}
+        for env in np.flatnonzero(ended).tolist():
+            task, success = int(self._fleet.task_of[env]), float(self._success[env])
+            found[task, env, int(self._number[env])] = Episode(
+                task=task,
+                total=float(self._total[env]),
+                discounted=float(self._discounted[env]),
+                value=float(self._value[env]),
+                length=int(self._length[env]),
+                terminated=bool(step.terminated[env]),
+                success=None if math.isnan(success) else success,
+            )
+            camera.finish(env, float(self._total[env]))
+        self._number += ended
+        return found
+
+    def _worth(
+        self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
+    ) -> Float[np.ndarray, " row"]:
+        """What the model thinks some states are worth to the policy, on average over heads."""
+        if not rows.any():
+            return np.zeros(0)
+        task = None if self._task is None else self._task[rows].to(self._device)
+        z = self._model.encode(torch.from_numpy(seen[rows]).to(self._device), task=task)
+        policy = self._model.policy(z, task=task)
+        # What a critic of states does not need, it ignores.
+        value = self._model.value(z, policy.bounded(policy.mode), task=task)
+        return value.mean(0)[:, 0].double().cpu().numpy()
+
+
+def _quotas(fleet: Fleet, episodes: int) -> np.ndarray:
+    """How many episodes each environment plays, so that each task has as many as asked for."""
+    quotas = np.zeros(len(fleet.task_of), np.int64)
+    for number, name in enumerate(fleet.interface.tasks):
+        envs = np.flatnonzero(fleet.task_of == number)
+        if not len(envs):
+            raise ValueError(f"task {name} has no environment to be evaluated in")
+        quotas[envs] = episodes // len(envs)
+        quotas[envs[: episodes % len(envs)]] += 1
+    return quotas
+
+
+def _standard_error(totals: np.ndarray, tasks: np.ndarray) -> float:
+    """Of the mean over episodes of tasks that are not themselves a sample."""
+    variance = 0.0
+    for task in np.unique(tasks):
+        own = totals[tasks == task]
+        if len(own) > 1:
+            variance += len(own) * float(own.var(ddof=1))
+    return math.sqrt(variance) / len(totals)

@@ -1,0 +1,125 @@
+"""Evaluations in the course of a run: whole episodes, without effect on the training."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from empo_core.errors import CollectError, ConfigError
+from empo_latent.environments.fleet import Fleet
+from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
+from empo_latent.evaluation import Evaluation, evaluate
+from empo_latent.learning.updater import Updater
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+from empo_latent.planning.mppi import Planner
+from empo_latent.videos import warn_no_videos
+from empo_learning.learner import EVALUATION_SEED
+from empo_learning.randomness import capture, restore
+
+log = logging.getLogger(__name__)
+
+MOST_ENVS = 10
+"""Environments of an evaluation that play at once."""
+
+
+class Evaluator:
+    """Lets the agent play whole episodes, and looks at its losses on them."""
+
+    def __init__(
+        self,
+        params: LatentParams,
+        seed: int,
+        model: LatentModel,
+        planner: Planner,
+        updater: Updater,
+        discounts: Sequence[float],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            params: Everything about the run.
+            seed: Of the run.
+            model: What the agent knows.
+            planner: Plans with it.
+            updater: Knows the losses.
+            discounts: Per task.
+        """
+        self._params, self._seed = params, seed
+        self._model, self._planner, self._updater = model, planner, updater
+        self._discounts = discounts
+
+    def evaluate(
+        self, steps: int, *, is_last: bool
+    ) -> tuple[dict[str, Evaluation], dict[str, float]]:
+        """Evaluate everybody who is to be evaluated.
+
+        Args:
+            steps: How far the run is; every evaluation plays other episodes.
+            is_last: Whether it is the one to be filmed.
+
+        Returns:
+            What was found by who acted, and numbers for trackers.
+        """
+        reporting = self._params.reporting
+        videos = reporting.videos if is_last else 0
+        fleet, rendering = self._fleet(rendering=videos > 0)
+        try:
+            found: dict[str, Evaluation] = {}
+            metrics: dict[str, float] = {}
+            for actor in reporting.evaluate:
+                record: list[RecordedEpisode] | None = [] if reporting.validate_losses else None
+                found[actor] = evaluate(
+                    self._model,
+                    self._planner,
+                    fleet,
+                    episodes=reporting.evaluation_episodes,
+                    actor=actor,
+                    seed=self._seed + EVALUATION_SEED + steps,
+                    device=self._params.compute.device,
+                    discounts=self._discounts,
+                    videos=videos if rendering else 0,
+                    record=record,
+                    expert=record is not None and self._updater.needs_expert,
+                )
+                metrics |= found[actor].metrics()
+                if record is not None:
+                    losses = self._losses(record, steps)
+                    metrics |= {f"validation/{actor}/{key}": x for key, x in losses.items()}
+        finally:
+            fleet.close()
+        return found, metrics
+
+    def _fleet(self, *, rendering: bool) -> tuple[Fleet, bool]:
+        """Environments of its own, one per episode up to a limit; and whether they render."""
+        params = self._params
+        tasks = len(params.tasks)
+        each = max(1, min(params.reporting.evaluation_episodes, MOST_ENVS // tasks))
+        envs, threads = each * tasks, min(params.collection.threads, each * tasks)
+        if rendering:
+            try:
+                return Fleet(params.tasks, envs=envs, threads=threads, rendering=True), True
+            except (CollectError, ConfigError) as error:
+                warn_no_videos(str(error))
+        return Fleet(params.tasks, envs=envs, threads=threads), False
+
+    def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
+        """The losses on episodes that nobody learns from."""
+        learning = self._params.learning
+        batch = sequence_batch(
+            record,
+            horizon=learning.horizon,
+            count=learning.batch_size,
+            tasks=len(self._params.tasks),
+            generator=torch.Generator().manual_seed(self._seed + steps),
+        )
+        if batch is None:
+            return {}
+        before = capture()
+        try:
+            losses = self._updater.losses(batch.to(self._params.compute.device))
+        finally:
+            restore(before)
+        return {name: float(number) for name, number in losses.items()}

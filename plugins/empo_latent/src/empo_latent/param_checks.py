@@ -1,0 +1,183 @@
+"""Refusing what would fail or mean nothing later, before any time is spent on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import PolicyLoss, WeighsCandidates
+from empo_latent.params import LatentParams
+from empo_latent.types import Interface
+
+log = logging.getLogger(__name__)
+
+WHERE = "algorithm.params."
+
+
+def check_params(
+    params: LatentParams, losses: Mapping[str, PolicyLoss], interface: Interface
+) -> None:
+    """Check params against each other, the losses and the tasks.
+
+    Args:
+        params: Everything about the run.
+        losses: What each policy learns from: ``policy``, ``optimistic``.
+        interface: Of the tasks.
+
+    Raises:
+        ConfigError: They do not fit; the message has one line per misfit.
+    """
+    found = [
+        *_of_losses(params, losses),
+        *_of_heads(params),
+        *_of_critic(params),
+        *_of_acting(params),
+        *_of_tasks(params, interface),
+        *_of_device(params.compute.device),
+    ]
+    if losses["policy"].needs.proposal and params.policy.proposal == "itself":
+        log.warning(
+            "policy_loss asks for the policy that proposed candidates, which is the one that "
+            "learns: they never differ, so a trust region does nothing; set policy.proposal to "
+            "average"
+        )
+    if found:
+        raise ConfigError("\n".join(f"{WHERE}{each}" for each in found))
+
+
+def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterator[str]:
+    given = params.imagination.candidates
+    candidates = given or max(loss.needs.candidates for loss in losses.values())
+    for name, loss in losses.items():
+        least = loss.needs.min_candidates
+        if candidates < least:
+            yield (
+                f"imagination.candidates: {candidates}, and {name}_loss compares at least {least} "
+                f"candidates; set it to {max(least, loss.needs.candidates)}"
+            )
+        if loss.needs.expert and params.collection.acting != "planner":
+            yield (
+                f"{name}_loss: it imitates the planner, and nobody plans; set collection.acting to "
+                "planner"
+            )
+    weighs = isinstance(losses["policy"], WeighsCandidates)
+    if params.value.weighting == "policy" and not weighs:
+        yield (
+            "value.weighting: policy_loss does not weigh candidates; set it to even, or choose a "
+            "loss that does, e.g. awr"
+        )
+
+
+def _of_heads(params: LatentParams) -> Iterator[str]:
+    dynamics, values, rewards = params.latents.heads, params.value.heads, params.reward.heads
+    if params.value.bootstrap == "pair" and values < 2:
+        yield f"value.bootstrap: 'pair' draws two value heads, and value.heads is {values}"
+    if params.value.bootstrap in ("mean", "min") and values < 2:
+        yield (
+            f"value.bootstrap: {params.value.bootstrap!r} is about several value heads, and "
+            "value.heads is 1; set it to local"
+        )
+    several = dynamics > 1 or rewards > 1
+    if params.value.dynamics != "mean" and not several:
+        yield (
+            f"value.dynamics: {params.value.dynamics!r} is about several dynamics or reward heads, "
+            "and there is one of each; raise latents.heads or reward.heads, or drop this"
+        )
+    if params.auxiliary.dynamics != "mean" and not several:
+        yield (
+            "auxiliary.dynamics: there is one dynamics and one reward head; raise latents.heads or "
+            "reward.heads, or drop this"
+        )
+    if params.planner.heads != "mean" and not several and values < 2:
+        yield "planner.heads: there is one head of everything; raise value.heads, or drop this"
+    if (params.planner.value_heads or 0) > values:
+        yield (
+            f"planner.value_heads: {params.planner.value_heads} value heads shall judge plans, and "
+            f"value.heads is {values}; choose at most so many, or null for all"
+        )
+    if params.planner.disagreement and dynamics * values < 2:
+        yield (
+            "planner.disagreement: one dynamics and one value head never disagree; raise "
+            "latents.heads or value.heads, or drop this"
+        )
+
+
+def _of_critic(params: LatentParams) -> Iterator[str]:
+    if params.value.critic == "v":
+        return
+    value, default = params.value, type(params.value).model_construct()
+    for name, meaning in (
+        ("average", "averages"),
+        ("weighting", "weighs"),
+        ("dynamics", "joins heads of"),
+    ):
+        if getattr(value, name) != getattr(default, name):
+            yield (
+                f"value.{name}: it {meaning} targets of candidates, and critic 'q' learns from "
+                "actions that were taken; set value.critic to v, or drop this"
+            )
+
+
+def _of_acting(params: LatentParams) -> Iterator[str]:
+    planner, default = params.planner, type(params.planner).model_construct()
+    explores = params.collection.acting == "planner"
+    if not explores:
+        if params.optimistic_loss is not None:
+            yield (
+                "optimistic_loss: its policy makes proposals for the planner in training, and "
+                "collection.acting is policy; set that to planner, or drop this"
+            )
+        for name in ("policy_noise", "exploration", "disagreement"):
+            if getattr(planner, name) != getattr(default, name):
+                yield (
+                    f"planner.{name}: it matters where the planner acts in training, and "
+                    "collection.acting is policy; set that to planner, or drop this"
+                )
+    elif not planner.policy_plans:
+        for name, given in (
+            ("optimistic_loss", params.optimistic_loss is not None),
+            ("planner.policy_noise", planner.policy_noise > 0),
+        ):
+            if given:
+                yield f"{name}: the policy proposes no plans; raise planner.policy_plans"
+    if params.collection.threads > params.collection.envs:
+        yield (
+            f"collection.threads: {params.collection.threads} threads cannot share "
+            f"{params.collection.envs} environment(s); raise collection.envs, or lower this"
+        )
+
+
+def _of_tasks(params: LatentParams, interface: Interface) -> Iterator[str]:
+    tasks = len(interface.tasks)
+    if tasks > params.collection.envs:
+        yield (
+            f"collection.envs: {params.collection.envs} environment(s) for {tasks} tasks; each "
+            f"task needs one, so set it to a multiple of {tasks}"
+        )
+    encoder, default = params.encoder, type(params.encoder).model_construct()
+    for name in () if interface.pictures else ("channels", "shift"):
+        if getattr(encoder, name) != getattr(default, name):
+            yield f"encoder.{name}: it is of no use where numbers are seen; drop it"
+    if tasks == 1 and params.latents.task_size != type(params.latents).model_construct().task_size:
+        yield "latents.task_size: there is one task, which needs no name; drop it"
+    sequences, envs = params.learning.horizon + 1, params.collection.envs
+    if params.collection.capacity < sequences * envs:
+        yield (
+            f"collection.capacity: {params.collection.capacity} rows of {envs} environment(s) "
+            f"cannot hold a sequence of each, which has {sequences}; set it to at least "
+            f"{sequences * envs}"
+        )
+
+
+def _of_device(name: str) -> Iterator[str]:
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        yield f"compute.device: {name!r} is no device to learn on; choose cpu, cuda or cuda:0"
+    elif kind == "cuda" and not torch.cuda.is_available():
+        yield f"compute.device: {name!r} needs a GPU that torch can use, and there is none; use cpu"

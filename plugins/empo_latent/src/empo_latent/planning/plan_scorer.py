@@ -1,0 +1,160 @@
+"""What plans are worth, as far as the model knows.
+
+    G = sum_{t<T} gamma^t alive_t r(z_t, a_t) + gamma^T alive_T V(z_T)
+
+where ``alive_t`` is 0 once the termination head says of any of ``z_1 ... z_t`` that it ends the
+episode. A critic of actions judges the policy's likeliest action at ``z_T``; where TD-MPC2 (Hansen
+et al. 2024) draws one, nothing here is random, so that plans need to be judged only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from empo_latent.learning.targets import joined
+from empo_latent.params.planner import PlannerParams
+from empo_latent.planning.plan import PlanningModel
+
+Chooser = Callable[[int, Tensor], Tensor]
+"""From a step and the latents of the first head before it to the actions taken."""
+
+
+class PlanContext(NamedTuple):
+    """What stays the same while plans are made.
+
+    Attributes:
+        z: Where the environments are, ``[env, latent]``.
+        task: Their tasks, ``[env, 1]``; None where there is one.
+        active: Which numbers of actions they use, ``[env, 1, action]``, or 1 for env; None: all.
+        discount: Per step, ``[env, 1]`` or 0-d.
+        heads: Which value heads judge; None: all.
+        curious: Whether what they do not agree on is worth more.
+    """
+
+    z: Tensor
+    task: Tensor | None
+    active: Tensor | None
+    discount: Tensor
+    heads: Tensor | None
+    curious: bool
+
+    def masked(self, action: Tensor) -> Tensor:
+        """Actions ``[..., env, plan, action]``, with 0 for numbers that are not used."""
+        return action if self.active is None else action * self.active
+
+
+class PlanScorer:
+    """Tells how good plans are."""
+
+    def __init__(
+        self,
+        model: PlanningModel,
+        params: PlannerParams,
+        *,
+        horizon: int,
+        episodic: bool,
+        critic: Literal["v", "q"],
+        precision: Literal["float32", "bfloat16"],
+    ) -> None:
+        """Take the model; arguments are as of the planner."""
+        self._model, self._params, self._horizon = model, params, horizon
+        self._episodic, self._critic, self._precision = episodic, critic, precision
+
+    def scores(self, context: PlanContext, actions: Tensor) -> Tensor:
+        """What plans ``[time, env, plan, action]`` are worth, ``[env, plan]``."""
+        return self._followed(context, actions.shape[2], lambda step, _: actions[step])[1]
+
+    def proposals(
+        self, context: PlanContext, noise: Tensor, jitter: Tensor | None, *, optimistic: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What the policy would do, and what it is worth.
+
+        Args:
+            context: Where it starts.
+            noise: Standard normal, ``[time, env, plan, action]``; its actions are drawn with it.
+            jitter: Added to its actions; None: nothing.
+            optimistic: Whether it is the optimistic policy.
+        """
+
+        def choose(step: int, latent: Tensor) -> Tensor:
+            policy = self._model.policy(latent, task=context.task, optimistic=optimistic)
+            action = policy.bounded(policy.mean + policy.scale * noise[step])
+            if jitter is not None:
+                action = (action + jitter[step]).clamp(-1, 1)
+            return context.masked(action)
+
+        return self._followed(context, noise.shape[2], choose)
+
+    def _followed(self, context: PlanContext, plans: int, choose: Chooser) -> tuple[Tensor, Tensor]:
+        """The actions of so many plans, and their scores.
+
+        Every dynamics head goes its own way; actions are chosen from the latents of the first.
+        """
+        model, task, z = self._model, context.task, context.z
+        latent = z.unsqueeze(1).expand(-1, plans, -1)
+        weight, total = torch.ones_like(context.discount), z.new_zeros(())
+        actions, returns, bootstraps = [], [], []
+        with torch.autocast(z.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
+            for step in range(self._horizon):
+                split = step > 0
+                action = choose(step, latent[0] if split else latent)
+                shared = action.expand(*latent.shape[:-1], -1)
+                reward = model.reward(latent, shared, task=task).squeeze(-1)
+                total = total + weight * (reward if split else reward.unsqueeze(1))
+                latent = model.next_latent(latent, action, task=task, split=split)
+                weight = weight * context.discount
+                if self._episodic:
+                    weight = weight * (1 - model.terminates(latent, task=task).squeeze(-1))
+                actions.append(action)
+                if self._params.depths == "all" or step == self._horizon - 1:
+                    returns.append(total)
+                    bootstraps.append(weight * self._value(context, latent))
+        return torch.stack(actions), self._score(context, returns, bootstraps)
+
+    def _value(self, context: PlanContext, latent: Tensor) -> Tensor:
+        """What latents ``[dynamics, env, plan, latent]`` are worth, by each value head."""
+        action, task = None, context.task
+        if self._critic == "q":
+            policy = self._model.policy(latent, task=task)
+            action = policy.bounded(policy.mode)
+        network, heads = self._params.critic, context.heads
+        return self._model.value(latent, action, task=task, network=network, heads=heads).squeeze(
+            -1
+        )
+
+    def _score(
+        self, context: PlanContext, returns: list[Tensor], bootstraps: list[Tensor]
+    ) -> Tensor:
+        """One number per plan; the worst there is where it cannot be told.
+
+        Args:
+            context: Says whether disagreement counts.
+            returns: Up to each depth, ``[reward, dynamics, env, plan]``.
+            bootstraps: What comes after it, ``[value, dynamics, env, plan]``.
+        """
+        mode = self._params.heads
+        # Which reward head is least does not depend on the value head, nor the other way round:
+        # so they are joined apart, and only then those of the dynamics.
+        both = [joined(_mean(terms), mode, (0,)) for terms in (returns, bootstraps)]
+        score = joined(both[0] + both[1], mode, (0,))
+        if context.curious:
+            spread = _mean([_deviation(each.flatten(0, 1)) for each in bootstraps])
+            score = score + self._params.disagreement * spread
+        return score.masked_fill(~score.isfinite(), -torch.inf)
+
+
+def _mean(terms: list[Tensor]) -> Tensor:
+    """The mean of tensors, which broadcast."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total if len(terms) == 1 else total / len(terms)
+
+
+def _deviation(heads: Tensor) -> Tensor:
+    """How much heads, which lie on the first axis, differ: not at all where there is one."""
+    return heads.std(0, correction=int(len(heads) > 1))

@@ -1,0 +1,116 @@
+"""The data that the parts of the agent hand to each other.
+
+Axes: ``time`` counts the steps of a sequence of experience (T), ``moment`` its observations (T+1);
+``sequence`` the sequences of a batch (B), ``candidate`` the actions tried at a start state (N);
+``m`` all of them, ``m = (moment * B + sequence) * N + candidate``; ``dynamics`` (H), ``reward``
+(R) and ``value`` (Ve) the heads; ``step`` imagined steps and ``instant`` the latents between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from empo_core.distributions import BoundedNormal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """What never changes about the tasks of a run.
+
+    Attributes:
+        words: Numbers of an observation, of the task that has most; others are padded with 0.
+        pictures: Whether they are bytes, channel-first pictures of ``shape``.
+        shape: Shape of an observation, e.g. ``(3,)`` or ``(9, 64, 64)``.
+        actions: Numbers of an action, of the task that has most; each in [-1, 1].
+        active: Per task, which of them it uses.
+        tasks: Names of the tasks, e.g. ``Pendulum-v1`` or ``cartpole-swingup``.
+        action_repeats: Per task, environment steps per step.
+        episode_lengths: Per task, most steps of an episode.
+    """
+
+    words: int
+    pictures: bool
+    shape: tuple[int, ...]
+    actions: int
+    active: tuple[tuple[bool, ...], ...]
+    tasks: tuple[str, ...]
+    action_repeats: tuple[int, ...]
+    episode_lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceBatch:
+    """Consecutive steps of single episodes, as they happened.
+
+    Attributes:
+        observation: What was seen, flat.
+        action: What was done, from moment t to t+1.
+        reward: What it paid.
+        terminated: 1 where it ended the episode; nothing is worth anything after it.
+        task: Which task each sequence is of; None where there is one.
+        expert: Mean and log standard deviation of the planner's action (before it is bounded as
+            the policy's are) at the first T moments; None where nobody needs them.
+    """
+
+    observation: Shaped[Tensor, "moment sequence word"]
+    action: Float[Tensor, "time sequence action"]
+    reward: Float[Tensor, "time sequence 1"]
+    terminated: Float[Tensor, "time sequence 1"]
+    task: Int[Tensor, " sequence"] | None = None
+    expert: Float[Tensor, "time sequence 2 action"] | None = None
+
+    def to(self, device: torch.device | str) -> SequenceBatch:
+        """The same where a device can read it; from pinned memory without waiting."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved = {
+            name: part.to(device, non_blocking=True)
+            for name, part in parts.items()
+            if part is not None
+        }
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRollout:
+    """What candidates would lead to, as far as the model knows; all constants.
+
+    Attributes:
+        start: Latents that imagination starts from.
+        latent: Latents on the way, by each dynamics head its own; the first are the starts.
+        presquash: Candidates ``u``, as the policy's distribution measures them.
+        action: The same as actions.
+        log_prob: Their log-probability under the policy that proposed them.
+        reward: What they pay; where all dynamics heads agree on the latent (the first step) the
+            axis ``dynamics`` has length 1.
+        terminated: Whether they end the episode, read from the latent they lead to.
+        proposal: The policy at the starts.
+        task: Which task each of ``m`` is of; None where there is one.
+    """
+
+    start: Float[Tensor, "start latent"]
+    latent: Float[Tensor, "instant dynamics m latent"]
+    presquash: Float[Tensor, "step m action"]
+    action: Float[Tensor, "step m action"]
+    log_prob: Float[Tensor, "step m"]
+    reward: list[Float[Tensor, "#reward #dynamics m 1"]]
+    terminated: Float[Tensor, "step dynamics m 1"]
+    proposal: BoundedNormal
+    task: Int[Tensor, " m"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Named parts of a loss: as they are, and what they add to the total.
+
+    Attributes:
+        total: What is minimised.
+        metrics: Numbers for people, 0-d tensors.
+    """
+
+    total: Float[Tensor, ""]
+    metrics: Mapping[str, Tensor]

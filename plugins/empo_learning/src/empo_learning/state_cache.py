@@ -1,0 +1,114 @@
+"""Memoisation of functions of world states: each distinct (state, steps left) is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.protocols import HumanPrior
+from empo_core.worlds.row_table import Rows, RowTable
+
+StateFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""From rows ``[state word]`` and steps left ``[state]`` to one value (of any shape) per state."""
+
+MIN_HIT_RATE = 0.5
+"""Share of look-ups that must hit when the cache is full; below it, caching costs more."""
+
+
+class StateCache:
+    """Caches the values of a function of states; a hash table finds them again.
+
+    Thousands of copies of a world are in few different states, and to look one up is far cheaper
+    than to draw its picture or to plan how humans act there. Where states hardly ever repeat, it
+    stops caching.
+    """
+
+    def __init__(
+        self,
+        function: StateFunction,
+        words: int,
+        *,
+        dtype: torch.dtype = torch.int64,
+        timeless: bool = False,
+        max_bytes: int = 2**27,
+    ) -> None:
+        """Prepare an empty cache.
+
+        Args:
+            function: Computes values; the same for equal states and times, and for each on its
+                own.
+            words: Length of a state row.
+            dtype: Type that holds every word of a row and every number of steps left.
+            timeless: Whether values do not depend on the steps left.
+            max_bytes: Once values take more memory than this, all are dropped.
+        """
+        self._function, self._timeless, self._max_bytes = function, timeless, max_bytes
+        self._words, self._dtype = words + (not timeless), dtype
+        self._enabled = True
+        self._clear()
+
+    def __call__(
+        self,
+        rows: Int[Tensor, "state word"],
+        steps_left: Int[Tensor, " state"],
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """The value of each state; written to ``out``, if that is given."""
+        if not self._enabled:
+            found = self._function(rows, steps_left)
+            return found if out is None else out.copy_(found)
+        keys = self._keys(rows, steps_left)
+        known, number = self._table.count, self._table.number(keys)
+        self._lookups += len(rows)
+        if self._values is not None and self._table.count > self._limit:
+            self._enabled = known < (1 - MIN_HIT_RATE) * self._lookups
+            self._clear()
+            return self(rows, steps_left, out)
+        if self._table.count > known:
+            new = np.flatnonzero(number >= known)
+            first = np.empty(self._table.count - known, np.int64)
+            first[number[new] - known] = new
+            where = torch.from_numpy(first)
+            self._append(known, self._function(rows[where], steps_left[where]))
+        assert self._values is not None
+        return torch.index_select(self._values, 0, torch.from_numpy(number), out=out)
+
+    def _keys(self, rows: Tensor, steps_left: Tensor) -> Rows:
+        if self._timeless:
+            return rows.to(self._dtype).numpy()
+        return torch.cat([rows.to(self._dtype), steps_left[:, None].to(self._dtype)], 1).numpy()
+
+    def _clear(self) -> None:
+        self._table = RowTable(self._words, torch.empty(0, dtype=self._dtype).numpy().dtype)
+        self._values: Tensor | None = None
+        self._lookups = self._limit = 0
+
+    def _append(self, known: int, values: Tensor) -> None:
+        """Add values of new states behind the ``known`` ones."""
+        count = known + len(values)
+        if self._values is None or count > len(self._values):
+            larger = values.new_empty((max(1024, 2 * count), *values.shape[1:]))
+            if self._values is not None:
+                larger[:known] = self._values[:known]
+            self._values = larger
+            each = values.element_size() * max(1, values[:1].numel()) + 8 * self._words
+            self._limit = max(count, self._max_bytes // each)
+        self._values[known:count] = values
+
+
+def policies_at(
+    prior: HumanPrior, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+) -> Float[Tensor, "state goal action"]:
+    """Humans' policies in states with different steps left; one call of the prior per time."""
+    times = torch.unique(steps_left).tolist()
+    if len(times) == 1:
+        return prior.policy(rows, times[0])
+    parts = [(steps_left == time).nonzero()[:, 0] for time in times]
+    found = [prior.policy(rows[part], time) for part, time in zip(parts, times, strict=True)]
+    order = torch.argsort(torch.cat(parts))
+    return torch.cat(found)[order]

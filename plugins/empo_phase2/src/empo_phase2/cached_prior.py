@@ -1,0 +1,44 @@
+"""A human prior per goal slot, cached by state and steps left."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_learning.state_cache import StateCache, policies_at
+from empo_phase2.ensemble import goal_index_of, layouts_of
+
+
+class CachedPrior:
+    """Policies of each goal slot's human, ``[state slot action]``; float32, 0 for missing goals.
+
+    Actors meet the same states again and again, and priors are slow: they plan.
+    """
+
+    def __init__(self, prior: HumanPrior, world: WorldModel, *, max_bytes: int = 2**26) -> None:
+        """Wrap a prior.
+
+        Args:
+            prior: How humans act in ``world``.
+            world: The world, or the ensemble.
+            max_bytes: Once cached policies take more memory than this, all are dropped.
+        """
+        self._prior, self._world, self._goals = prior, world, goal_index_of(world)
+        dtype = torch.promote_types(world.spec.state_dtype, torch.int32)
+        self._cache = StateCache(
+            self._policy, world.spec.state_words, dtype=dtype, max_bytes=max_bytes
+        )
+
+    def __call__(
+        self, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, "state slot action"]:
+        """Policy of each slot's human, pursuing the slot's goal, in each state."""
+        return self._cache(rows, steps_left)
+
+    def _policy(self, rows: Tensor, steps_left: Tensor) -> Tensor:
+        policy = policies_at(self._prior, rows, steps_left)
+        goal = self._goals.goal[layouts_of(self._world, rows)]
+        by_slot = policy[torch.arange(len(rows))[:, None], goal.clamp(min=0)]
+        return torch.where(goal[..., None] >= 0, by_slot, 0.0).float()

@@ -1,0 +1,196 @@
+"""The distinct states of a replay: each once, counted references, ids used again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_phase2.experience import States
+from empo_phase2.replay.kernels import hold, intern, rebuild, release, unpack
+from empo_phase2.replay.storage import ArrayStorage
+
+Ids = NDArray[np.int32]
+MAX_LAYOUTS = 2**15
+
+
+class StateStore:
+    """Numbers states by what they are, for as long as somebody holds them.
+
+    Equal rows of the same layout have the same id while they are held. A state takes
+    its row and two bytes, rounded up to eight, a bit per goal slot and robot action, four bytes
+    for references, and between 8 and 16 in the hash table.
+
+    Args:
+        storage: Allocates the arrays.
+        words: Length of a row.
+        dtype: Of a row.
+        slots: How many goals there are.
+        robot_actions: How many joint actions the robots have.
+    """
+
+    def __init__(
+        self,
+        storage: ArrayStorage,
+        *,
+        words: int,
+        dtype: torch.dtype,
+        slots: int,
+        robot_actions: int,
+    ) -> None:
+        self._storage, self._words, self._dtype = storage, words, dtype
+        self._slots, self._robot_actions = slots, robot_actions
+        self._row_bytes = words * dtype.itemsize
+        # A key is the row, the layout as int16 at an even place, and zeros.
+        self._layout_at = -(-self._row_bytes // 2)
+        self._pieces = -(-(2 * self._layout_at + 2) // 8)
+        # Packed flags: terminal, then achieved, then available.
+        self._flag_bytes = -(-(1 + slots + robot_actions) // 8)
+        self._keys = storage.zeros((1024, self._pieces), np.uint64)
+        self._bits = storage.zeros((1024, self._flag_bytes), np.uint8)
+        self._references = storage.zeros((1024,), np.int32)
+        self._table = storage.zeros((2048,), np.int32)
+        self._used, self._free, self._count = 0, -1, 0
+
+    def __len__(self) -> int:
+        """How many distinct states are held."""
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for states."""
+        arrays = (self._keys, self._bits, self._references, self._table)
+        return sum(array.nbytes for array in arrays)
+
+    @property
+    def bytes_per_state(self) -> float:
+        """Bytes that one state takes, with its share of the hash table."""
+        share = self._table.nbytes / len(self._keys)
+        return 8 * self._pieces + self._flag_bytes + self._references.itemsize + share
+
+    def intern(self, states: States) -> Ids:
+        """The id of each state, which is now held once more.
+
+        Raises:
+            ConfigError: The states do not look as the store expects, or have too many layouts.
+        """
+        keys, bits = self._packed(states)
+        self._reserve(len(keys))
+        ids = np.empty(len(keys), np.int32)
+        self._used, self._free, added = intern(
+            keys, bits, self._keys, self._bits, self._references, self._table,
+            self._used, self._free, ids,
+        )  # fmt: skip
+        self._count += added
+        return ids
+
+    def hold(self, ids: Ids) -> None:
+        """Hold states once more; they must be held already."""
+        hold(ids, self._references)
+
+    def release(self, ids: Ids) -> None:
+        """Hold states once less; those that nobody holds any more give their ids away."""
+        self._free, freed = release(ids, self._keys, self._references, self._table, self._free)
+        self._count -= freed
+
+    def take(self, ids: Int[Tensor, " distinct"], device: torch.device) -> States:
+        """What is known about some states.
+
+        Raises:
+            IndexError: An id is not in use.
+        """
+        rows = self._storage.empty_tensor((len(ids), self._pieces), torch.int64)
+        flags = self._storage.empty_tensor(
+            (len(ids), 1 + self._slots + self._robot_actions), torch.uint8
+        )
+        wanted = ids.to("cpu", torch.int64).numpy()
+        wrong = unpack(
+            wanted, self._keys, self._bits, self._references, self._used,
+            rows.numpy().view(np.uint64), flags.numpy(),
+        )  # fmt: skip
+        if wrong >= 0:
+            raise IndexError(
+                f"state id {wanted[wrong]} is not in use: {self._count} states are held, and ids "
+                "are valid until the next transitions are added"
+            )
+        rows = rows.to(device, non_blocking=self._storage.pinned)
+        flags = flags.to(device, non_blocking=self._storage.pinned).view(torch.bool)
+        return States(
+            rows=rows.view(self._dtype)[:, : self._words].contiguous(),
+            layout=rows.view(torch.int16)[:, self._layout_at].long(),
+            terminal=flags[:, 0],
+            achieved=flags[:, 1 : 1 + self._slots],
+            available=flags[:, 1 + self._slots :],
+        )
+
+    def clear(self) -> None:
+        """Forget all states."""
+        self._table[:] = 0
+        self._used, self._free, self._count = 0, -1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, in tensors that share the store's memory."""
+        return {
+            "keys": torch.from_numpy(self._keys[: self._used].view(np.int64)),
+            "bits": torch.from_numpy(self._bits[: self._used]),
+            "references": torch.from_numpy(self._references[: self._used]),
+            "free": self._free,
+            "count": self._count,
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` returned; ids stay as they were."""
+        self.clear()
+        used = len(tree["keys"])
+        self._reserve(used)
+        self._keys[:used] = tree["keys"].numpy().view(np.uint64)
+        self._bits[:used] = tree["bits"].numpy()
+        self._references[:used] = tree["references"].numpy()
+        self._used, self._free, self._count = used, int(tree["free"]), int(tree["count"])
+        rebuild(self._keys, self._references, used, self._table)
+
+    def _packed(self, states: States) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """Keys and flags of states as they are stored."""
+        count = len(states.rows)
+        expected = (self._words, self._dtype, self._slots, self._robot_actions)
+        got = (states.rows.shape[1], states.rows.dtype, states.achieved.shape[1])
+        if (*got, states.available.shape[1]) != expected:
+            raise ConfigError(
+                f"replay: states have {got[0]} words of {got[1]}, {got[2]} goals and "
+                f"{states.available.shape[1]} robot actions where it was built for {expected[0]} "
+                f"of {expected[1]}, {expected[2]} and {expected[3]}"
+            )
+        layout = states.layout.numpy()
+        if count and not 0 <= layout.min() <= layout.max() < MAX_LAYOUTS:
+            raise ConfigError(
+                f"replay: layouts from {layout.min()} to {layout.max()}; it tells layouts from 0 "
+                f"to {MAX_LAYOUTS - 1} apart"
+            )
+        keys = np.zeros((count, self._pieces), np.uint64)
+        rows = states.rows.numpy()
+        keys.view(rows.dtype)[:, : self._words] = rows
+        keys.view(np.int16)[:, self._layout_at] = layout
+        flags = np.empty((count, 1 + self._slots + self._robot_actions), np.bool_)
+        flags[:, 0] = states.terminal.numpy()
+        flags[:, 1 : 1 + self._slots] = states.achieved.numpy()
+        flags[:, 1 + self._slots :] = states.available.numpy()
+        return keys, np.packbits(flags, 1, "little")
+
+    def _reserve(self, more: int) -> None:
+        """Make room for more states."""
+        length = len(self._keys)
+        while length < self._count + more:
+            length *= 2
+        if length == len(self._keys):
+            return
+        self._keys = self._storage.enlarged(self._keys, length)
+        self._bits = self._storage.enlarged(self._bits, length)
+        self._references = self._storage.enlarged(self._references, length)
+        self._table = self._storage.zeros((2 * length,), np.int32)
+        rebuild(self._keys, self._references, self._used, self._table)

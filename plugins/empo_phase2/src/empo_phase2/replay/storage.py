@@ -1,0 +1,112 @@
+"""Storage of a replay's arrays: RAM, page-locked RAM, or a memory-mapped file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+
+from empo_core.errors import ConfigError, StorageError
+
+StorageKind = Literal["ram", "pinned", "mapped"]
+GIB = 1 << 30
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+class ArrayStorage:
+    """Allocates arrays of zeros: in RAM, in page-locked RAM, or in a file.
+
+    Mapped arrays lie in files that have no name any more, so that they vanish with the process,
+    however it ends. Their disk space is reserved, because running out of it later would kill
+    the process.
+
+    Args:
+        kind: What kind.
+        directory: Where the files of mapped arrays lie.
+
+    Raises:
+        ConfigError: There is no CUDA device to pin memory for, or no directory to map files in.
+    """
+
+    def __init__(self, kind: StorageKind, directory: Path | None) -> None:
+        if kind == "pinned" and not torch.cuda.is_available():
+            raise ConfigError(
+                "replay.memory: 'pinned' speeds up copies to a CUDA device, and torch finds none; "
+                "use 'ram' or 'mapped'"
+            )
+        if kind == "mapped" and directory is None:
+            raise ConfigError("replay.memory: 'mapped' needs a directory for its files; got none")
+        self.kind = kind
+        self._directory = directory
+
+    @property
+    def pinned(self) -> bool:
+        """Whether tensors on the way to a device should be page-locked."""
+        return self.kind == "pinned"
+
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+        """A new array of zeros; ordinary memory is only taken where it is written to.
+
+        Raises:
+            ConfigError: It is larger than this machine's memory.
+            StorageError: The disk has no room for it.
+        """
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if self.kind == "mapped" and size:
+            return self._mapped(shape, np.dtype(dtype), size)
+        if size > machine_bytes():
+            raise ConfigError(
+                f"replay: one of its arrays takes {size / GIB:.1f} GiB and this machine has "
+                f"{machine_bytes() / GIB:.1f} GiB; lower replay.capacity or use memory: mapped"
+            )
+        if self.kind == "pinned" and size:
+            pinned = torch.zeros(size, dtype=torch.uint8, pin_memory=True)
+            return pinned.numpy().view(dtype).reshape(shape)
+        return np.zeros(shape, dtype)
+
+    def enlarged(self, array: NDArray[Any], length: int) -> NDArray[Any]:
+        """A copy with zeros behind it."""
+        longer = self.zeros((length, *array.shape[1:]), array.dtype)
+        longer[: len(array)] = array
+        return longer
+
+    def empty_tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor to gather numbers in before they go to a device."""
+        return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.pinned)
+
+    def _mapped(self, shape: Sequence[int], dtype: np.dtype[Any], size: int) -> NDArray[Any]:
+        assert self._directory is not None
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            # Asked first, because some file systems reserve space by filling it.
+            if size > shutil.disk_usage(self._directory).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with tempfile.TemporaryFile(dir=self._directory) as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                return np.asarray(np.memmap(file, dtype, mode="r+", shape=tuple(shape)))
+        except OSError as error:
+            raise StorageError(
+                f"{self._directory}: {size / GIB:.1f} GiB of the replay do not fit: "
+                f"{error.strerror}; lower replay.capacity or use another disk"
+            ) from error
+
+
+def machine_bytes() -> int:
+    """How much memory this machine or container has."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # A container may allow less than the machine has; "max" means that it does not.
+    with contextlib.suppress(OSError, ValueError):
+        size = min(size, int(CGROUP_LIMIT.read_text()))
+    return size

@@ -1,0 +1,137 @@
+"""Turning rows of a world into what a learner stores: each state once, with all it must know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import Compactable, WorldModel
+from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
+from empo_phase2.ensemble import EnsembleWorld, layouts_of
+from empo_phase2.experience import States
+from empo_phase2.goal_index import GoalIndex
+from empo_phase2.joint_actions import JointActionOrder
+
+
+def learner_spec(world: WorldModel, store: str) -> WorldSpec:
+    """What a learner knows of a world: its spec, with rows as they are stored.
+
+    Args:
+        world: The world that actors play.
+        store: ``"rows"`` or ``"compact"``.
+
+    Raises:
+        ConfigError: The world has no compact rows, or its worlds have some of unequal size.
+    """
+    if store == "rows":
+        return world.spec
+    if not isinstance(world, Compactable):
+        why = "has no compact rows"
+        if isinstance(world, EnsembleWorld):
+            why = "has no compact rows, or of unequal size, in some of its worlds"
+        raise ConfigError(
+            f"replay.store: {world.spec.name!r} {why}, so it cannot be stored as 'compact'; "
+            "store 'rows'"
+        )
+    rows = world.compact(world.initial_state()[None])
+    if isinstance(world, EnsembleWorld):
+        starts = world.compact(world.initial_states())
+        # Worlds whose goals are the same, too, have the same values.
+        kinds = {
+            (tuple(row), member.spec.goals)
+            for row, member in zip(starts.tolist(), world.worlds, strict=True)
+        }
+        if len(torch.unique(starts, dim=0)) < len(kinds):
+            raise ConfigError(
+                f"replay.store: some worlds of {world.spec.name!r} start in states that look alike "
+                "in compact rows (as where only their goals differ), so values could not tell them "
+                "apart; store 'rows'"
+            )
+    return replace(
+        world.spec,
+        state_words=rows.shape[1],
+        state_dtype=rows.dtype,
+        features=world.compact_features,
+    )
+
+
+class StateRecorder:
+    """Numbers the distinct states of one step of all environments, and looks at each once."""
+
+    def __init__(
+        self, world: WorldModel, goals: GoalIndex, order: JointActionOrder, store: str
+    ) -> None:
+        """Prepare for a world.
+
+        Args:
+            world: The world that is played.
+            goals: The goals.
+            order: The robots' joint actions.
+            store: ``"rows"`` or ``"compact"``.
+        """
+        self._world, self._goals, self._store = world, goals, store
+        spec = world.spec
+        self._words, self._robots = spec.state_words, torch.tensor(spec.robots)
+        self._of_robots = order.of_robots[:, list(spec.robots)]
+        self._dtype = torch.empty(0, dtype=spec.state_dtype).numpy().dtype
+        self.start()
+
+    def start(self) -> None:
+        """Forget all states."""
+        self._table = RowTable(self._words, self._dtype)
+        self._seen: list[States] = []
+        self._available: list[Tensor] = []
+        self._known = 0
+
+    def number(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
+        """The number of each state; equal states have equal ones."""
+        return torch.from_numpy(self._table.number(rows.numpy()).astype(np.int64))
+
+    def states(self) -> States:
+        """What is known about all states that were numbered, in that order."""
+        if self._table.count > self._known:
+            self._look(torch.from_numpy(self._table.rows[self._known :].copy()))
+            self._known = self._table.count
+        if len(self._seen) > 1:
+            self._seen = [_joined(self._seen)]
+        return self._seen[0]
+
+    def available(self) -> Bool[Tensor, "state agent action"]:
+        """Which actions each agent has in each of these states."""
+        self.states()
+        return torch.cat(self._available)
+
+    def stored(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state stored_word"]:
+        """Rows of the world as the learner gets them."""
+        if self._store == "rows":
+            return rows
+        assert isinstance(self._world, Compactable)
+        return self._world.compact(rows)
+
+    def _look(self, rows: Tensor) -> None:
+        world = self._world
+        available = world.available(rows)
+        layout = layouts_of(world, rows)
+        robots = available[:, self._robots[:, None], self._of_robots.T].all(1)
+        self._available.append(available)
+        self._seen.append(
+            States(
+                self.stored(rows),
+                layout,
+                # Nobody can move where anybody has no action.
+                ~available.any(2).all(1),
+                self._goals.by_slot(world.achieved(rows), layout),
+                robots,
+            )
+        )
+
+
+def _joined(parts: list[States]) -> States:
+    names = ("rows", "layout", "terminal", "achieved", "available")
+    return States(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})

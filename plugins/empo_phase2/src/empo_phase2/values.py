@@ -1,0 +1,103 @@
+"""Estimates of all quantities in states of a world, from networks and tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.protocols import Aggregator
+from empo_phase2.experience import States, Transitions
+from empo_phase2.params import Theory
+from empo_phase2.profiles import HumanProfiles
+from empo_phase2.quantities import Quantities, TimedStates, policy_of
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.targets import look_ahead
+
+
+@dataclass(frozen=True, slots=True)
+class ValueEstimates:
+    """Estimates of all quantities in some states.
+
+    Attributes:
+        v_r: V_r.
+        q_r: Q_r of each joint robot action; NaN where one is not available.
+        pi_r: The robots' policy.
+        u_r: U_r.
+        x_h: X_h of each human.
+        v_h_e: V_h^e of each goal of the world.
+    """
+
+    v_r: Float[Tensor, " state"]
+    q_r: Float[Tensor, "state robot_action"]
+    pi_r: Float[Tensor, "state robot_action"]
+    u_r: Float[Tensor, " state"]
+    x_h: Float[Tensor, "state human"]
+    v_h_e: Float[Tensor, "state goal"]
+
+
+class ValueEstimator:
+    """Estimates all quantities in states of a world, at the theory's final parameters."""
+
+    def __init__(
+        self,
+        values: Quantities,
+        encoder: StateEncoder,
+        theory: Theory,
+        aggregate: Aggregator,
+        device: str = "cpu",
+    ) -> None:
+        """Prepare the estimator.
+
+        Args:
+            values: All quantities; read anew each time, so they may go on learning.
+            encoder: Encodes states; must add successors where Q_r is not learned.
+            theory: Exponents and conventions.
+            aggregate: Adds up successors.
+            device: Where the networks are.
+        """
+        if "q_r" not in values.networks and not encoder.has_successors:
+            raise ValueError("where Q_r is not learned, the encoder needs a human prior")
+        self._values, self._encoder = values, encoder
+        self._theory, self._aggregate, self._device = theory, aggregate, device
+
+    @torch.no_grad()
+    def __call__(
+        self, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> ValueEstimates:
+        """Estimates in non-terminal states of the encoder's world."""
+        states, transitions = self._encoder(rows, steps_left)
+        states, transitions = states.to(self._device), transitions.to(self._device)
+        sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
+        values = self._values
+        with values.evaluating():
+            q_r = self._q_r(states, transitions, sources)
+            pi_r = policy_of(q_r, sources.states.available, self._theory.beta_r)
+            v_h_e = values.v_h_e(sources)
+            x_h = values.x_h(sources, v_h_e)
+            u_r = values.u_r(sources, x_h)
+            v_r = values.v_r(sources, u_r, q_r, pi_r)
+        q_r = q_r.masked_fill(~sources.states.available, math.nan)
+        found = (part.cpu() for part in (v_r, q_r, pi_r, u_r, x_h, self._by_goal(v_h_e)))
+        return ValueEstimates(*found)
+
+    def _q_r(self, states: States, transitions: Transitions, sources: TimedStates) -> Tensor:
+        """Q_r, learned or by looking one step ahead."""
+        values = self._values
+        if "q_r" in values.networks:
+            return values.q_r(sources)
+        profiles = HumanProfiles(values.spec, self._encoder.goals)
+        return look_ahead(
+            states, transitions, values, profiles, self._theory.gamma_r, self._aggregate
+        )
+
+    def _by_goal(self, by_slot: Tensor) -> Tensor:
+        """Values of slots, in the order of the world's goals."""
+        goal = self._encoder.goals.goal[0].to(by_slot.device)
+        values = by_slot.new_zeros(len(by_slot), len(self._encoder.world.spec.goals))
+        # Goals of an ensemble count those of its first world first.
+        values[:, goal[goal >= 0]] = by_slot[:, goal >= 0]
+        return values
