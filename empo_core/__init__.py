@@ -10,14 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from empo_core.config import Config, ConfigFile, ConfigPath
-from empo_core.plugins.hookspecs import Component, hookimpl
+from empo_core.plugins.hookspecs import Command, Component, Option, hookimpl
 
 if TYPE_CHECKING:
     from empo_core.config import RunConfig
     from empo_core.plugins.registry import Registry
     from empo_core.protocols import Result
 
-__all__ = ["Component", "Config", "ConfigFile", "ConfigPath", "hookimpl", "load_config", "run"]
+__all__ = [
+    "Command",
+    "Component",
+    "Config",
+    "ConfigFile",
+    "ConfigPath",
+    "Option",
+    "hookimpl",
+    "load_config",
+    "run",
+]
 __version__ = "0.1.0"
 
 

@@ -8,22 +8,24 @@ import typer
 
 from empo_core import __version__
 from empo_core.cli.check import check
-from empo_core.cli.evaluate import evaluate
+from empo_core.cli.commands import CommandGroup
 from empo_core.cli.listing import describe, plugins, schema, worlds
 from empo_core.cli.new_plugin import new_plugin
 from empo_core.cli.output import guarded
-from empo_core.cli.run import resume, run
+from empo_core.cli.run import RunCommand, resume, run
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="empo",
+    cls=CommandGroup,
     help="Model-based RL and human empowerment, made of plugins.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, evaluate, check, plugins, worlds, describe, schema, new_plugin):
+app.command("run", cls=RunCommand)(guarded(run))
+for command in (resume, check, plugins, worlds, describe, schema, new_plugin):
     app.command(command.__name__.replace("_", "-"))(guarded(command))
 
 

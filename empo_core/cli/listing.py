@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from empo_core.cli.commands import command_clashes
 from empo_core.cli.output import Debug, Json, print_json, print_table, stdout
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from empo_core.plugins.registry import Offer
 
 
-def plugins(json: Json = False, debug: Debug = False) -> None:
+def plugins(context: typer.Context, json: Json = False, debug: Debug = False) -> None:
     """List every installed plugin, what it offers, and why it does not work if so."""
     registry = installed()
+    core = context.parent.command.core if context.parent else {}  # type: ignore[attr-defined]
+    clashes = [*registry.clashes(), *command_clashes(registry, core)]
     listed: list[dict[str, Any]] = [
         {
             "distribution": provider.distribution,
@@ -36,11 +39,16 @@ def plugins(json: Json = False, debug: Debug = False) -> None:
                 for offer in registry.offers
                 if offer.provider == provider
             ],
+            "commands": [
+                {"name": offer.command.name, "summary": offer.command.help}
+                for offer in registry.commands
+                if offer.provider == provider
+            ],
         }
         for provider in registry.providers
     ]
     if json:
-        print_json({"plugins": listed, "clashes": registry.clashes()})
+        print_json({"plugins": listed, "clashes": clashes})
         return
     rows: list[list[str]] = []
     for plugin in listed:
@@ -50,11 +58,14 @@ def plugins(json: Json = False, debug: Debug = False) -> None:
         for component in plugin["components"]:
             rows.append([*head, f"{component['kind']} {component['name']}", component["summary"]])
             head = ["", ""]
+        for command in plugin["commands"]:
+            rows.append([*head, f"command {command['name']}", command["summary"]])
+            head = ["", ""]
     if rows:
         print_table("", ["plugin", "version", "offers", "about"], rows)
     else:
         print("No plugins are installed. A plugin offers an entry point of group 'empo'.")
-    for clash in registry.clashes():
+    for clash in clashes:
         stdout().print(f"name clash: {clash}", markup=False, soft_wrap=True)
 
 

@@ -30,39 +30,46 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with errors as messages on standard error, and the exit codes we promise.
-
-    0 ok, 1 the output was not read to its end, 2 usage or config, 3 a fault in the run,
-    130 interrupted.
-    """
+    """``command`` with errors as messages on standard error, and the exit codes we promise."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> None:
-        try:
+        with reported(debug=bool(kwargs.get("debug"))):
             command(*args, **kwargs)
-        except KeyboardInterrupt as error:
-            say(str(error) or "interrupted")
-            raise typer.Exit(INTERRUPTED) from error
-        except BrokenPipeError as error:
-            # Whoever read the output has seen enough, e.g. ``head``; the exit would flush again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(UNREAD) from error
-        except EmpoError as error:
-            if kwargs.get("debug"):
-                raise
-            say("\n".join([str(error), *_notes(error)]))
-            config = ConfigError | UnknownComponentError | DuplicateComponentError
-            raise typer.Exit(USAGE if isinstance(error, config) else FAULT) from error
-        except Exception as error:
-            # Click's own exceptions are usage errors and exits, which it handles itself.
-            if kwargs.get("debug") or type(error).__module__.split(".")[0] in ("click", "typer"):
-                raise
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            hint = "This should not happen; '--debug' shows where it did."
-            say("\n".join([reason, hint, *_notes(error)]))
-            raise typer.Exit(FAULT) from error
 
     return wrapper
+
+
+@contextlib.contextmanager
+def reported(*, debug: bool = False) -> Iterator[None]:
+    """Turn exceptions into messages on standard error, and into the exit codes we promise.
+
+    0 ok, 1 the output was not read to its end, 2 usage or config, 3 a fault in the run,
+    130 interrupted. With ``debug`` errors are raised as they are.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        say(str(error) or "interrupted")
+        raise typer.Exit(INTERRUPTED) from error
+    except BrokenPipeError as error:
+        # Whoever read the output has seen enough, e.g. ``head``; the exit would flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(UNREAD) from error
+    except EmpoError as error:
+        if debug:
+            raise
+        say("\n".join([str(error), *_notes(error)]))
+        config = ConfigError | UnknownComponentError | DuplicateComponentError
+        raise typer.Exit(USAGE if isinstance(error, config) else FAULT) from error
+    except Exception as error:
+        # Click's own exceptions are usage errors and exits, which it handles itself.
+        if debug or type(error).__module__.split(".")[0] in ("click", "typer"):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        hint = "This should not happen; '--debug' shows where it did."
+        say("\n".join([reason, hint, *_notes(error)]))
+        raise typer.Exit(FAULT) from error
 
 
 def _notes(error: BaseException) -> list[str]:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from empo_core.cli.output import Debug, Json, Quiet, only_ours_on_stdout, print_json, stdout
+from empo_core.cli.commands import click_command
+from empo_core.cli.options import declared_flags, with_flags
+from empo_core.cli.output import (
+    Debug,
+    Json,
+    Quiet,
+    only_ours_on_stdout,
+    print_json,
+    reported,
+    stdout,
+)
+from empo_core.config import installed
 
 if TYPE_CHECKING:
     from empo_core.config import RunConfig
@@ -22,28 +34,30 @@ def run(
         typer.Argument(metavar="KEY.PATH=VALUE", help="Changes to the config.", show_default=False),
     ] = None,
     json: Json = False,
-    count_unrolled: Annotated[
-        bool,
-        typer.Option(
-            "--count-unrolled",
-            help="Short for algorithm.params.count_unrolled=true, where the algorithm has it.",
-        ),
-    ] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
     from empo_core.config.loading import load_config
 
-    changes = list(overrides or [])
-    if count_unrolled:
-        changes.append("algorithm.params.count_unrolled=true")
-    loaded = load_config(config, changes)
+    loaded = load_config(config, overrides)
     with only_ours_on_stdout(json, quiet):
         from empo_core.experiment import execute
 
         done = execute(loaded, watchers=_watchers(loaded, quiet))
     _present(done, json=json, quiet=quiet)
+
+
+class RunCommand(TyperCommand):
+    """``empo run`` with the flags that installed algorithms declare."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Parse the arguments as the command with those flags does."""
+        with reported():
+            real = click_command("run", with_flags(run, declared_flags(installed())))
+        return real.make_context(info_name, args, parent, **extra)
 
 
 def resume(
@@ -63,15 +77,16 @@ def resume(
 
 
 def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
-    """The ``progress`` tracker, unless it is unwanted, not installed, or the config has one."""
-    if quiet or (config and any(tracker.name == "progress" for tracker in config.trackers)):
+    """The trackers that plugins offer for terminals, unless unwanted or in the config anyway."""
+    if quiet:
         return []
-    from empo_core.config import TrackerRef, installed
+    from empo_core.config import TrackerRef
     from empo_core.experiment import build
 
-    if "progress" not in installed().names("tracker"):
-        return []
-    return [build(TrackerRef.model_validate("progress"))]
+    registry = installed()
+    present = {tracker.name for tracker in config.trackers} if config else set()
+    names = [name for name in registry.default_trackers("terminal") if name not in present]
+    return [build(TrackerRef.model_validate(name)) for name in names]
 
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:

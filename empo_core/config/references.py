@@ -36,7 +36,9 @@ from empo_core.plugins.registry import Registry
 class Config(BaseModel):
     """Base of every config: frozen, strict, finite, and a misspelt key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 def _resolve(value: Any, info: ValidationInfo) -> Any:
@@ -186,7 +188,7 @@ class RunConfig(Config):
     algorithm: AlgorithmRef = Field(description="What the run does.")
     trackers: list[TrackerRef] = Field(
         default_factory=list,
-        description="Who watches the run, e.g. [jsonl, tensorboard]; left out: jsonl.",
+        description="Trackers of the run; left out: those that plugins declare as the default.",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
     runs: ConfigPath = Field(
@@ -197,9 +199,8 @@ class RunConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _metrics_are_kept(cls, data: Any, info: ValidationInfo) -> Any:
-        silent = isinstance(data, dict) and "trackers" not in data
-        if silent and "jsonl" in registry_of(info).names("tracker"):
-            return {**data, "trackers": ["jsonl"]}
+        if isinstance(data, dict) and "trackers" not in data:
+            return {**data, "trackers": registry_of(info).default_trackers("config")}
         return data
 
     @model_validator(mode="before")

@@ -10,49 +10,76 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 import pluggy
 from pydantic import BaseModel
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
 from empo_core.plugins import hookspecs
-from empo_core.plugins.hookspecs import API_VERSION, KINDS, Component
-from empo_core.plugins.registry import BLOCK, Offer, Provider, Registry
+from empo_core.plugins.hookspecs import API_VERSION, KINDS, Command, Component
+from empo_core.plugins.registry import BLOCK, CommandOffer, Offer, Provider, Registry
+
+DEADLINE = "EMPO_PLUGIN_DEADLINE_S"
+"""Environment variable: seconds that a plugin may take to say what it offers; 10 by default."""
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-"""What a component may be called."""
+"""The names that components and commands may have."""
+
+FLAG = re.compile(r"--[a-z][a-z0-9]*(-[a-z0-9]+)*")
+TARGET = re.compile(r"[\w.]+:\w+")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Installed:
+    """An entry point with its distribution, whose metadata is parsed at every look."""
+
+    entry_point: EntryPoint
+    distribution: str
+    version: str
+
+    def provider(self, problem: str = "") -> Provider:
+        return Provider(self.distribution, self.version, self.entry_point.name, problem)
 
 
 def discover() -> Registry:
     """Build the registry from every installed distribution with an ``empo`` entry point."""
     blocked = {_canonical(name) for name in os.environ.get(BLOCK, "").split(",")}
-    by_name: dict[str, list[EntryPoint]] = defaultdict(list)
+    by_name: dict[str, list[_Installed]] = defaultdict(list)
     offers: list[Offer] = []
+    commands: list[CommandOffer] = []
     providers: list[Provider] = []
     for entry_point in entry_points(group=hookspecs.PROJECT):
-        distribution = _distribution(entry_point)
-        if blocked & {_canonical(entry_point.name), _canonical(distribution[0])}:
-            providers.append(Provider(*distribution, entry_point.name, f"blocked by {BLOCK}"))
+        found = _installed(entry_point)
+        if blocked & {_canonical(entry_point.name), _canonical(found.distribution)}:
+            providers.append(found.provider(f"blocked by {BLOCK}"))
         else:
-            by_name[entry_point.name].append(entry_point)
+            by_name[entry_point.name].append(found)
 
     for name in sorted(by_name):
-        twins = sorted(by_name[name], key=_distribution)
-        for entry_point in twins:
-            problem, components = "", []
+        twins = sorted(by_name[name], key=lambda twin: (twin.distribution, twin.version))
+        for found in twins:
+            problem = ""
+            components: list[Component] = []
+            added: list[Command] = []
             try:
                 _refuse_twins(twins)
-                components = _load(entry_point)
+                components, added = _load(found)
             except PluginLoadError as error:
                 problem = " ".join(str(error).split())  # A reason is one line.
-            provider = Provider(*_distribution(entry_point), entry_point.name, problem)
+            provider = found.provider(problem)
             providers.append(provider)
             offers += [Offer(provider, component) for component in components]
+            commands += [CommandOffer(provider, command) for command in added]
     providers.sort(key=lambda provider: (provider.entry_point, provider.distribution))
-    return Registry(offers, providers)
+    return Registry(offers, providers, commands)
 
 
 def _canonical(name: str) -> str:
@@ -60,39 +87,82 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-def _distribution(entry_point: EntryPoint) -> tuple[str, str]:
+def _installed(entry_point: EntryPoint) -> _Installed:
     if entry_point.dist is None:
-        return entry_point.name, "unknown"
-    return entry_point.dist.name, entry_point.dist.version
+        return _Installed(entry_point, entry_point.name, "unknown")
+    metadata = entry_point.dist.metadata
+    return _Installed(entry_point, metadata["Name"], metadata["Version"])
 
 
-def _refuse_twins(twins: Sequence[EntryPoint]) -> None:
+def _refuse_twins(twins: Sequence[_Installed]) -> None:
     """Refuse all of two equal names: pluggy would keep the first and say nothing."""
     if len(twins) > 1:
-        names = [_distribution(twin)[0] for twin in twins]
+        names = [twin.distribution for twin in twins]
         raise PluginLoadError(
-            f"{' and '.join(names)} both install an entry point called {twins[0].name!r}; "
-            f"uninstall one, or set {BLOCK}={names[-1]}"
+            f"{' and '.join(names)} both install an entry point called "
+            f"{twins[0].entry_point.name!r}; uninstall one, or set {BLOCK}={names[-1]}"
         )
 
 
-def _load(entry_point: EntryPoint) -> list[Component]:
-    """The components of one plugin.
+def _load(found: _Installed) -> tuple[list[Component], list[Command]]:
+    """The components and commands of one plugin.
 
     Raises:
         PluginLoadError: With one line that says what is wrong with it.
     """
+    point = found.entry_point
     # What a plugin prints must not end up in the JSON that a command prints.
     with contextlib.redirect_stdout(sys.stderr):
-        module = _import(entry_point)
-        hook = _hook(module, entry_point)
+        module = _bounded(lambda: _import(point), f"importing {point.value}")
+        hooks = _hooks(module, point)
+        components = _offered(hooks, "empo_components")
+        commands = _offered(hooks, "empo_commands")
+    return (
+        _components(components, found.distribution),
+        _commands(commands, found.distribution),
+    )
+
+
+def _bounded(work: Callable[[], T], what: str) -> T:
+    """The result of a plugin's own code, which may raise anything or not return in time.
+
+    It runs in a thread: one that hangs can be left behind, and Ctrl-C, which reaches the main
+    thread alone, is never mistaken for an exception of the plugin.
+
+    Raises:
+        PluginLoadError: It raised something, or took longer than the deadline.
+    """
+    results: list[T] = []
+    raised: list[BaseException] = []
+
+    def target() -> None:
         try:
-            offered = list(_iterable(hook()))
-        except PluginLoadError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PluginLoadError(f"its empo_components {_event(error)}") from error
-    return _validated(offered, _distribution(entry_point)[0])
+            results.append(work())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=target, name="empo-plugin", daemon=True)
+    deadline = _deadline_s()
+    thread.start()
+    thread.join(deadline)
+    if results:
+        return results[0]
+    if raised and isinstance(raised[0], PluginLoadError):
+        raise raised[0]
+    if raised:
+        raise PluginLoadError(f"{what} {_event(raised[0])}") from raised[0]
+    raise PluginLoadError(
+        f"{what} did not end within {deadline:g} s; make it lighter, or set {DEADLINE} higher"
+    )
+
+
+def _deadline_s() -> float:
+    """The deadline of one step of one plugin; nonsense in the variable counts as not set."""
+    try:
+        deadline = float(os.environ.get(DEADLINE, ""))
+    except ValueError:
+        return 10.0
+    return deadline if 0 < deadline < threading.TIMEOUT_MAX else 10.0
 
 
 def _import(entry_point: EntryPoint) -> object:
@@ -102,40 +172,45 @@ def _import(entry_point: EntryPoint) -> object:
         raise PluginLoadError(
             f"importing {entry_point.value} needs the missing module {error.name!r}; install it"
         ) from error
-    except (Exception, SystemExit) as error:
-        raise PluginLoadError(f"importing {entry_point.value} {_event(error)}") from error
 
 
-def _hook(module: object, entry_point: EntryPoint) -> Callable[[], object]:
-    """The plugin's one hook; a manager of its own charges a bad hook to its own plugin."""
+def _hooks(module: object, entry_point: EntryPoint) -> pluggy.PluginManager:
+    """The plugin's hooks; a manager of its own charges a bad hook to its own plugin."""
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     try:
         manager.register(module, name=entry_point.name)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
+        meant = "empo_commands" if "empo_comm" in str(error) else "empo_components"
+        raise PluginLoadError(f"{error}; the hook is called {meant}, without arguments") from error
+    if not manager.get_hookcallers(module):
         raise PluginLoadError(
-            f"{error}; the hook is called empo_components, without arguments"
-        ) from error
-    implementations = manager.hook.empo_components.get_hookimpls()
+            f"{entry_point.value} implements no hook; decorate empo_components or empo_commands "
+            "with @hookimpl"
+        )
+    return manager
+
+
+def _offered(manager: pluggy.PluginManager, name: str) -> list[object]:
+    """The values that the plugin's hook of this name returns; none where it has no such hook."""
+    implementations = getattr(manager.hook, name).get_hookimpls()
     if not implementations:
-        raise PluginLoadError(
-            f"{entry_point.value} implements no hook; decorate empo_components with @hookimpl"
-        )
-    hook: Callable[[], object] = implementations[0].function
-    return hook
+        return []
+    hook = implementations[0].function
+
+    def values() -> list[object]:
+        returned = hook()
+        if not isinstance(returned, Iterable):
+            what = name.removeprefix("empo_")
+            raise PluginLoadError(f"its {name} returns {type(returned).__name__}, not {what}")
+        return list(returned)
+
+    return _bounded(values, f"its {name}")
 
 
-def _iterable(returned: object) -> Iterable[object]:
-    if not isinstance(returned, Iterable):
-        raise PluginLoadError(
-            f"its empo_components returns {type(returned).__name__}, not components"
-        )
-    return returned
-
-
-def _validated(offered: Iterable[object], distribution: str) -> list[Component]:
-    """What the hook returned, once every piece of it has proved to be a usable component."""
+def _components(offered: Iterable[object], distribution: str) -> list[Component]:
+    """The offered values, once each of them has proved to be a usable component."""
     components: list[Component] = []
     for component in offered:
         if not isinstance(component, Component):
@@ -144,18 +219,55 @@ def _validated(offered: Iterable[object], distribution: str) -> list[Component]:
         _check_api(component.api, what, distribution)
         if component.kind not in KINDS:
             raise PluginLoadError(f"{what} has an unknown kind; kinds are {', '.join(KINDS)}")
-        if not (isinstance(component.name, str) and NAME.fullmatch(component.name)):
-            raise PluginLoadError(
-                f"{what} is badly named; a name is lower-case words joined by hyphens"
-            )
+        _check_name(component.name, what)
         if not (isinstance(component.params, type) and issubclass(component.params, BaseModel)):
             raise PluginLoadError(
                 f"the params of {what} are {component.params!r}, not a pydantic model"
             )
+        _check_roles(component, what)
         if any((component.kind, component.name) == (c.kind, c.name) for c in components):
             raise PluginLoadError(f"its empo_components yields {what} twice")
         components.append(component)
     return components
+
+
+def _check_roles(component: Component, what: str) -> None:
+    """Refuse a default that is no tracker, and options that no command could have."""
+    if component.default is not None and component.kind != "tracker":
+        raise PluginLoadError(f"{what} cannot be a default; only trackers can")
+    if component.options and component.kind != "algorithm":
+        raise PluginLoadError(f"{what} cannot have options; only algorithms can")
+    for option in component.options:
+        if not FLAG.fullmatch(option.flag):
+            raise PluginLoadError(
+                f"{what} has the option {option.flag!r}; write it as '--some-words'"
+            )
+
+
+def _commands(offered: Iterable[object], distribution: str) -> list[Command]:
+    """The offered values, once each of them has proved to be a usable command."""
+    commands: list[Command] = []
+    for command in offered:
+        if not isinstance(command, Command):
+            raise PluginLoadError(f"its empo_commands yields {command!r}, not a Command")
+        what = f"command {command.name!r}"
+        _check_api(command.api, what, distribution)
+        _check_name(command.name, what)
+        if not TARGET.fullmatch(command.target):
+            raise PluginLoadError(
+                f"{what} has the target {command.target!r}; write 'package.module:function'"
+            )
+        if any(command.name == known.name for known in commands):
+            raise PluginLoadError(f"its empo_commands yields {what} twice")
+        commands.append(command)
+    return commands
+
+
+def _check_name(name: object, what: str) -> None:
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
+        raise PluginLoadError(
+            f"{what} is badly named; a name is lower-case words joined by hyphens"
+        )
 
 
 def _check_api(api: object, what: str, distribution: str) -> None:
@@ -173,4 +285,4 @@ def _event(error: BaseException) -> str:
     """What happened, e.g. ``raises ValueError: no such file``."""
     if isinstance(error, SystemExit):
         return f"calls sys.exit({error.code!r})"
-    return f"raises {type(error).__name__}: {error}"
+    return f"raises {type(error).__name__}{f': {error}' if str(error) else ''}"

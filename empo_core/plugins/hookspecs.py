@@ -1,4 +1,4 @@
-"""The one hook a plugin implements, and the value it returns."""
+"""The hooks a plugin implements, and the values they return."""
 
 from __future__ import annotations
 
@@ -33,6 +33,21 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A flag of ``empo run`` that is short for one boolean param of an algorithm.
+
+    Attributes:
+        flag: As typed, e.g. ``"--count-unrolled"``.
+        key: Path of the param below ``algorithm.params``, e.g. ``"count_unrolled"``.
+        help: One line for ``empo run --help``.
+    """
+
+    flag: str
+    key: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """One named implementation a plugin offers.
 
@@ -45,6 +60,9 @@ class Component:
         summary: One line for people.
         library: A folder of ready-made files for the component's ``file`` param; a config
             names them ``<component>/<file stem>`` and ``empo worlds`` lists them.
+        default: For trackers: ``"config"`` where a config that lists no trackers gets it,
+            ``"terminal"`` where commands add it for the person who watches.
+        options: For algorithms: flags that ``empo run`` gets.
     """
 
     kind: Kind
@@ -54,6 +72,8 @@ class Component:
     api: int
     summary: str = ""
     library: Path | None = None
+    default: Literal["config", "terminal"] | None = None
+    options: tuple[Option, ...] = ()
 
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.
@@ -61,18 +81,57 @@ class Component:
         Raises:
             PluginLoadError: The module does not import or lacks the name.
         """
-        module_name, _, attribute = self.target.partition(":")
-        try:
-            factory: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
-        except (Exception, SystemExit) as error:
-            raise PluginLoadError(
-                f"{self.kind} {self.name!r} could not be loaded from {self.target!r}: "
-                f"{type(error).__name__}: {error}. Reinstall the plugin that offers it."
-            ) from error
-        return factory
+        return _load(f"{self.kind} {self.name!r}", self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One sub-command that a plugin adds to ``empo``.
+
+    Attributes:
+        name: What one types after ``empo``, in kebab-case.
+        help: One line for ``empo --help``.
+        target: ``"package.module:function"``, imported only when the command is used; typer
+            reads arguments and options from the function's annotations.
+        api: The plugin API version it was written for, as a literal number.
+    """
+
+    name: str
+    help: str
+    target: str
+    api: int
+
+    def load(self) -> Callable[..., None]:
+        """Import and return the function behind ``target``.
+
+        Raises:
+            PluginLoadError: The module does not import or lacks the name.
+        """
+        return _load(f"command {self.name!r}", self.target)
 
 
 @hookspec
 def empo_components() -> Iterable[Component]:
     """Return the components this distribution provides; must not import torch."""
     return ()
+
+
+@hookspec
+def empo_commands() -> Iterable[Command]:
+    """Return the commands this distribution adds to ``empo``; must not import torch."""
+    return ()
+
+
+def _load(what: str, target: str) -> Callable[..., Any]:
+    """Import ``"module:attribute"`` for what is named."""
+    module_name, _, attribute = target.partition(":")
+    try:
+        loaded: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise PluginLoadError(
+            f"{what} could not be loaded from {target!r}: "
+            f"{type(error).__name__}: {error}. Reinstall the plugin that offers it."
+        ) from error
+    return loaded

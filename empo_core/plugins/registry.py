@@ -1,13 +1,14 @@
-"""Look components up by kind and name."""
+"""The table of what plugins offer: components by kind and name, commands by name."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
-from empo_core.plugins.hookspecs import Component, Kind
+from empo_core.plugins.hookspecs import Command, Component, Kind
 
 BLOCK = "EMPO_BLOCK_PLUGINS"
 """Environment variable: plugins to leave out, by entry point or distribution, comma-separated."""
@@ -30,6 +31,10 @@ class Provider:
     problem: str = ""
 
 
+CORE = Provider("empo-core", "", "empo-core")
+"""The provider of what is not a plugin's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A component and the plugin that offers it."""
@@ -38,12 +43,26 @@ class Offer:
     component: Component
 
 
-class Registry:
-    """An immutable table of components, built once and passed to whoever needs it."""
+@dataclass(frozen=True, slots=True)
+class CommandOffer:
+    """A command and the plugin that offers it."""
 
-    def __init__(self, offers: Iterable[Offer], providers: Sequence[Provider] = ()) -> None:
+    provider: Provider
+    command: Command
+
+
+class Registry:
+    """An immutable table of components and commands, built once and passed to whoever needs it."""
+
+    def __init__(
+        self,
+        offers: Iterable[Offer],
+        providers: Sequence[Provider] = (),
+        commands: Iterable[CommandOffer] = (),
+    ) -> None:
         """Index the offers; two of one kind and name are kept and refused when asked for."""
         self.providers = tuple(providers)
+        self.commands = tuple(sorted(commands, key=lambda offer: offer.command.name))
         self._by_key: dict[tuple[str, str], list[Offer]] = {}
         for offer in offers:
             key = offer.component.kind, offer.component.name
@@ -57,6 +76,11 @@ class Registry:
     def names(self, kind: Kind) -> list[str]:
         """Every installed name for ``kind``, sorted."""
         return sorted(name for k, name in self._by_key if k == kind)
+
+    def default_trackers(self, where: Literal["config", "terminal"]) -> list[str]:
+        """Names of the trackers that declare themselves a default there, sorted."""
+        components = [offer.component for offer in self.offers]
+        return [component.name for component in components if component.default == where]
 
     def get(self, kind: Kind, name: str) -> Component:
         """The component called ``name``.
@@ -87,16 +111,22 @@ class Registry:
         raise UnknownComponentError(" ".join(lines))
 
     def clashes(self) -> list[str]:
-        """One line per name that several plugins provide."""
+        """One line per component that several plugins provide."""
         return [self.clash(offers) for offers in self._by_key.values() if len(offers) > 1]
 
     @staticmethod
     def clash(offers: Sequence[Offer]) -> str:
-        """Say which distributions provide one name, and what to do."""
+        """The error about one component of several distributions, with what to do."""
         component = offers[0].component
-        names = [offer.provider.distribution for offer in offers]
-        others = ",".join(offer.provider.entry_point for offer in offers[1:])
-        return (
-            f"{component.kind} {component.name!r} is provided by both {' and '.join(names)}. "
-            f"Uninstall all but one, or set {BLOCK}={others}."
-        )
+        what = f"{component.kind} {component.name!r}"
+        return clash(what, [offer.provider for offer in offers])
+
+
+def clash(what: str, providers: Sequence[Provider]) -> str:
+    """The error about one thing that several distributions provide, with what to do."""
+    names = [provider.distribution for provider in providers]
+    others = ",".join(provider.entry_point for provider in providers[1:])
+    return (
+        f"{what} is provided by both {' and '.join(names)}. "
+        f"Uninstall all but one, or set {BLOCK}={others}."
+    )

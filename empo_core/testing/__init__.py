@@ -11,6 +11,7 @@ _KITS = [
     "aggregator",
     "algorithm",
     "collector",
+    "environment",
     "exploration",
     "human_prior",
     "policy_loss",

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from empo_environments.specs import Actions, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
 
@@ -26,8 +26,8 @@ TIMES, SEGMENTS = 64, (64, 256)
 CASE_S = 1.5
 """The contenders of a case take turns for this long, at least five times each."""
 GRID = (6, 7, 7)
-VECTOR, PICTURE = Observations(8), Observations(6 * 7 * 7, "uint8", GRID)
-KINDS: dict[str, tuple[Observations, int, PolicyParams]] = {
+VECTOR, PICTURE = ObservationSpec(8), ObservationSpec(6 * 7 * 7, "uint8", GRID)
+KINDS: dict[str, tuple[ObservationSpec, int, PolicyParams]] = {
     "mlp": (VECTOR, 1, PolicyParams()),
     "mlp, shared critic": (VECTOR, 1, PolicyParams(critic="shared")),
     "mlp, 4 agents apart": (VECTOR, 4, PolicyParams(agents="separate")),
@@ -55,7 +55,7 @@ def built(kind: str) -> Networks:
     """The policy of one row of ``KINDS``."""
     seen, agents, params = KINDS[kind]
     names = tuple(f"agent {i}" for i in range(agents))
-    place = Interface(seen, Actions(choices=(5,)), names, envs=1)
+    place = EnvSpec(seen, ActionSpec(choices=(5,)), names, num_envs=1)
     return build_policy(params, place, generator=torch.Generator().manual_seed(0))
 
 

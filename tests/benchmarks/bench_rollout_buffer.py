@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_environments.specs import Actions, Arrival, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
 
@@ -56,13 +56,13 @@ class Sizes:
         return ((t, block) for t in range(self.horizon) for block in range(BLOCKS))
 
 
-def arrival(block: int, size: int) -> Arrival:
+def arrival(block: int, size: int) -> TimeStep:
     """Something that happened to a block: nothing special."""
     rng = np.random.default_rng(block)
     never, reward = np.zeros(size, bool), rng.normal(size=size).astype(np.float32)
     seen = rng.normal(size=(size, WORDS)).astype(np.float32)
     none = np.zeros((0, WORDS), np.float32)
-    return Arrival(
+    return TimeStep(
         block, seen, reward, never, never, never, ~never, np.zeros(0, np.int64), none
     )  # fmt: skip
 
@@ -70,9 +70,9 @@ def arrival(block: int, size: int) -> Arrival:
 def ours(sizes: Sizes) -> Callable[[], None]:
     """A rollout in the buffer, outcomes included."""
     slots = sizes.segments
-    interface = Interface(Observations(WORDS), Actions((4,)), ("agent",), slots, BLOCKS)
+    env_spec = EnvSpec(ObservationSpec(WORDS), ActionSpec((4,)), ("agent",), slots, BLOCKS)
     plan = VecPlan(1, 1, BLOCKS, slots, sizes.horizon, sizes.segments, minibatch_size=sizes.horizon)
-    buffer = SegmentBuffer(interface, plan, memory_size=0, tail="drop")
+    buffer = SegmentBuffer(env_spec, plan, memory_size=0, tail="drop")
     arrivals = [arrival(block, sizes.block) for block in range(BLOCKS)]
     action, number = torch.zeros(sizes.block, 1, dtype=torch.int64), torch.zeros(sizes.block)
     memory, final = torch.zeros(sizes.block, 0), torch.zeros(0)

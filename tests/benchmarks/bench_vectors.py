@@ -16,16 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
+import gymnasium.vector
 import numpy as np
 import psutil
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from rich.console import Console
 from rich.table import Table
 
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.process import Process
-from empo_environments.serial import Serial
-from empo_environments.specs import Vector
+from empo_core.protocols.environments import VectorEnv
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.process import ProcessVectorEnv
+from empo_environments.serial import SerialVectorEnv
 
 ENVS = 64
 WARM_UP_S, TURN_S = 0.3, 0.5
@@ -88,10 +89,10 @@ def _cpu_s(processes: list[psutil.Process]) -> float:
     return time.process_time() + others
 
 
-def ours(vector: Vector) -> Contender:
+def ours(vector: VectorEnv) -> Contender:
     """Receive and answer each block once per call."""
     vector.start(0)
-    slots, blocks = vector.interface.block_slots, vector.interface.blocks
+    slots, blocks = vector.spec.block_agents, vector.spec.num_blocks
     actions = np.random.default_rng(0).integers(0, 2, (997, slots, 1))
     turns = iter(range(2**62))
 
@@ -102,7 +103,7 @@ def ours(vector: Vector) -> Contender:
     return Contender(step)
 
 
-def theirs(vector: VectorEnv[Any, Any, Any]) -> Contender:
+def theirs(vector: gymnasium.vector.VectorEnv[Any, Any, Any]) -> Contender:
     """Step all environments once per call."""
     vector.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 2, (997, ENVS))
@@ -112,7 +113,7 @@ def theirs(vector: VectorEnv[Any, Any, Any]) -> Contender:
 
 def measured(make: Callable[[], gymnasium.Env[Any, Any]]) -> dict[str, Contender]:
     """All contenders on copies of one environment."""
-    adapted = [lambda: GymnasiumEnvironment(make())] * ENVS
+    adapted = [lambda: GymnasiumEnv(make())] * ENVS
     with ExitStack() as stack:
 
         def started(build: Callable[[], Any], contend: Callable[[Any], Contender]) -> Contender:
@@ -127,13 +128,17 @@ def measured(make: Callable[[], gymnasium.Env[Any, Any]]) -> dict[str, Contender
         contenders = {
             "gymnasium sync": started(lambda: SyncVectorEnv([make] * ENVS), theirs),
             "gymnasium async": started(lambda: AsyncVectorEnv([make] * ENVS), theirs),
-            "serial": started(lambda: Serial(adapted, blocks=2, order="rotation"), ours),
+            "serial": started(lambda: SerialVectorEnv(adapted, blocks=2, order="rotation"), ours),
             "process, 1 block": started(
-                lambda: Process(adapted, workers=2, blocks=1, order="rotation", on_crash="stop"),
+                lambda: ProcessVectorEnv(
+                    adapted, workers=2, blocks=1, order="rotation", on_crash="stop"
+                ),
                 ours,
             ),
             "process, 2 blocks": started(
-                lambda: Process(adapted, workers=2, blocks=2, order="rotation", on_crash="stop"),
+                lambda: ProcessVectorEnv(
+                    adapted, workers=2, blocks=2, order="rotation", on_crash="stop"
+                ),
                 ours,
             ),
         }

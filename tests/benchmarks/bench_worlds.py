@@ -35,9 +35,9 @@ from empo_learning.allocator import keep_freed_memory
 from empo_multigrid import reference
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
-from empo_rollout.empowerment.sight import Sight
+from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.empowerment.world_copies import Copies, Stage
-from empo_rollout.empowerment.world_vector import WorldVector
+from empo_rollout.empowerment.world_vector import WorldVectorEnv
 
 WORLDS = ("trivial", "two_robots", "small_trolley", "household", "warehouse")
 COPIES = 4096
@@ -60,9 +60,9 @@ class Contest:
         self._states = self.world.initial_state().repeat(COPIES, 1)
         for _ in range(5):
             self._states = self.world.step(self._states, self._actions(COPIES), self._generator)
-        stage = Stage(self.world, Sight(spec, "robots"), None, _reward)
+        stage = Stage(self.world, WorldObservation(spec, "robots"), None, _reward)
         self._copies = Copies(stage, COPIES, self._generator, cut=True)
-        self._vector = WorldVector(self.world, copies=COPIES, reward=_reward, desync=True)
+        self._vector = WorldVectorEnv(self.world, copies=COPIES, reward=_reward, desync=True)
         self._vector.start(0)
         self._envs = [MultigridParallelEnv(self.world) for _ in range(FEW)]
         for env in self._envs:

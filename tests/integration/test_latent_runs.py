@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
+from pydantic import ValidationError
 
 from empo_core import experiment
 from empo_core.config import RunConfig, merged
@@ -287,7 +288,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"planner": {"value_heads": 3}},
         "planner.value_heads: 3 value heads shall judge plans, and value.heads is 2",
     ),
-    "no such device": ({"compute": {"device": "abacus"}}, "compute.device: 'abacus'"),
 }
 
 
@@ -296,6 +296,11 @@ def test_what_cannot_work_is_refused_before_training(tmp_path: Path, name: str) 
     options, message = REFUSED[name]
     with pytest.raises(EmpoError, match=message):
         small(tmp_path, **options)
+
+
+def test_what_is_no_device_is_refused_in_the_config(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="'abacus' is no device"):
+        config(tmp_path, compute={"device": "abacus"})
 
 
 def test_an_episode_that_terminates_unexpectedly_ends_the_run_with_advice(

@@ -73,7 +73,8 @@ def saved(context: Context) -> dict[str, Any]:
     """The newest checkpoint."""
     found = Checkpoints(context.directory / CHECKPOINTS).newest()
     assert found is not None
-    return found[1]
+    state: dict[str, Any] = found[1]["learner"]
+    return state
 
 
 def same(one: Any, other: Any) -> bool:
@@ -125,7 +126,7 @@ def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
     learned = {name for name in sent if name.startswith("explorers.")}
     assert {name.split(".")[1] for name in learned} == {"robots", "human_1"}
     for name in ("robots.0", "human_1.0"):
-        ours, theirs = state["team"][name], actor["explorers"][name]
+        ours, theirs = state["explorers"][name], actor["explorers"][name]
         assert same(ours["target"], theirs["target"])
         of_it = {key.removeprefix(f"explorers.{name}."): t for key, t in sent.items()}
         assert all(torch.equal(of_it[key], tensor) for key, tensor in theirs["weights"].items())

@@ -14,6 +14,7 @@ from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelR
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Context, Run, RunInterrupted, Trackers, build, execute, resume
 from empo_core.protocols import WorldModel
+from empo_core.testing.environment import Player
 from empo_core.theory import CompleteTheory
 from empo_core.worlds.sampling import is_terminal
 from empo_exact.algorithm import Exact
@@ -24,9 +25,8 @@ from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.empowerment.world_vector import WorldVector
+from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.environments import PowerReward
-from empo_rollout.testing.vectors import Player
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {
@@ -129,7 +129,7 @@ def test_another_world_than_that_of_the_run_is_refused(solved: Run, tmp_path: Pa
 def test_copies_are_in_states_that_follow_each_other(name: str, learners: Any) -> None:
     world = world_of(name)
     horizon = world.spec.horizon
-    vector = WorldVector(
+    vector = WorldVectorEnv(
         world,
         copies=6,
         learners=learners,
@@ -160,9 +160,9 @@ def test_copies_are_in_states_that_follow_each_other(name: str, learners: Any) -
 
 def test_a_picture_comes_first() -> None:
     world = world_of("multigrid/trivial")
-    vector = WorldVector(world, copies=2, reward=lambda states, steps_left: -1.0 * steps_left)
+    vector = WorldVectorEnv(world, copies=2, reward=lambda states, steps_left: -1.0 * steps_left)
     vector.start(0)
-    grid = vector.interface.observations.grid
+    grid = vector.spec.observations.grid
     assert grid == (40, 4, 6)
     picture = vector.recv().observation[0, : 40 * 4 * 6].reshape(grid)
     expected = world.spec.featurizer(world.initial_state()[None]).grid[0]

@@ -89,3 +89,16 @@ def test_a_misspelt_name_is_answered_with_the_installed_one(python: Python, tmp_
     assert found.returncode == 2
     assert "Did you mean 'lift'?" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_empo_has_their_command(python: Python, tmp_path: Path) -> None:
+    helped = python("-c", EMPO, "--help", cwd=tmp_path)
+    assert "csv-last" in helped.stdout
+    (tmp_path / "metrics.csv").write_text("step;a;b\n0;1.0;\n1;;2.0\n")
+    found = python("-c", EMPO, "csv-last", ".", "--separator", ";", "--json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == {"step": "1", "a": "1.0", "b": "2.0"}
+    (tmp_path / "metrics.csv").unlink()
+    missing = python("-c", EMPO, "csv-last", ".", cwd=tmp_path)
+    assert (missing.returncode, "Traceback" in missing.stderr) == (2, False)
+    assert "has no metrics.csv" in missing.stderr

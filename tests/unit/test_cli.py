@@ -27,7 +27,7 @@ PLUGIN = '''
 from pathlib import Path
 from typing import Literal
 from pydantic import Field
-from empo_core import Component, Config, ConfigPath, hookimpl
+from empo_core import Component, Config, ConfigPath, Option, hookimpl
 from empo_core.config import TrackerRef
 
 class CountParams(Config):
@@ -48,7 +48,8 @@ def empo_components():
     yield Component(kind="world_model", name="count", params=CountParams,
                     target="fake_parts:load", api=1, library=here / "worlds")
     yield Component(kind="algorithm", name="solve", params=SolveParams,
-                    target="fake_parts:Solve", api=1, summary="Solves [b]it[/b].")
+                    target="fake_parts:Solve", api=1, summary="Solves [b]it[/b].",
+                    options=(Option(flag="--count-unrolled", key="count_unrolled", help="Count."),))
     yield Component(kind="algorithm", name="elsewhere", params=SolveParams,
                     target="no_such_module:Solve", api=1)
 '''

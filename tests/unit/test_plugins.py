@@ -126,6 +126,14 @@ BAD = {
         r"importing empo_bad\w* raises ValueError: two lines",
     ),
     "exits": ("import sys\nsys.exit(3)", r"importing empo_bad\w* calls sys.exit\(3\)"),
+    "raises what no handler of exceptions catches": (
+        "class Odd(BaseException):\n    pass\nraise Odd('away')",
+        r"importing empo_bad\w* raises Odd: away",
+    ),
+    "pretends that somebody pressed Ctrl-C": (
+        "raise KeyboardInterrupt",
+        r"importing empo_bad\w* raises KeyboardInterrupt",
+    ),
     "does not parse": ("def", r"importing empo_bad\w* raises SyntaxError: .*"),
     "lacks a dependency": (
         "import not_there_at_all",
@@ -159,6 +167,10 @@ BAD = {
     "has a hook that exits": (
         HOOK + "raise SystemExit('bye')",
         r"its empo_components calls sys.exit\('bye'\)",
+    ),
+    "has a hook that raises what no handler catches": (
+        HOOK + "raise GeneratorExit('off')",
+        "its empo_components raises GeneratorExit: off",
     ),
     "has a hook that fails halfway": (
         plugin("bad") + "    raise OSError('late')",
@@ -207,6 +219,37 @@ def test_a_plugin_costs_only_itself_when_it(install: Install, source: str, probl
     assert "bad" not in registry.names("aggregator")
     with pytest.raises(UnknownComponentError, match="Plugin empo-bad is unusable"):
         registry.get("aggregator", "bad")
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("import time\ntime.sleep(600)", r"importing empo_bad\w*"),
+        (HOOK + "import time; time.sleep(600)", "its empo_components"),
+        (plugin("bad") + "    import threading; threading.Event().wait()", "its empo_components"),
+    ],
+)
+def test_a_plugin_that_hangs_is_named_and_left_out(
+    install: Install, monkeypatch: pytest.MonkeyPatch, source: str, what: str
+) -> None:
+    install("empo-bad", source)
+    install("empo-good", plugin("good"))
+    # Enough for the real ones, which share this process's time with other tests.
+    monkeypatch.setenv("EMPO_PLUGIN_DEADLINE_S", "1.5")
+    registry = discover()
+    (bad,) = (p for p in registry.providers if p.distribution == "empo-bad")
+    expected = rf"{what} did not end within 1\.5 s; make it .* EMPO_PLUGIN_DEADLINE_S higher"
+    assert re.fullmatch(expected, bad.problem), bad.problem
+    assert "good" in registry.names("aggregator")
+
+
+@pytest.mark.parametrize("value", ["", "soon", "-1", "0", "nan", "1e99"])
+def test_a_senseless_deadline_counts_as_none_given(
+    install: Install, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    install("empo-good", plugin("good"))
+    monkeypatch.setenv("EMPO_PLUGIN_DEADLINE_S", value)
+    assert provider("empo-good").problem == ""
 
 
 def test_what_a_plugin_prints_does_not_reach_standard_output(

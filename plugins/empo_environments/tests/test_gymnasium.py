@@ -11,13 +11,13 @@ import pytest
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.desynchronised import Desynchronised
-from empo_environments.environment import Environment, episode_seed
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.serial import Serial
-from empo_rollout.testing.vectors import MakeVector, VectorTests
+from empo_core.testing.environment import MakeVector, VectorEnvTests
+from empo_environments.desync import DesyncEnv
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.serial import SerialVectorEnv
+from empo_environments.single_env import SingleEnv, episode_seed
 
-Make = Callable[[], Environment]
+Make = Callable[[], SingleEnv]
 
 
 class Walk(gymnasium.Env[np.ndarray, np.int64]):
@@ -53,23 +53,23 @@ class Walk(gymnasium.Env[np.ndarray, np.int64]):
         return {}
 
 
-def serial(env: type[Walk], copies: int = 1, **kwargs: Any) -> Serial:
-    vector = Serial(
-        [lambda: GymnasiumEnvironment(env(), **kwargs)] * copies, blocks=1, order="rotation"
+def serial(env: type[Walk], copies: int = 1, **kwargs: Any) -> SerialVectorEnv:
+    vector = SerialVectorEnv(
+        [lambda: GymnasiumEnv(env(), **kwargs)] * copies, blocks=1, order="rotation"
     )
     vector.start(3)
     return vector
 
 
-def act(vector: Serial, *options: int) -> None:
+def act(vector: SerialVectorEnv, *options: int) -> None:
     vector.send(0, np.array(options).reshape(-1, 1))
 
 
-class TestGymnasiumEnvironment(VectorTests):
+class TestGymnasiumEnv(VectorEnvTests):
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        make = lambda: GymnasiumEnvironment(Walk())  # noqa: E731
-        return lambda: Serial([make] * 4, blocks=2, order="rotation")
+        make = lambda: GymnasiumEnv(Walk())  # noqa: E731
+        return lambda: SerialVectorEnv([make] * 4, blocks=2, order="rotation")
 
 
 class Masked(Walk):
@@ -79,27 +79,27 @@ class Masked(Walk):
         return {"action_mask": np.array([1, self.steps % 2], np.int8)}
 
 
-class TestMasks(VectorTests):
+class TestMasks(VectorEnvTests):
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        make = lambda: GymnasiumEnvironment(Masked())  # noqa: E731
-        return lambda: Serial([make] * 4, blocks=2, order="rotation")
+        make = lambda: GymnasiumEnv(Masked())  # noqa: E731
+        return lambda: SerialVectorEnv([make] * 4, blocks=2, order="rotation")
 
 
-class TestNumbers(VectorTests):
+class TestNumbers(VectorEnvTests):
     rounds = 210
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        make = lambda: GymnasiumEnvironment(gymnasium.make("Pendulum-v1"))  # noqa: E731
-        return lambda: Serial([make] * 2, blocks=1, order="rotation")
+        make = lambda: GymnasiumEnv(gymnasium.make("Pendulum-v1"))  # noqa: E731
+        return lambda: SerialVectorEnv([make] * 2, blocks=1, order="rotation")
 
 
-class TestDesynchronised(VectorTests):
+class TestDesynchronised(VectorEnvTests):
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        make = lambda: Desynchronised(GymnasiumEnvironment(Walk()), 4)  # noqa: E731
-        return lambda: Serial([make] * 4, blocks=2, order="rotation")
+        make = lambda: DesyncEnv(GymnasiumEnv(Walk()), 4)  # noqa: E731
+        return lambda: SerialVectorEnv([make] * 4, blocks=2, order="rotation")
 
 
 class Lucky(Walk):
@@ -109,13 +109,13 @@ class Lucky(Walk):
         return super().reset(seed=None)
 
 
-class TestWhatIsNotDeterministic(VectorTests):
+class TestWhatIsNotDeterministic(VectorEnvTests):
     exact = False
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        make = lambda: GymnasiumEnvironment(Lucky())  # noqa: E731
-        return lambda: Serial([make] * 2, blocks=1, order="rotation")
+        make = lambda: GymnasiumEnv(Lucky())  # noqa: E731
+        return lambda: SerialVectorEnv([make] * 2, blocks=1, order="rotation")
 
     def test_equal_seeds_lead_to_equal_episodes(self) -> None:  # type: ignore[override]
         """They do not."""
@@ -183,7 +183,7 @@ def test_reasons_are_read_from_the_info_by_position_or_name() -> None:
             return {"termination_reason": (None, 1, "lost", -1)[self.steps]} if self.steps else {}
 
     vector = serial(Reasonable, reasons=["won", "lost"])
-    assert vector.interface.reasons == ("won", "lost")
+    assert vector.spec.reasons == ("won", "lost")
     found = []
     for steps in (1, 2, 3):
         vector.recv()
@@ -340,8 +340,8 @@ def test_first_episodes_are_cut_off_at_random_lengths_and_later_ones_are_not() -
     class Long(Walk):
         longest = 50
 
-    make = lambda: Desynchronised(GymnasiumEnvironment(Long()), 30)  # noqa: E731
-    vector = Serial([make] * 16, blocks=1, order="rotation")
+    make = lambda: DesyncEnv(GymnasiumEnv(Long()), 30)  # noqa: E731
+    vector = SerialVectorEnv([make] * 16, blocks=1, order="rotation")
     vector.start(0)
     ends: list[list[int]] = [[] for _ in range(16)]
     vector.recv()
@@ -361,8 +361,8 @@ def test_first_episodes_are_cut_off_at_random_lengths_and_later_ones_are_not() -
 
 
 def test_an_episode_that_ends_before_it_is_cut_off_is_left_alone() -> None:
-    make = lambda: Desynchronised(GymnasiumEnvironment(Walk()), 10**9)  # noqa: E731
-    vector = Serial([make], blocks=1, order="rotation")
+    make = lambda: DesyncEnv(GymnasiumEnv(Walk()), 10**9)  # noqa: E731
+    vector = SerialVectorEnv([make], blocks=1, order="rotation")
     vector.start(0)
     vector.recv()
     act(vector, 1)
@@ -372,9 +372,9 @@ def test_an_episode_that_ends_before_it_is_cut_off_is_left_alone() -> None:
 
 
 def test_the_longest_first_episode_is_the_environments_own_limit() -> None:
-    environment = GymnasiumEnvironment(gymnasium.make("Pendulum-v1"))
+    environment = GymnasiumEnv(gymnasium.make("Pendulum-v1"))
     assert environment.max_episode_steps == 200
-    vector = Serial([lambda: Desynchronised(environment)], blocks=1, order="rotation")
+    vector = SerialVectorEnv([lambda: DesyncEnv(environment)], blocks=1, order="rotation")
     lengths = set()
     for seed in range(20):
         vector.start(seed)
@@ -388,13 +388,13 @@ def test_environments_that_differ_are_refused() -> None:
         action_space = spaces.Discrete(3)
 
     makes: list[Make] = [
-        lambda: GymnasiumEnvironment(Walk()),
-        lambda: GymnasiumEnvironment(Other()),
+        lambda: GymnasiumEnv(Walk()),
+        lambda: GymnasiumEnv(Other()),
     ]
     with pytest.raises(
         ConfigError, match="environment 1 differs from environment 0 in its actions"
     ):
-        Serial(makes, blocks=1, order="rotation")
+        SerialVectorEnv(makes, blocks=1, order="rotation")
 
 
 def test_spaces_that_do_not_fit_say_which_environment_it_was() -> None:
@@ -413,4 +413,4 @@ def test_a_state_of_another_number_of_environments_is_refused() -> None:
 
 def test_sizes_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ConfigError, match="3 environments cannot be divided into 2 blocks"):
-        Serial([lambda: GymnasiumEnvironment(Walk())] * 3, blocks=2, order="rotation")
+        SerialVectorEnv([lambda: GymnasiumEnv(Walk())] * 3, blocks=2, order="rotation")

@@ -2,15 +2,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
+import gymnasium.vector
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.gymnasium_vector import Autoreset, GymnasiumVector
-from empo_environments.specs import Vector
-from empo_rollout.testing.vectors import MakeVector, VectorTests, kept
+from empo_core.protocols.environments import VectorEnv
+from empo_core.testing.environment import MakeVector, VectorEnvTests, kept
+from empo_environments.gymnasium_vector import Autoreset, GymnasiumVectorEnv
 
 LENGTHS = ((3, 1, 4), (2, 5), (1, 6, 2, 1))
 """Steps of the episodes of each environment, again and again."""
@@ -78,9 +79,9 @@ def true_steps(number: int, count: int) -> list[Step]:
     return steps
 
 
-def learned_steps(vector: Vector, rounds: int) -> list[list[Step]]:
+def learned_steps(vector: VectorEnv, rounds: int) -> list[list[Step]]:
     """What arrives, as the contract says it is to be read; nothing is known of the last step."""
-    slots = vector.interface.slots
+    slots = vector.spec.num_agents
     steps: list[list[Step]] = [[] for _ in range(slots)]
     before, options = None, np.zeros(slots, np.int64)
     for _ in range(rounds):
@@ -106,7 +107,7 @@ def learned_steps(vector: Vector, rounds: int) -> list[list[Step]]:
     return steps
 
 
-class InsideStep(VectorEnv[Any, Any, Any]):
+class InsideStep(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """Resets inside the step after the last one, and then applies the action."""
 
     def __init__(self, count: int) -> None:
@@ -139,16 +140,18 @@ class InsideStep(VectorEnv[Any, Any, Any]):
         )
 
 
-def environments(mode: Autoreset, count: int = 3, copy: bool = True) -> VectorEnv[Any, Any, Any]:
+def environments(
+    mode: Autoreset, count: int = 3, copy: bool = True
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     if mode == "inside_step":
         return InsideStep(count)
     makes = [lambda number=number: Scripted(number) for number in range(count)]
     return SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode.upper()], copy=copy)
 
 
-def adapted(mode: Autoreset) -> GymnasiumVector:
+def adapted(mode: Autoreset) -> GymnasiumVectorEnv:
     told = mode if mode == "inside_step" else None  # The others say so themselves.
-    return GymnasiumVector(lambda: environments(mode), autoreset=told)
+    return GymnasiumVectorEnv(lambda: environments(mode), autoreset=told)
 
 
 class OldInfo(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
@@ -185,7 +188,9 @@ class NoFinals(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
 class ChangedStep(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
     """Returns something else in the second step."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], change: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self, env: gymnasium.vector.VectorEnv[Any, Any, Any], change: Callable[[list[Any]], Any]
+    ) -> None:
         super().__init__(env)
         self._change, self._steps = change, 0
 
@@ -202,7 +207,7 @@ class ChangedStep(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
 def test_every_way_to_restart_episodes_leads_to_the_same_experience(
     mode: Autoreset, copy: bool
 ) -> None:
-    vector = GymnasiumVector(lambda: environments(mode, copy=copy))
+    vector = GymnasiumVectorEnv(lambda: environments(mode, copy=copy))
     vector.start(7)
     for number, steps in enumerate(learned_steps(vector, 60)):
         assert len(steps) > 30
@@ -258,14 +263,14 @@ def test_actions_count_as_they_were_when_sent() -> None:
 
 @pytest.mark.parametrize("wrapper", [OldInfo, BatchedInfo])
 def test_last_observations_are_found_wherever_the_info_has_them(wrapper: Any) -> None:
-    vector = GymnasiumVector(lambda: wrapper(environments("same_step")))
+    vector = GymnasiumVectorEnv(lambda: wrapper(environments("same_step")))
     vector.start(7)
     for number, steps in enumerate(learned_steps(vector, 60)):
         assert steps == true_steps(number, len(steps))
 
 
 def test_truncated_episodes_without_last_observation_have_no_final_row() -> None:
-    vector = GymnasiumVector(lambda: NoFinals(environments("same_step")))
+    vector = GymnasiumVectorEnv(lambda: NoFinals(environments("same_step")))
     vector.start(7)
     truncated = 0
     for _ in range(20):
@@ -289,7 +294,7 @@ def test_episodes_end_for_the_reasons_that_the_flags_give() -> None:
 
 def test_a_state_begins_episodes_that_have_not_been_played() -> None:
     one, other = (
-        GymnasiumVector(lambda: gymnasium.make_vec("CartPole-v1", num_envs=2)) for _ in range(2)
+        GymnasiumVectorEnv(lambda: gymnasium.make_vec("CartPole-v1", num_envs=2)) for _ in range(2)
     )
     one.start(7)
     first = kept(one.recv()).observation
@@ -318,7 +323,7 @@ def test_a_state_begins_episodes_that_have_not_been_played() -> None:
 def test_what_cannot_be_learned_from_is_named(
     change: Callable[[list[Any]], Any], message: str
 ) -> None:
-    vector = GymnasiumVector(lambda: ChangedStep(environments("same_step"), change))
+    vector = GymnasiumVectorEnv(lambda: ChangedStep(environments("same_step"), change))
     vector.start(7)
     for _ in range(2):
         vector.recv()
@@ -339,7 +344,7 @@ class NoNumbers(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 def test_last_observations_must_be_numbers() -> None:
-    vector = GymnasiumVector(lambda: NoNumbers(environments("same_step")))
+    vector = GymnasiumVectorEnv(lambda: NoNumbers(environments("same_step")))
     vector.start(7)
     vector.recv()
     vector.send(0, np.zeros((3, 1), np.int64))
@@ -349,13 +354,13 @@ def test_last_observations_must_be_numbers() -> None:
 
 def test_metadata_must_say_how_episodes_restart() -> None:
     with pytest.raises(ConfigError, match=r"set environment\.autoreset to one of next_step, same"):
-        GymnasiumVector(lambda: InsideStep(2))
+        GymnasiumVectorEnv(lambda: InsideStep(2))
 
 
 def test_who_contradicts_metadata_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    GymnasiumVector(lambda: environments("next_step"), autoreset="next_step").close()
+    GymnasiumVectorEnv(lambda: environments("next_step"), autoreset="next_step").close()
     assert not caplog.records
-    GymnasiumVector(lambda: environments("next_step"), autoreset="same_step").close()
+    GymnasiumVectorEnv(lambda: environments("next_step"), autoreset="same_step").close()
     assert "restarts episodes by next_step, and environment.autoreset is same_step" in caplog.text
 
 
@@ -368,7 +373,7 @@ class Heedless(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_without_autoreset_an_environment_must_obey_masks(copy: bool) -> None:
-    vector = GymnasiumVector(lambda: Heedless(environments("disabled", copy=copy)))
+    vector = GymnasiumVectorEnv(lambda: Heedless(environments("disabled", copy=copy)))
     vector.start(7)
     vector.recv()
     vector.send(0, np.zeros((3, 1), np.int64))
@@ -378,7 +383,7 @@ def test_without_autoreset_an_environment_must_obey_masks(copy: bool) -> None:
 
 def test_workers_of_the_environment_that_die_do_not_hang_the_learner() -> None:
     env = AsyncVectorEnv([lambda number=number: Scripted(number) for number in range(2)])
-    vector = GymnasiumVector(lambda: env)
+    vector = GymnasiumVectorEnv(lambda: env)
     vector.start(7)
     vector.recv()
     env.processes[1].kill()
@@ -423,14 +428,14 @@ class Rich(gymnasium.Env[dict[str, Any], Any]):
 
 
 @pytest.mark.parametrize("mode", ["next_step", "disabled"])
-class TestRichSpaces(VectorTests):
+class TestRichSpaces(VectorEnvTests):
     rounds = 15
     exact = False
 
     @pytest.fixture
     def make_vector(self, mode: str) -> MakeVector:
         how = AutoresetMode[mode.upper()]
-        return lambda: GymnasiumVector(lambda: SyncVectorEnv([Rich] * 3, autoreset_mode=how))
+        return lambda: GymnasiumVectorEnv(lambda: SyncVectorEnv([Rich] * 3, autoreset_mode=how))
 
     def test_rows_are_those_of_single_environments(self, new_vector: MakeVector) -> None:
         from empo_environments.spaces import observing
@@ -438,13 +443,13 @@ class TestRichSpaces(VectorTests):
         vector = new_vector()
         vector.start(1)
         observations, bind = observing(Rich.observation_space)
-        assert vector.interface.observations == observations
-        assert vector.interface.masks
+        assert vector.spec.observations == observations
+        assert vector.spec.masks
         row = np.empty(observations.words, np.float32)
         bind(row)(Rich().reset()[0])
         np.testing.assert_array_equal(vector.recv().observation, np.tile(row, (3, 1)))
 
-    def test_what_is_not_available_cannot_be_done(self, vector: Vector) -> None:
+    def test_what_is_not_available_cannot_be_done(self, vector: VectorEnv) -> None:
         vector.recv()
         with pytest.raises(ValueError, match=r"row 1 .*excludes; .*\[0, 1, 3\]"):
             vector.send(0, np.array([[0, 1], [0, 2], [0, 1]]))
@@ -461,7 +466,7 @@ class Forgetful(Rich):
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_masks_are_needed_by_those_who_act(mode: str) -> None:
     how = AutoresetMode[mode.upper()]
-    vector = GymnasiumVector(lambda: SyncVectorEnv([Rich, Forgetful], autoreset_mode=how))
+    vector = GymnasiumVectorEnv(lambda: SyncVectorEnv([Rich, Forgetful], autoreset_mode=how))
     vector.start(7)
     ending, lasting = np.array([[0, 1]] * 2), np.array([[1, 1]] * 2)
     resets = [ending] if mode == "next_step" else []
@@ -497,23 +502,23 @@ class Steering(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 @pytest.mark.parametrize("mode", ["same_step"])
-class TestPicturesAndNumbers(VectorTests):
+class TestPicturesAndNumbers(VectorEnvTests):
     rounds = 15
     exact = False
 
     @pytest.fixture
     def make_vector(self, mode: str) -> MakeVector:
         how = AutoresetMode[mode.upper()]
-        return lambda: GymnasiumVector(lambda: SyncVectorEnv([Steering] * 2, autoreset_mode=how))
+        return lambda: GymnasiumVectorEnv(lambda: SyncVectorEnv([Steering] * 2, autoreset_mode=how))
 
-    def test_pictures_come_channel_first(self, vector: Vector) -> None:
-        assert vector.interface.observations.grid == (3, 4, 5)
+    def test_pictures_come_channel_first(self, vector: VectorEnv) -> None:
+        assert vector.spec.observations.grid == (3, 4, 5)
         expected = np.arange(60, dtype=np.uint8).reshape(4, 5, 3).transpose(2, 0, 1).ravel()
         np.testing.assert_array_equal(vector.recv().observation[1], expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
-class TestEveryMode(VectorTests):
+class TestEveryMode(VectorEnvTests):
     rounds = 20
     exact = False
 
@@ -522,13 +527,13 @@ class TestEveryMode(VectorTests):
         return lambda: adapted(mode)
 
 
-class TestNativeVector(VectorTests):
+class TestNativeVector(VectorEnvTests):
     rounds = 40
     exact = False
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        return lambda: GymnasiumVector(
+        return lambda: GymnasiumVectorEnv(
             lambda: gymnasium.make_vec(
                 "CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point"
             )

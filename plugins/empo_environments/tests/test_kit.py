@@ -10,10 +10,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.serial import Serial
-from empo_environments.specs import Action, Arrival
-from empo_rollout.testing.vectors import MakeVector, VectorTests
+from empo_core.protocols.environments import Action, TimeStep
+from empo_core.testing.environment import MakeVector, VectorEnvTests
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.serial import SerialVectorEnv
 
 KitFailures = Callable[..., set[str]]
 FLAGS = "test_episodes_end_and_begin_where_the_flags_say_so"
@@ -28,63 +28,63 @@ ASKING = "test_asking_for_the_state_changes_nothing"
 CLOSE = "test_closing_twice_does_no_harm"
 
 
-class Altered(Serial):
+class Altered(SerialVectorEnv):
     """Tells something else than what happened."""
 
-    def recv(self) -> Arrival:
+    def recv(self) -> TimeStep:
         return self.altered(super().recv())
 
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return arrival
 
 
 class NeverStarts(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, starts=np.zeros_like(arrival.starts))
 
 
 class AlwaysStarts(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, starts=np.ones_like(arrival.starts))
 
 
 class HidesEnds(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, terminated=np.zeros_like(arrival.terminated))
 
 
 class NeverActs(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, acts=arrival.starts)
 
 
 class FinalOfAll(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         rows = np.arange(len(arrival.reward))
         return replace(arrival, final_row=rows, final_observation=arrival.observation)
 
 
 class GivesReasons(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, reason=np.zeros(len(arrival.reward), np.int64))
 
 
 class WideRewards(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, reward=arrival.reward.astype(np.float64))
 
 
 class BlindToNaN(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, observation=np.full_like(arrival.observation, np.nan))
 
 
 class PaysAtFirst(Altered):
-    def altered(self, arrival: Arrival) -> Arrival:
+    def altered(self, arrival: TimeStep) -> TimeStep:
         return replace(arrival, reward=np.ones_like(arrival.reward))
 
 
-class IgnoresSeeds(Serial):
+class IgnoresSeeds(SerialVectorEnv):
     runs = 0
 
     def start(self, seed: int) -> None:
@@ -92,13 +92,13 @@ class IgnoresSeeds(Serial):
         super().start(IgnoresSeeds.runs)
 
 
-class Forgets(Serial):
+class Forgets(SerialVectorEnv):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
         self.start(0)
         return True
 
 
-class Jumps(Serial):
+class Jumps(SerialVectorEnv):
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         for group in self._groups:
@@ -106,21 +106,21 @@ class Jumps(Serial):
         return state
 
 
-class TakesEverything(Serial):
+class TakesEverything(SerialVectorEnv):
     def send(self, block: int, action: Action) -> None:
-        block %= self.interface.blocks
+        block %= self.spec.num_blocks
         if self._turns.holds(block):
-            shape = self._board.action[self.interface.slots_of(block)].shape
+            shape = self._board.action[self.spec.agents_of(block)].shape
             super().send(block, np.resize(action, shape).astype(np.int64))
 
 
-class SortsBlocks(Serial):
-    def recv(self) -> Arrival:
+class SortsBlocks(SerialVectorEnv):
+    def recv(self) -> TimeStep:
         self._turns._away.sort()
         return super().recv()
 
 
-class ClosesOnce(Serial):
+class ClosesOnce(SerialVectorEnv):
     closed = False
 
     def close(self) -> None:
@@ -130,8 +130,8 @@ class ClosesOnce(Serial):
         super().close()
 
 
-def cartpole() -> GymnasiumEnvironment:
-    return GymnasiumEnvironment(gymnasium.make("CartPole-v1", disable_env_checker=True))
+def cartpole() -> GymnasiumEnv:
+    return GymnasiumEnv(gymnasium.make("CartPole-v1", disable_env_checker=True))
 
 
 @pytest.mark.parametrize(("broken", "noticed"), [
@@ -152,9 +152,9 @@ def cartpole() -> GymnasiumEnvironment:
     (ClosesOnce, {CLOSE}),
 ])  # fmt: skip
 def test_what_is_wrong_is_noticed(
-    kit_failures: KitFailures, broken: type[Serial], noticed: set[str]
+    kit_failures: KitFailures, broken: type[SerialVectorEnv], noticed: set[str]
 ) -> None:
-    class Case(VectorTests):
+    class Case(VectorEnvTests):
         rounds = 30
 
         @pytest.fixture

@@ -8,11 +8,11 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.test import parallel_api_test
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.desynchronised import Desynchronised
-from empo_environments.pettingzoo_env import PettingZooEnvironment
-from empo_environments.serial import Serial
-from empo_environments.specs import Vector
-from empo_rollout.testing.vectors import MakeVector, VectorTests, kept
+from empo_core.protocols.environments import VectorEnv
+from empo_core.testing.environment import MakeVector, VectorEnvTests, kept
+from empo_environments.desync import DesyncEnv
+from empo_environments.pettingzoo_env import PettingZooEnv
+from empo_environments.serial import SerialVectorEnv
 
 SEEN = gymnasium.spaces.Box(-100, 100, (3,), np.float32)
 DONE = gymnasium.spaces.Discrete(2)
@@ -73,15 +73,15 @@ class MaskedMeadow(Meadow):
     masks = True
 
 
-def made(env: type[Meadow] = Meadow, reasons: Any = REASONS) -> PettingZooEnvironment:
-    return PettingZooEnvironment(env(), reasons=reasons)
+def made(env: type[Meadow] = Meadow, reasons: Any = REASONS) -> PettingZooEnv:
+    return PettingZooEnv(env(), reasons=reasons)
 
 
-def serial(make: Callable[[], Any] = made, count: int = 4, blocks: int = 2) -> Serial:
-    return Serial([make] * count, blocks=blocks, order="rotation")
+def serial(make: Callable[[], Any] = made, count: int = 4, blocks: int = 2) -> SerialVectorEnv:
+    return SerialVectorEnv([make] * count, blocks=blocks, order="rotation")
 
 
-class TestMeadow(VectorTests):
+class TestMeadow(VectorEnvTests):
     rounds = 30
 
     @pytest.fixture
@@ -89,7 +89,7 @@ class TestMeadow(VectorTests):
         return serial
 
 
-class TestMaskedMeadow(VectorTests):
+class TestMaskedMeadow(VectorEnvTests):
     rounds = 30
 
     @pytest.fixture
@@ -97,21 +97,21 @@ class TestMaskedMeadow(VectorTests):
         return lambda: serial(lambda: made(MaskedMeadow))
 
 
-class TestDesynchronisedMeadow(VectorTests):
+class TestDesynchronisedMeadow(VectorEnvTests):
     rounds = 30
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        return lambda: serial(lambda: Desynchronised(made(), longest=3))
+        return lambda: serial(lambda: DesyncEnv(made(), longest=3))
 
 
-def one_vector(make: Callable[[], Any]) -> Vector:
+def one_vector(make: Callable[[], Any]) -> VectorEnv:
     vector = serial(make, count=1, blocks=1)
     vector.start(3)
     return vector
 
 
-def eat(vector: Vector, *options: int) -> None:
+def eat(vector: VectorEnv, *options: int) -> None:
     vector.send(0, np.array(options, np.int64)[:, None])
 
 
@@ -121,7 +121,7 @@ def test_the_meadow_is_a_parallel_env() -> None:
 
 def test_an_episode_goes_on_until_nobody_is_left() -> None:
     vector = one_vector(made)
-    assert vector.interface.agents == ("ann", "bea", "cia")
+    assert vector.spec.agents == ("ann", "bea", "cia")
     first = kept(vector.recv())
     assert first.acts.all()
     lives = first.observation[:, 0]
@@ -207,7 +207,7 @@ def test_the_dead_stay_dead_until_the_next_episode() -> None:
 
 def test_without_names_the_flags_are_the_reasons() -> None:
     vector = one_vector(lambda: made(reasons=None))
-    assert vector.interface.reasons == ("terminated", "truncated")
+    assert vector.spec.reasons == ("terminated", "truncated")
     for _ in range(20):
         arrival = vector.recv()
         assert arrival.reason is not None
@@ -263,13 +263,13 @@ def test_agents_of_different_spaces_are_named() -> None:
 
 
 def test_environments_with_turns_are_refused() -> None:
-    class Turns(Meadow):
+    class BlockScheduler(Meadow):
         agent_iter = AECEnv.agent_iter
 
     with pytest.raises(ConfigError, match="aec_to_parallel"):
-        made(Turns)
+        made(BlockScheduler)
     with pytest.raises(ConfigError, match="with possible_agents"):
-        PettingZooEnvironment(gymnasium.make("CartPole-v1").unwrapped)
+        PettingZooEnv(gymnasium.make("CartPole-v1").unwrapped)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ import pytest
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.environment import MakeEnvironment
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.process import OnCrash, Process
-from empo_environments.serial import Serial
-from empo_environments.specs import Arrival, Observations
-from empo_rollout.testing.vectors import MakeVector, Player, VectorTests
+from empo_core.protocols.environments import ObservationSpec, TimeStep
+from empo_core.testing.environment import MakeVector, Player, VectorEnvTests
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.process import OnCrash, ProcessVectorEnv
+from empo_environments.serial import SerialVectorEnv
+from empo_environments.single_env import MakeEnv
 
 GRACE_S = 20.0
 """How long something may take that happens at once where nobody else is at work."""
@@ -81,25 +81,25 @@ def leave() -> NoReturn:
     os._exit(7)
 
 
-def obedient() -> GymnasiumEnvironment:
-    return GymnasiumEnvironment(Obedient())
+def obedient() -> GymnasiumEnv:
+    return GymnasiumEnv(Obedient())
 
 
-def cartpole() -> GymnasiumEnvironment:
-    return GymnasiumEnvironment(gymnasium.make("CartPole-v1", disable_env_checker=True))
+def cartpole() -> GymnasiumEnv:
+    return GymnasiumEnv(gymnasium.make("CartPole-v1", disable_env_checker=True))
 
 
-Build = Callable[..., Process]
+Build = Callable[..., ProcessVectorEnv]
 
 
 @pytest.fixture
 def build() -> Iterator[Build]:
     """Builds vectors of four environments in two workers, and closes them in the end."""
-    built: list[Process] = []
+    built: list[ProcessVectorEnv] = []
 
-    def build_one(make: MakeEnvironment = obedient, **kwargs: Any) -> Process:
+    def build_one(make: MakeEnv = obedient, **kwargs: Any) -> ProcessVectorEnv:
         settings = {"workers": 2, "blocks": 2, "order": "rotation", "on_crash": "stop", **kwargs}
-        built.append(Process([make] * 4, **settings))
+        built.append(ProcessVectorEnv([make] * 4, **settings))
         return built[-1]
 
     yield build_one
@@ -107,17 +107,17 @@ def build() -> Iterator[Build]:
         vector.close()
 
 
-def act(vector: Process, block: int, *options: int) -> None:
+def act(vector: ProcessVectorEnv, block: int, *options: int) -> None:
     vector.send(block, np.array(options)[:, None])
 
 
-def recv_block(vector: Process, block: int) -> Arrival:
+def recv_block(vector: ProcessVectorEnv, block: int) -> TimeStep:
     arrival = vector.recv()
     assert arrival.block == block
     return arrival
 
 
-def recv_all(vector: Process) -> None:
+def recv_all(vector: ProcessVectorEnv) -> None:
     """Receive both blocks; which of them a failure comes ahead of is chance."""
     vector.recv()
     vector.recv()
@@ -131,17 +131,17 @@ def workers() -> list[psutil.Process]:
     ]
 
 
-class TestProcess(VectorTests):
+class TestProcess(VectorEnvTests):
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        return lambda: Process(
+        return lambda: ProcessVectorEnv(
             [cartpole] * 4, workers=2, blocks=2, order="rotation", on_crash="stop"
         )
 
 
 @pytest.mark.parametrize(("count", "blocks"), [(1, 1), (2, 1), (4, 2)])
 def test_who_steps_them_makes_no_difference(build: Build, count: int, blocks: int) -> None:
-    serial = Serial([cartpole] * 4, blocks=blocks, order="rotation")
+    serial = SerialVectorEnv([cartpole] * 4, blocks=blocks, order="rotation")
     logs = []
     for vector in (serial, build(cartpole, workers=count, blocks=blocks)):
         vector.start(1)
@@ -165,10 +165,10 @@ def test_pictures_and_masks_reach_the_learner(build: Build) -> None:
         def seen(self) -> np.ndarray:
             return np.full((4, 5, 3), self.steps, np.uint8)
 
-    vector = build(lambda: GymnasiumEnvironment(Paints()))
+    vector = build(lambda: GymnasiumEnv(Paints()))
     vector.start(0)
-    assert vector.interface.masks
-    assert vector.interface.observations.grid == (3, 4, 5)
+    assert vector.spec.masks
+    assert vector.spec.observations.grid == (3, 4, 5)
     first = recv_block(vector, 0)
     assert first.mask is not None
     assert first.mask.tolist() == [[True, *[False] * 5]] * 2
@@ -182,7 +182,7 @@ def test_pictures_and_masks_reach_the_learner(build: Build) -> None:
 
 
 def test_a_state_of_serial_environments_goes_on_in_workers(build: Build) -> None:
-    serial = Serial([cartpole] * 4, blocks=2, order="rotation")
+    serial = SerialVectorEnv([cartpole] * 4, blocks=2, order="rotation")
     serial.start(1)
     player = Player(serial)
     player.play(10)
@@ -220,7 +220,7 @@ def test_environments_live_in_workers_with_one_thread_of_torch(build: Build) -> 
 
             return np.array([os.getpid(), torch.get_num_threads(), 0], np.float32)
 
-    vector = build(lambda: GymnasiumEnvironment(Threads()))
+    vector = build(lambda: GymnasiumEnv(Threads()))
     vector.start(0)
     seen = np.concatenate([vector.recv().observation, vector.recv().observation])
     assert (seen[:, 1] == 1).all()
@@ -305,7 +305,7 @@ def test_the_state_is_known_even_if_a_worker_died_before_it_was_asked_for(build:
         def seen(self) -> np.ndarray:
             return np.array([0, self.luck, self.steps], np.float32)
 
-    vector = build(lambda: GymnasiumEnvironment(Nameless()), on_crash="restart")
+    vector = build(lambda: GymnasiumEnv(Nameless()), on_crash="restart")
     vector.start(0)
     held = [recv_block(vector, block).observation.copy() for block in range(2)]
     psutil.Process(vector._workers[0].pid).kill()
@@ -318,7 +318,7 @@ def test_the_state_is_known_even_if_a_worker_died_before_it_was_asked_for(build:
     assert lost.starts.all()
     assert lost.observation[:, 2].tolist() == [0, 0]
     assert (lost.observation[:, 1] != held[0][:, 1]).all()
-    later = build(lambda: GymnasiumEnvironment(Nameless()))
+    later = build(lambda: GymnasiumEnv(Nameless()))
     assert later.load_state_dict(state)
     np.testing.assert_array_equal(later.recv().observation, lost.observation)
 
@@ -361,7 +361,7 @@ def test_spaces_that_do_not_fit_are_a_mistake_in_the_config(build: Build) -> Non
         observation_space = spaces.Text(3)
 
     with pytest.raises(ConfigError, match=r"environment 0 .*Text"):
-        build(lambda: GymnasiumEnvironment(Talks()))
+        build(lambda: GymnasiumEnv(Talks()))
 
 
 def test_what_cannot_be_sent_to_workers_is_refused(build: Build, tmp_path: Path) -> None:
@@ -377,10 +377,10 @@ def test_sizes_that_do_not_divide_are_refused(build: Build, count: int, blocks: 
 
 
 def test_more_memory_than_the_machine_has_is_refused(build: Build) -> None:
-    class Huge(GymnasiumEnvironment):
+    class Huge(GymnasiumEnv):
         def __init__(self) -> None:
             super().__init__(Obedient())
-            self.observations = Observations(words=10**14)
+            self.observations = ObservationSpec(words=10**14)
 
     with pytest.raises(ConfigError, match=r"bytes of shared memory.*fewer environments"):
         build(Huge)
@@ -404,7 +404,9 @@ def test_nothing_is_left_behind() -> None:
         return set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
 
     def use(on_crash: OnCrash) -> None:
-        vector = Process([obedient] * 4, workers=2, blocks=2, order="rotation", on_crash=on_crash)
+        vector = ProcessVectorEnv(
+            [obedient] * 4, workers=2, blocks=2, order="rotation", on_crash=on_crash
+        )
         vector.start(0)
         recv_block(vector, 0)
         act(vector, 0, DIE, GO)
@@ -418,13 +420,15 @@ def test_nothing_is_left_behind() -> None:
     use("stop")
     use("restart")
     with pytest.raises(CollectError):
-        Process([fail] * 2, workers=2, blocks=1, order="rotation", on_crash="stop")
+        ProcessVectorEnv([fail] * 2, workers=2, blocks=1, order="rotation", on_crash="stop")
     assert not workers()
     assert left() == before
 
 
 def test_workers_end_when_nobody_has_the_vector_any_more() -> None:
-    vector = Process([obedient] * 4, workers=2, blocks=2, order="rotation", on_crash="stop")
+    vector = ProcessVectorEnv(
+        [obedient] * 4, workers=2, blocks=2, order="rotation", on_crash="stop"
+    )
     vector.start(0)
     assert workers()
     del vector
@@ -453,14 +457,14 @@ def test_signals_that_reach_everybody_leave_workers_alone(build: Build, name: st
 
 SCRIPT = """
 import gymnasium, sys
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.process import Process
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.process import ProcessVectorEnv
 
 def make():
-    return GymnasiumEnvironment(gymnasium.make("CartPole-v1"))
+    return GymnasiumEnv(gymnasium.make("CartPole-v1"))
 
 if __name__ == "__main__":
-    vector = Process([make] * 2, workers=2, blocks=1, order="rotation", on_crash="stop")
+    vector = ProcessVectorEnv([make] * 2, workers=2, blocks=1, order="rotation", on_crash="stop")
     vector.start(0)
     vector.recv()
     print(*[worker.pid for worker in vector._workers], flush=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import gymnasium
 import pytest
 
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.serial import Serial
-from empo_rollout.testing.vectors import MakeVector, VectorTests
+from empo_core.testing.environment import MakeVector, VectorEnvTests
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.serial import SerialVectorEnv
 
 
-def cartpole() -> GymnasiumEnvironment:
-    return GymnasiumEnvironment(gymnasium.make("CartPole-v1", disable_env_checker=True))
+def cartpole() -> GymnasiumEnv:
+    return GymnasiumEnv(gymnasium.make("CartPole-v1", disable_env_checker=True))
 
 
-class TestSerial(VectorTests):
+class TestSerial(VectorEnvTests):
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        return lambda: Serial([cartpole] * 6, blocks=3, order="rotation")
+        return lambda: SerialVectorEnv([cartpole] * 6, blocks=3, order="rotation")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.protocols.environments import ActionSpec, ObservationSpec
 from empo_environments.spaces import acting, observing
-from empo_environments.specs import Actions, Observations
 
 
 def seen(space: spaces.Space[Any], observation: Any) -> np.ndarray:
@@ -86,14 +86,14 @@ def test_pictures_become_channel_first_whatever_way_they_come() -> None:
     first = spaces.Box(0, 255, (3, 5, 4), np.uint8)
     expected = picture.transpose(2, 0, 1)
     for space, shown in ((last, picture), (first, np.ascontiguousarray(expected))):
-        assert observing(space)[0] == Observations(words=60, dtype="uint8", grid=(3, 5, 4))
+        assert observing(space)[0] == ObservationSpec(words=60, dtype="uint8", grid=(3, 5, 4))
         np.testing.assert_array_equal(seen(space, shown), expected.ravel())
 
 
 def test_pictures_of_floats_stay_floats() -> None:
     space = spaces.Box(-1, 1, (7, 6, 2), np.float64)
     picture = np.random.default_rng(0).uniform(-1, 1, (7, 6, 2))
-    assert observing(space)[0] == Observations(words=84, grid=(2, 7, 6))
+    assert observing(space)[0] == ObservationSpec(words=84, grid=(2, 7, 6))
     row = seen(space, picture)
     assert row.dtype == np.float32
     np.testing.assert_array_equal(row, picture.transpose(2, 0, 1).ravel().astype(np.float32))
@@ -106,7 +106,7 @@ def test_grey_pictures_have_one_channel_but_tables_of_numbers_are_none() -> None
 
 def test_bytes_that_are_no_picture_stay_bytes() -> None:
     space = spaces.Box(0, 255, (128,), np.uint8)
-    assert observing(space)[0] == Observations(words=128, dtype="uint8")
+    assert observing(space)[0] == ObservationSpec(words=128, dtype="uint8")
 
 
 def test_a_picture_comes_first_and_is_scaled_where_others_are_numbers() -> None:
@@ -117,7 +117,7 @@ def test_a_picture_comes_first_and_is_scaled_where_others_are_numbers() -> None:
         }
     )
     image = np.arange(60, dtype=np.uint8).reshape(5, 4, 3)
-    assert observing(space)[0] == Observations(words=64, grid=(3, 5, 4))
+    assert observing(space)[0] == ObservationSpec(words=64, grid=(3, 5, 4))
     row = seen(space, {"direction": np.int64(2), "image": image})
     np.testing.assert_array_equal(row[60:], [0, 0, 1, 0])
     np.testing.assert_allclose(row[:60] * 255, image.transpose(2, 0, 1).ravel(), rtol=1e-5)
@@ -126,7 +126,7 @@ def test_a_picture_comes_first_and_is_scaled_where_others_are_numbers() -> None:
 def test_numbers_beyond_the_bounds_are_moved_to_them() -> None:
     space = spaces.Box(np.array([-2, 0], np.float32), np.array([2, np.inf], np.float32))
     actions, decode = acting(space)
-    assert actions == Actions(low=(-2.0, 0.0), high=(2.0, np.inf))
+    assert actions == ActionSpec(low=(-2.0, 0.0), high=(2.0, np.inf))
     np.testing.assert_array_equal(decode(np.array([-5, 1e9], np.float32)), [-2, 1e9])
 
 
@@ -140,7 +140,7 @@ def test_actions_of_a_wider_dtype_keep_it() -> None:
 def test_whole_numbers_within_bounds_are_options() -> None:
     space = spaces.Box(np.array([-1, 0]), np.array([1, 3]), dtype=np.int32)
     actions, decode = acting(space)
-    assert actions == Actions(choices=(3, 4))
+    assert actions == ActionSpec(choices=(3, 4))
     decoded = decode(np.array([0, 3]))
     np.testing.assert_array_equal(decoded, [-1, 3])
     assert space.contains(decoded)

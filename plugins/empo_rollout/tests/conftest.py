@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from empo_environments.specs import Actions, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -25,7 +25,7 @@ WORDS = 3
 class Scene:
     """What it takes to learn from a rollout, all of it small."""
 
-    def __init__(self, agents: int = 1, actions: Actions | None = None, **groups: Any) -> None:
+    def __init__(self, agents: int = 1, actions: ActionSpec | None = None, **groups: Any) -> None:
         """A learner's parameters; ``groups`` are its groups, as a config has them."""
         policy = groups.get("policy", {})
         size = {"memory_size": 3} if "memory" in policy else {}
@@ -39,21 +39,21 @@ class Scene:
             }
         )
         names = tuple(f"agent {i}" for i in range(agents))
-        actions = actions or Actions(choices=(3,))
-        self.interface = Interface(
-            Observations(WORDS), actions, names, envs=4, masks=actions.is_discrete
+        actions = actions or ActionSpec(choices=(3,))
+        self.spec = EnvSpec(
+            ObservationSpec(WORDS), actions, names, num_envs=4, masks=actions.is_discrete
         )
 
     def policy(self, seed: int = 0) -> Networks:
         generator = torch.Generator().manual_seed(seed)
-        policy = build_policy(self.params.policy, self.interface, generator=generator)
+        policy = build_policy(self.params.policy, self.spec, generator=generator)
         with torch.no_grad():  # Heads start near 0, where hardly any gradient comes through.
             for weight in policy.parameters():
                 weight += 0.3 * torch.randn(weight.shape, generator=generator)
         return policy
 
     def plan(self, horizon: int, segments: int, size: int, accumulate: int = 1) -> VecPlan:
-        agents = len(self.interface.agents)
+        agents = len(self.spec.agents)
         return VecPlan(agents, 1, 1, 4, horizon, segments, size, accumulate)
 
     @torch.no_grad()
@@ -69,12 +69,12 @@ class Scene:
         observation = torch.randn(horizon, segments, WORDS)
         terminated, truncated = chance(0.1), chance(0.1)
         starts = torch.cat([chance(0.5)[:1], (terminated | truncated)[:-1]])
-        agent = torch.arange(segments) % self.interface.slots
-        turn = agent % len(self.interface.agents)
+        agent = torch.arange(segments) % self.spec.num_agents
+        turn = agent % len(self.spec.agents)
         first = torch.randn(segments, policy.memory_size) * ~starts[0][:, None]
         mask = None
-        if self.interface.masks:
-            mask = torch.rand(horizon, segments, sum(self.interface.actions.choices)) < 0.8
+        if self.spec.masks:
+            mask = torch.rand(horizon, segments, sum(self.spec.actions.choices)) < 0.8
         memory, actions, log_probs, values = first, [], [], []
         for t in range(horizon):
             some = None if mask is None else mask[t]

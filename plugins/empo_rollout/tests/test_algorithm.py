@@ -18,12 +18,12 @@ from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError, NonFiniteError
 from empo_core.experiment import RunInterrupted, resume, run
 from empo_core.protocols import Algorithm
+from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.testing.algorithm import AlgorithmTests
 from empo_core.types import Histogram
-from empo_environments.specs import Arrival, Vector
 from empo_learning.checkpoint import Checkpoints
 from empo_rollout.algorithm import RolloutAlgorithm
-from empo_rollout.making import Environments
+from empo_rollout.factory import Environments
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.result import RolloutResult
@@ -251,11 +251,11 @@ def test_a_run_in_which_nobody_acts_does_not_go_on_for_ever(
 ) -> None:
     training = Environments.training
 
-    def idle(environments: Environments, plan: VecPlan) -> Vector:
+    def idle(environments: Environments, plan: VecPlan) -> VectorEnv:
         vector: Any = training(environments, plan)
         recv = vector.recv
 
-        def asleep() -> Arrival:
+        def asleep() -> TimeStep:
             arrival = recv()
             arrival.acts[:] = False
             return arrival

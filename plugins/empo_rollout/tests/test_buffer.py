@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from empo_environments.specs import Actions, Arrival, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.plan import VecPlan
@@ -22,28 +22,28 @@ class Line:
     """
 
     def __init__(self, tail: Literal["bootstrap", "drop"], segments: int = 1) -> None:
-        interface = Interface(Observations(3), Actions(choices=(2, 3)), ("walker",), envs=1)
+        interface = EnvSpec(ObservationSpec(3), ActionSpec(choices=(2, 3)), ("walker",), num_envs=1)
         plan = VecPlan(1, 1, 1, 1, horizon=3, segments=segments, minibatch_size=3)
         self.buffer = SegmentBuffer(interface, plan, memory_size=1, tail=tail)
         self.count, self.waits = 0, False
 
-    def arrival(self, flags: str) -> Arrival:
+    def arrival(self, flags: str) -> TimeStep:
         """``t`` for terminated, ``u`` for truncated, ``f`` if the final observation is known,
         ``s`` for the start of an episode, ``d`` for an agent that is dead."""
         self.count += 1
         has = {flag: np.array([flag in flags]) for flag in "tufsd"}
         final = np.flatnonzero(has["f"])
-        return Arrival(
+        return TimeStep(
             0, np.full((1, 3), self.count, np.float32), np.ones(1, np.float32), has["t"],
             has["u"], has["s"], ~has["d"], final, np.zeros((len(final), 3), np.float32),
         )  # fmt: skip
 
-    def store(self, arrival: Arrival) -> None:
+    def store(self, arrival: TimeStep) -> None:
         value = torch.tensor([10.0 * self.count])
         action, memory = torch.zeros(1, 2, dtype=torch.int64), torch.tensor([[0.5 * self.count]])
         self.buffer.store(arrival, action, -value, value, memory, 0)
 
-    def receive(self, arrival: Arrival) -> None:
+    def receive(self, arrival: TimeStep) -> None:
         final = torch.full((len(arrival.final_row),), 1000.0 + 10 * self.count)
         self.buffer.receive(arrival, torch.tensor([10.0 * self.count]), final)
 

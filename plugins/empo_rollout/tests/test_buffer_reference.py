@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_environments.specs import Actions, Arrival, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.plan import VecPlan
@@ -24,7 +24,7 @@ class Case:
     """What a test is about; what happens in it follows from ``seed``."""
 
     blocks: int = 2
-    block_slots: int = 2
+    block_agents: int = 2
     segments: int = 4
     horizon: int = 3
     tail: Literal["bootstrap", "drop"] = "bootstrap"
@@ -40,21 +40,21 @@ class Case:
     device: str = "cpu"
 
     @property
-    def interface(self) -> Interface:
-        return Interface(
-            Observations(3, "float32" if self.discrete else "uint8"),
-            Actions(choices=(2, 3)) if self.discrete else Actions(low=(-1.0,), high=(1.0,)),
-            agents=("walker",), envs=self.blocks * self.block_slots, blocks=self.blocks,
+    def spec(self) -> EnvSpec:
+        return EnvSpec(
+            ObservationSpec(3, "float32" if self.discrete else "uint8"),
+            ActionSpec(choices=(2, 3)) if self.discrete else ActionSpec(low=(-1.0,), high=(1.0,)),
+            agents=("walker",), num_envs=self.blocks * self.block_agents, num_blocks=self.blocks,
             masks=self.masks,
         )  # fmt: skip
 
     def buffer(self) -> SegmentBuffer:
-        slots = self.blocks * self.block_slots
+        slots = self.blocks * self.block_agents
         plan = VecPlan(
             1, 1, self.blocks, slots, self.horizon, self.segments, minibatch_size=self.horizon
         )
         return SegmentBuffer(
-            self.interface, plan, memory_size=self.memory_size, tail=self.tail,
+            self.spec, plan, memory_size=self.memory_size, tail=self.tail,
             device=self.device, reward_clip=self.reward_clip,
         )  # fmt: skip
 
@@ -72,21 +72,21 @@ class Game:
     """Blocks that arrive in some order, a policy that says anything, and the reference."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.buffer, self.interface = case, case.buffer(), case.interface
+        self.case, self.buffer, self.spec = case, case.buffer(), case.spec
         self.rng = np.random.default_rng(case.seed)
         self.on_way = list(range(case.blocks))
-        self.parked: list[Arrival] = []
+        self.parked: list[TimeStep] = []
         self.last: dict[int, dict[str, Any]] = {}
         """Each agent's last step, while its outcome has not arrived."""
 
-    def arrival(self, block: int) -> Arrival:
+    def arrival(self, block: int) -> TimeStep:
         """Whatever may happen to a block."""
-        size, rng, case = self.case.block_slots, self.rng, self.case
+        size, rng, case = self.case.block_agents, self.rng, self.case
         truncated = rng.random(size) < case.ends
         final = np.flatnonzero(truncated & (rng.random(size) < 0.6))
-        return Arrival(
+        return TimeStep(
             block,
-            rng.integers(0, 255, (size, 3)).astype(self.interface.observations.dtype),
+            rng.integers(0, 255, (size, 3)).astype(self.spec.observations.dtype),
             rng.normal(0, 3, size).astype(np.float32),
             rng.random(size) < case.ends,
             truncated,
@@ -100,10 +100,10 @@ class Game:
     def values(self, count: int) -> torch.Tensor:
         return torch.from_numpy(self.rng.normal(size=count).astype(np.float32))
 
-    def receive(self, arrival: Arrival) -> None:
-        value, final = self.values(self.case.block_slots), self.values(len(arrival.final_row))
+    def receive(self, arrival: TimeStep) -> None:
+        value, final = self.values(self.case.block_agents), self.values(len(arrival.final_row))
         self.buffer.receive(arrival, value, final)
-        for row in range(self.case.block_slots):
+        for row in range(self.case.block_agents):
             step = self.last.pop(self.slots(arrival)[row], None)
             if step is not None and step["valid"]:
                 step.update(self.outcome(arrival, row, value, final))
@@ -111,7 +111,7 @@ class Game:
                 step.update(NO_OUTCOME, known=True)
 
     def outcome(
-        self, arrival: Arrival, row: int, value: torch.Tensor, final: torch.Tensor
+        self, arrival: TimeStep, row: int, value: torch.Tensor, final: torch.Tensor
     ) -> dict[str, Any]:
         reward, clip = arrival.reward[row].item(), self.case.reward_clip
         terminated, truncated = bool(arrival.terminated[row]), bool(arrival.truncated[row])
@@ -128,12 +128,12 @@ class Game:
             "unseen": truncated and not terminated and row not in finals, "known": True,
         }  # fmt: skip
 
-    def slots(self, arrival: Arrival) -> range:
-        slots = self.interface.slots_of(arrival.block)
+    def slots(self, arrival: TimeStep) -> range:
+        slots = self.spec.agents_of(arrival.block)
         return range(slots.start, slots.stop)
 
-    def act(self, arrival: Arrival, version: int, steps: Steps) -> None:
-        size, case = self.case.block_slots, self.case
+    def act(self, arrival: TimeStep, version: int, steps: Steps) -> None:
+        size, case = self.case.block_agents, self.case
         action = torch.from_numpy(
             self.rng.integers(0, 2, (size, 2)) if case.discrete
             else self.rng.normal(size=(size, 1)).astype(np.float32)

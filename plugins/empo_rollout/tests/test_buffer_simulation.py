@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from empo_core.errors import ConfigError
-from empo_environments.specs import Actions, Arrival, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
 
@@ -99,25 +99,29 @@ class Simulation:
     def __init__(
         self, slots: int, blocks: int, segments: int, horizon: int, tail: Tail, pick: Pick
     ) -> None:
-        self.interface = Interface(
-            Observations(2), Actions(choices=(2,)), ("walker",), envs=slots, blocks=blocks
+        self.spec = EnvSpec(
+            ObservationSpec(2),
+            ActionSpec(choices=(2,)),
+            ("walker",),
+            num_envs=slots,
+            num_blocks=blocks,
         )
         plan = VecPlan(1, 1, blocks, slots, horizon, segments, minibatch_size=horizon)
-        self.buffer = SegmentBuffer(self.interface, plan, memory_size=0, tail=tail)
+        self.buffer = SegmentBuffer(self.spec, plan, memory_size=0, tail=tail)
         self.pick, self.steps = pick, [0] * blocks
         self.on_way = list(range(blocks))
         self.parked: list[int] = []
 
-    def arrival(self, block: int) -> Arrival:
-        size = self.interface.block_slots
+    def arrival(self, block: int) -> TimeStep:
+        size = self.spec.block_agents
         nothing, never = np.zeros(size, np.float32), np.zeros(size, bool)
-        return Arrival(
-            block, seen(self.interface.slots_of(block), self.steps[block]), nothing, never, never,
+        return TimeStep(
+            block, seen(self.spec.agents_of(block), self.steps[block]), nothing, never, never,
             never, ~never, np.zeros(0, int), np.zeros((0, 2), np.float32),
         )  # fmt: skip
 
     def store(self, block: int) -> None:
-        size = self.interface.block_slots
+        size = self.spec.block_agents
         self.buffer.store(
             self.arrival(block), torch.zeros(size, 1, dtype=torch.int64), torch.zeros(size),
             torch.zeros(size), torch.zeros(size, 0), version=0,
@@ -134,7 +138,7 @@ class Simulation:
             block = self.pick(self.on_way)
             self.on_way.remove(block)
             arrivals += 1
-            size = self.interface.block_slots
+            size = self.spec.block_agents
             self.buffer.receive(self.arrival(block), torch.zeros(size), torch.zeros(0))
             if self.buffer.has_room(block):
                 self.store(block)
@@ -152,13 +156,13 @@ def check(simulation: Simulation, rollouts: int) -> None:
         waiting = len(simulation.parked)
         ours = simulation.rollout()
         assert (ours.sound, ours.wasted) == (1, 0)
-        blocks = ours.step.size // simulation.interface.block_slots
+        blocks = ours.step.size // simulation.spec.block_agents
         assert ours.arrivals == blocks + len(simulation.parked) - waiting
         agents.append(ours.agent.copy())
         steps.append(ours.step.copy())
     together = Outcome(np.concatenate(agents, 1), np.concatenate(steps, 1), 0, 0)
     assert together.distinct == together.step.size
-    played = sum(simulation.steps) * simulation.interface.block_slots
+    played = sum(simulation.steps) * simulation.spec.block_agents
     assert together.step.size == played
 
 

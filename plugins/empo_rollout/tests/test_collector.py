@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.serial import Serial
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.serial import SerialVectorEnv
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.episodes import Episodes
@@ -57,22 +57,22 @@ def collecting(
     start: bool = True,
 ) -> tuple[RolloutCollector, Networks]:
     envs = 4
-    make = [lambda: GymnasiumEnvironment(Counting())] * envs
-    vector = Serial(make, blocks=blocks, order="rotation")
+    make = [lambda: GymnasiumEnv(Counting())] * envs
+    vector = SerialVectorEnv(make, blocks=blocks, order="rotation")
     size = {} if memory == "none" else {"memory_size": 5}
     params = PolicyParams.model_validate(
         {"memory": memory, "critic": "shared", "hidden": [8], **size}
     )
     generator = torch.Generator().manual_seed(1)
-    policy = build_policy(params, vector.interface, generator=generator)
+    policy = build_policy(params, vector.spec, generator=generator)
     plan = VecPlan(1, 1, blocks, envs, 5, segments, segments * 5)
-    buffer = SegmentBuffer(vector.interface, plan, memory_size=policy.memory_size, tail=tail)
+    buffer = SegmentBuffer(vector.spec, plan, memory_size=policy.memory_size, tail=tail)
     torch.manual_seed(0)
     made = RolloutCollector(
         vector,
         policy,
         buffer,
-        Episodes(vector.interface),
+        Episodes(vector.spec),
         Timers(),
         compute=ComputeParams(),
         device=torch.device("cpu"),

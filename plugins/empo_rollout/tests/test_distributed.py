@@ -36,7 +36,7 @@ def learner(made: Any, policy: Networks, plan: VecPlan, group: Group | None = No
     generator = torch.Generator().manual_seed(0)
     losses = [(Ppo(PpoParams()), 1.0)]
     return Updater(
-        policy, losses, made.params, plan, made.interface,
+        policy, losses, made.params, plan, made.spec,
         device="cpu", generator=generator, group=group,
     )  # fmt: skip
 

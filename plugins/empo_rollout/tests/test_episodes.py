@@ -9,24 +9,24 @@ import pytest
 import torch
 
 from empo_core.experiment import Trackers
-from empo_environments.specs import Actions, Arrival, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_learning.distributed import Group
 from empo_rollout.episodes import WINDOW, Episodes
 
 NAMES = ("terminated", "truncated", "bored")
 
 
-def interface(envs: int = 4, blocks: int = 2) -> Interface:
-    return Interface(Observations(1), Actions((2,)), ("a",), envs, blocks, reasons=NAMES)
+def env_spec(envs: int = 4, blocks: int = 2) -> EnvSpec:
+    return EnvSpec(ObservationSpec(1), ActionSpec((2,)), ("a",), envs, blocks, reasons=NAMES)
 
 
-def arrival(block: int, reward: list[float], **flags: list[Any]) -> Arrival:
+def arrival(block: int, reward: list[float], **flags: list[Any]) -> TimeStep:
     count = len(reward)
 
     def flag(name: str) -> np.ndarray:
         return np.array(flags.get(name, [False] * count))
 
-    return Arrival(
+    return TimeStep(
         block=block,
         observation=np.zeros((count, 1), np.float32),
         reward=np.array(reward, np.float32),
@@ -44,7 +44,7 @@ ALL = np.array([True, True])
 
 
 def test_rewards_add_up_until_an_episode_ends() -> None:
-    episodes = Episodes(interface())
+    episodes = Episodes(env_spec())
     assert episodes.record(Group()).mean_return is None
     assert episodes.record(Group()).metrics() == {}
     episodes.observe(arrival(0, [1.0, 10.0]), ALL)
@@ -61,27 +61,27 @@ def test_rewards_add_up_until_an_episode_ends() -> None:
 
 
 def test_blocks_are_counted_apart() -> None:
-    episodes = Episodes(interface())
+    episodes = Episodes(env_spec())
     episodes.observe(arrival(0, [1.0, 1.0]), ALL)
     episodes.observe(arrival(1, [5.0, 7.0], terminated=[True, True]), ALL)
     assert sorted(episodes.returns) == [5.0, 7.0]
 
 
 def test_who_did_not_act_earns_nothing_and_ends_nothing() -> None:
-    episodes = Episodes(interface())
+    episodes = Episodes(env_spec())
     ended = arrival(0, [9.0, 1.0], terminated=[True, True])
     episodes.observe(ended, np.array([False, True]))
     assert (list(episodes.returns), list(episodes.lengths)) == ([1.0], [1])
 
 
 def test_an_environment_may_say_why_an_episode_ended() -> None:
-    episodes = Episodes(interface())
+    episodes = Episodes(env_spec())
     episodes.observe(arrival(0, [0.0, 0.0], terminated=[True, True], reason=[2, -1]), ALL)
     assert episodes.reasons.tolist() == [0, 0, 1]
 
 
 def test_an_episode_that_was_lost_counts_for_nothing() -> None:
-    episodes = Episodes(interface())
+    episodes = Episodes(env_spec())
     episodes.observe(arrival(0, [5.0, 1.0]), ALL)
     episodes.observe(arrival(0, [0.0, 1.0], starts=[True, False]), np.array([False, True]))
     episodes.observe(arrival(0, [2.0, 1.0], terminated=[True, True]), ALL)
@@ -89,7 +89,7 @@ def test_an_episode_that_was_lost_counts_for_nothing() -> None:
 
 
 def test_only_the_newest_episodes_are_averaged() -> None:
-    episodes = Episodes(interface(2, 1))
+    episodes = Episodes(env_spec(2, 1))
     for number in range(WINDOW):
         episodes.observe(arrival(0, [number, number], terminated=[True, True]), ALL)
     assert episodes.completed == 2 * WINDOW
@@ -97,7 +97,7 @@ def test_only_the_newest_episodes_are_averaged() -> None:
 
 
 def test_counting_goes_on_from_a_saved_state() -> None:
-    one, other = Episodes(interface()), Episodes(interface())
+    one, other = Episodes(env_spec()), Episodes(env_spec())
     steps = [
         arrival(0, [1.0, 2.0], terminated=[False, True]),
         arrival(1, [3.0, 4.0], truncated=[True, False]),
@@ -143,7 +143,7 @@ def test_trackers_of_episodes_are_told_who_took_a_step() -> None:
     follower = Follower()
     trackers: Any = Trackers([follower])  # type: ignore[list-item]
     trackers.start(None, {})
-    episodes = Episodes(interface(), trackers)
+    episodes = Episodes(env_spec(), trackers)
     assert follower.followed == (4, list(NAMES))
     episodes.observe(arrival(1, [3.0, 4.0], truncated=[False, True]), np.array([False, True]))
     rewards, dones, reasons, active = follower.steps[0]

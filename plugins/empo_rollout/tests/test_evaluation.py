@@ -11,11 +11,11 @@ import pytest
 import torch
 from pettingzoo import ParallelEnv
 
-from empo_environments.environment import episode_seed
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.pettingzoo_env import PettingZooEnvironment
-from empo_environments.serial import Serial
-from empo_environments.specs import Vector
+from empo_core.protocols.environments import VectorEnv
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.pettingzoo_env import PettingZooEnv
+from empo_environments.serial import SerialVectorEnv
+from empo_environments.single_env import episode_seed
 from empo_rollout.evaluation import Evaluation, evaluate
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
@@ -70,12 +70,14 @@ class Absent(ParallelEnv):
         return seen, {"here": 1.0}, {"here": over}, none, {"here": {}}
 
 
-def drawn(vector: Vector) -> Networks:
+def drawn(vector: VectorEnv) -> Networks:
     generator = torch.Generator().manual_seed(2)
-    return build_policy(PolicyParams(hidden=[8]), vector.interface, generator=generator)
+    return build_policy(PolicyParams(hidden=[8]), vector.spec, generator=generator)
 
 
-def played(vector: Vector, *, each: int, deterministic: bool = True, most: int = 99) -> Evaluation:
+def played(
+    vector: VectorEnv, *, each: int, deterministic: bool = True, most: int = 99
+) -> Evaluation:
     return evaluate(
         drawn(vector),
         vector,
@@ -88,9 +90,9 @@ def played(vector: Vector, *, each: int, deterministic: bool = True, most: int =
     )
 
 
-def environments(count: int, endless: bool = False) -> Serial:
-    make = [lambda: GymnasiumEnvironment(Drawn(endless))] * count
-    return Serial(make, blocks=1, order="rotation")
+def environments(count: int, endless: bool = False) -> SerialVectorEnv:
+    make = [lambda: GymnasiumEnv(Drawn(endless))] * count
+    return SerialVectorEnv(make, blocks=1, order="rotation")
 
 
 @torch.no_grad()
@@ -143,8 +145,8 @@ def test_episodes_that_never_end_count_as_they_stand(caplog: pytest.LogCaptureFi
 
 
 def test_agents_that_never_act_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
-    make = [lambda: PettingZooEnvironment(Absent())] * 2
+    make = [lambda: PettingZooEnv(Absent())] * 2
     with caplog.at_level(logging.WARNING):
-        found = played(Serial(make, blocks=1, order="rotation"), each=2)
+        found = played(SerialVectorEnv(make, blocks=1, order="rotation"), each=2)
     assert (found.episodes, found.mean_return, found.mean_length) == (4, 3.0, 3.0)
     assert "4 of 8 episodes had not ended" in caplog.text

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError
-from empo_environments.specs import Actions, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.plan import VecPlan, plan_vectorisation
 
 SEED_EXAMPLE = {
@@ -66,7 +66,7 @@ def test_the_worked_example_of_the_loop_has_the_corrected_sizes() -> None:
     plan = plan_vectorisation(**SEED_EXAMPLE, strict=True)
     assert (plan.envs, plan.envs_per_block, plan.envs_per_worker) == (64, 32, 8)
     assert (plan.workers, plan.workers_per_block, plan.blocks) == (8, 4, 2)
-    assert (plan.slots, plan.block_slots) == (8192, 4096)
+    assert (plan.num_agents, plan.block_agents) == (8192, 4096)
     assert (plan.segments, plan.batch_size) == (8192, 524_288)
     assert (plan.steps_per_agent, plan.arrivals) == (64, 128)
     assert (plan.minibatches, plan.minibatch_segments, plan.accumulate) == (32, 256, 1)
@@ -76,7 +76,7 @@ def test_the_worked_example_of_the_loop_has_the_corrected_sizes() -> None:
 
 def test_an_arena_of_24_agents_gets_whole_segments_for_every_block() -> None:
     plan = plan_vectorisation(**SEED_EXAMPLE | {"agents": 24})
-    assert (plan.envs, plan.slots, plan.block_slots) == (336, 8064, 4032)
+    assert (plan.envs, plan.num_agents, plan.block_agents) == (336, 8064, 4032)
     assert plan.segments == 8064
     assert plan.arrivals == 128
     assert plan.adjustments[0].startswith("segments 8192 -> 8064 (")
@@ -90,9 +90,9 @@ def test_sizes_fit_each_other_whatever_is_asked_for(request: dict[str, Any]) -> 
     plan = plan_vectorisation(**request)
     assert plan.envs == plan.envs_per_worker * plan.workers == plan.envs_per_block * plan.blocks
     assert plan.workers == plan.workers_per_block * plan.blocks
-    assert plan.slots == plan.envs * plan.agents == plan.block_slots * plan.blocks
-    assert plan.segments >= plan.slots
-    assert plan.arrivals * plan.block_slots == plan.segments * plan.horizon == plan.batch_size
+    assert plan.num_agents == plan.envs * plan.agents == plan.block_agents * plan.blocks
+    assert plan.segments >= plan.num_agents
+    assert plan.arrivals * plan.block_agents == plan.segments * plan.horizon == plan.batch_size
     assert plan.minibatches * plan.minibatch_size == plan.batch_size
     assert plan.minibatch_size % plan.accumulate == 0
     part = plan.minibatch_size // plan.accumulate
@@ -247,7 +247,7 @@ def test_segments_of_a_prime_number_are_not_cut_into_single_ones() -> None:
 def test_without_processes_slots_are_those_that_one_process_has() -> None:
     two_blocks = plan_vectorisation(**SEED_EXAMPLE)
     one = plan_vectorisation(**SEED_EXAMPLE | {"processes": False})
-    assert one.slots == two_blocks.slots // 2 == one.block_slots
+    assert one.num_agents == two_blocks.num_agents // 2 == one.block_agents
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_slots_that_wait_in_rotation_are_remarked_on() -> None:
 
 def test_environments_that_were_built_otherwise_are_refused() -> None:
     plan = plan_vectorisation(agents=1, bptt_horizon=4, envs=8, workers=2)
-    built = Interface(Observations(3), Actions((2,)), ("agent",), envs=8, blocks=2)
+    built = EnvSpec(ObservationSpec(3), ActionSpec((2,)), ("agent",), num_envs=8, num_blocks=2)
     plan.require(built)
     with pytest.raises(ConfigError, match="4 envs instead of 8, 1 blocks instead of 2"):
-        plan.require(replace(built, envs=4, blocks=1))
+        plan.require(replace(built, num_envs=4, num_blocks=1))

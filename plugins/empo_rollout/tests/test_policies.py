@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_environments.specs import Actions, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.layers import Tanh
 from empo_rollout.policies.networks import Networks, build_policy
@@ -24,9 +24,9 @@ from empo_rollout.policies.recurrent import Recurrent, forgotten
 GRID = (2, 3, 4)
 WORDS = math.prod(GRID) + 5
 ACTIONS = {
-    "discrete": Actions(choices=(3,)),
-    "multi-discrete": Actions(choices=(3, 2)),
-    "continuous": Actions(low=(-1.0, -math.inf), high=(1.0, math.inf)),
+    "discrete": ActionSpec(choices=(3,)),
+    "multi-discrete": ActionSpec(choices=(3, 2)),
+    "continuous": ActionSpec(low=(-1.0, -math.inf), high=(1.0, math.inf)),
 }
 KINDS = [
     (network, memory, critic, agents, actions)
@@ -37,14 +37,14 @@ KINDS = [
 ]
 
 
-def interface(actions: str = "discrete", dtype: Any = "float32", **changes: Any) -> Interface:
+def interface(actions: str = "discrete", dtype: Any = "float32", **changes: Any) -> EnvSpec:
     kind = ACTIONS[actions]
-    seen = Observations(WORDS, dtype, GRID)
+    seen = ObservationSpec(WORDS, dtype, GRID)
     values = {"agents": ("one", "two", "three"), "masks": kind.is_discrete, **changes}
-    return Interface(**{"observations": seen, "actions": kind, "envs": 2, **values})
+    return EnvSpec(**{"observations": seen, "actions": kind, "num_envs": 2, **values})
 
 
-def built(place: Interface, seed: int = 0, stir: bool = True, **params: Any) -> Networks:
+def built(place: EnvSpec, seed: int = 0, stir: bool = True, **params: Any) -> Networks:
     """A small policy; stirred, its heads say something and no bias is 0."""
     sizes = {"hidden": [6], "activation": "tanh", **params}
     if params.get("network") == "conv":
@@ -71,7 +71,7 @@ class Scene:
     mask: Tensor | None
 
 
-def scene(policy: Networks, place: Interface, times: int = 9, segments: int = 7) -> Scene:
+def scene(policy: Networks, place: EnvSpec, times: int = 9, segments: int = 7) -> Scene:
     generator = torch.Generator().manual_seed(1)
     seen = place.observations
     if seen.dtype == "uint8":
@@ -350,7 +350,7 @@ def test_pictures_are_scaled_to_one(network: str) -> None:
 
 
 def test_convolutions_see_the_picture_where_it_is_and_words_join_behind_them() -> None:
-    place = interface(observations=Observations(2 * 4 * 4 + 3, "float32", (2, 4, 4)))
+    place = interface(observations=ObservationSpec(2 * 4 * 4 + 3, "float32", (2, 4, 4)))
     (network,) = built(place, network="conv", channels=[3]).each
     row = torch.randn(1, 2 * 4 * 4 + 3)
     joined = torch.cat([network.trunk.convolutions(row[:, :32].view(1, 2, 4, 4)).flatten(1),
@@ -361,7 +361,7 @@ def test_convolutions_see_the_picture_where_it_is_and_words_join_behind_them() -
 
 
 def test_large_pictures_are_halved_until_they_are_small() -> None:
-    place = interface(observations=Observations(84 * 40, "uint8", (1, 84, 40)))
+    place = interface(observations=ObservationSpec(84 * 40, "uint8", (1, 84, 40)))
     (network,) = built(place, network="conv", channels=[2, 2, 2, 2]).each
 
     strides = [layer.stride[0] for layer in network.trunk.convolutions[::2]]
@@ -448,7 +448,7 @@ def test_half_precision_is_confined_to_the_networks(memory: str, agents: str) ->
     [
         (
             {"network": "conv"},
-            interface(observations=Observations(4)),
+            interface(observations=ObservationSpec(4)),
             "policy.network: 'conv' reads pictures, but an observation here is a row of 4 float32 "
             "numbers without a picture; choose 'mlp'",
         ),
@@ -462,9 +462,9 @@ def test_half_precision_is_confined_to_the_networks(memory: str, agents: str) ->
             interface("multi-discrete"),
             "policy.log_std: .* choices among 3 x 2 options; drop it",
         ),
-        ({}, Interface(Observations(4), Actions(), ("a",), 1), "agents have no actions"),
+        ({}, EnvSpec(ObservationSpec(4), ActionSpec(), ("a",), 1), "agents have no actions"),
     ],
 )
-def test_what_does_not_fit_is_said(params: dict[str, Any], place: Interface, message: str) -> None:
+def test_what_does_not_fit_is_said(params: dict[str, Any], place: EnvSpec, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_policy(PolicyParams(**params), place, generator=torch.Generator())

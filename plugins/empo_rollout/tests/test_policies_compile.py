@@ -15,12 +15,12 @@ import torch
 
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import COMPILE_OPTIONS, build_policy
-from empo_environments.specs import Actions, Interface, Observations
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 
 network, agents, actions = sys.argv[1:]
 torch.set_num_threads(1)
-kind = Actions((3, 2)) if actions == "choices" else Actions((), (-1.0, -1.0), (1.0, 1.0))
-place = Interface(Observations(29, "float32", (2, 3, 4)), kind, ("one", "two"), 3)
+kind = ActionSpec((3, 2)) if actions == "choices" else ActionSpec((), (-1.0, -1.0), (1.0, 1.0))
+place = EnvSpec(ObservationSpec(29, "float32", (2, 3, 4)), kind, ("one", "two"), 3)
 small = {"channels": [3]} if network == "conv" else {}
 params = PolicyParams(network=network, agents=agents, hidden=[8], **small)
 policy = build_policy(params, place, generator=torch.Generator().manual_seed(0))

@@ -13,21 +13,21 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from empo_core.errors import NonFiniteError, StorageError
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_core.storage.atomic import FileOps, digest
-from empo_environments.specs import Actions, Interface, Observations
 from empo_learning.saved_model import WEIGHTS
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy, save_policy
 
-PICTURES = Interface(
-    Observations(2 * 3 * 4 + 1, "uint8", (2, 3, 4)),
-    Actions(low=(-1.0, -math.inf), high=(math.inf, 2.0)),
+PICTURES = EnvSpec(
+    ObservationSpec(2 * 3 * 4 + 1, "uint8", (2, 3, 4)),
+    ActionSpec(low=(-1.0, -math.inf), high=(math.inf, 2.0)),
     ("one", "two"),
-    envs=3,
-    blocks=3,
+    num_envs=3,
+    num_blocks=3,
 )
-ROWS = Interface(Observations(5), Actions(choices=(3, 2)), ("one",), envs=4, masks=True)
+ROWS = EnvSpec(ObservationSpec(5), ActionSpec(choices=(3, 2)), ("one",), num_envs=4, masks=True)
 
 
 def small(**params: Any) -> PolicyParams:
@@ -39,12 +39,12 @@ def small(**params: Any) -> PolicyParams:
     return PolicyParams(**sizes)
 
 
-def policy_of(place: Interface, seed: int = 0, **params: Any) -> tuple[Networks, PolicyParams]:
+def policy_of(place: EnvSpec, seed: int = 0, **params: Any) -> tuple[Networks, PolicyParams]:
     kind = small(**params)
     return build_policy(kind, place, generator=torch.Generator().manual_seed(seed)), kind
 
 
-def saved(path: Path, place: Interface = ROWS, **params: Any) -> Networks:
+def saved(path: Path, place: EnvSpec = ROWS, **params: Any) -> Networks:
     policy, kind = policy_of(place, **params)
     save_policy(path, policy, kind, place)
     return policy
@@ -69,7 +69,7 @@ def edited(path: Path, change: dict[str, Any]) -> None:
     ],
 )
 def test_a_policy_comes_back_as_it_was(
-    place: Interface, params: dict[str, Any], tmp_path: Path
+    place: EnvSpec, params: dict[str, Any], tmp_path: Path
 ) -> None:
     policy = saved(tmp_path / "new folder" / "policy", place, **params)
 
@@ -79,7 +79,7 @@ def test_a_policy_comes_back_as_it_was(
     assert found.params == small(**params)
     assert found.interface.observations == place.observations
     assert found.interface.actions == place.actions
-    assert (found.interface.agents, found.interface.envs) == (place.agents, 1)
+    assert (found.interface.agents, found.interface.num_envs) == (place.agents, 1)
     assert found.interface.masks == place.masks
     observation = torch.ones(2, place.observations.words).to(
         getattr(torch, place.observations.dtype)
@@ -156,17 +156,17 @@ def test_no_byte_can_change_unnoticed(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("params", "place", "message"),
     [
-        ({}, Interface(Observations(6), ROWS.actions, ("one",), 4), "where observations were"),
-        ({}, Interface(ROWS.observations, Actions((2, 3)), ("one",), 4), "where actions were"),
+        ({}, EnvSpec(ObservationSpec(6), ROWS.actions, ("one",), 4), "where observations were"),
+        ({}, EnvSpec(ROWS.observations, ActionSpec((2, 3)), ("one",), 4), "where actions were"),
         (
             {"agents": "separate"},
-            Interface(ROWS.observations, ROWS.actions, ("other",), 4),
+            EnvSpec(ROWS.observations, ROWS.actions, ("other",), 4),
             r"where agents were \('one',\).*agents that are \('other',\)",
         ),
     ],
 )
 def test_it_is_not_used_where_it_does_not_fit(
-    params: dict[str, Any], place: Interface, message: str, tmp_path: Path
+    params: dict[str, Any], place: EnvSpec, message: str, tmp_path: Path
 ) -> None:
     saved(tmp_path / "policy", **params)
     with pytest.raises(StorageError, match=message):
@@ -175,7 +175,7 @@ def test_it_is_not_used_where_it_does_not_fit(
 
 def test_one_policy_for_all_agents_acts_for_any_agents(tmp_path: Path) -> None:
     saved(tmp_path / "policy")
-    others = Interface(ROWS.observations, ROWS.actions, ("x", "y"), 9)
+    others = EnvSpec(ROWS.observations, ROWS.actions, ("x", "y"), 9)
 
     assert load_policy(tmp_path / "policy", others).params.agents == "shared"
 

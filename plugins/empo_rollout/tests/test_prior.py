@@ -10,24 +10,24 @@ import torch
 
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
+from empo_core.protocols.environments import TimeStep
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
-from empo_environments.specs import Arrival
 from empo_rollout.empowerment.playback import EvenHumans, LearnedHumans, LearnedRobots
 from empo_rollout.empowerment.prior import GoalPpo, save_prior
-from empo_rollout.empowerment.world_vector import WorldVector
+from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.protocols import Step
 
 
-def untrained(vector: WorldVector, **given: object) -> Networks:
+def untrained(vector: WorldVectorEnv, **given: object) -> Networks:
     """A policy with opinions, for the copies of a vector."""
     policy = build_policy(
         PolicyParams.model_validate({"hidden": [8], **given}),
-        vector.interface,
+        vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
     for network in policy.each:
@@ -40,7 +40,7 @@ def reward(states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def acted(policy: Networks, arrival: Arrival, agents: int) -> Step:
+def acted(policy: Networks, arrival: TimeStep, agents: int) -> Step:
     """What a policy does in copies."""
     slots = len(arrival.observation)
     assert arrival.mask is not None
@@ -56,7 +56,7 @@ def acted(policy: Networks, arrival: Arrival, agents: int) -> Step:
 class TestLearnedHumans(HumanPriorTests):
     @pytest.fixture(params=["shared", "separate"])
     def prior(self, world: WorldModel, request: pytest.FixtureRequest) -> HumanPrior:
-        vector = WorldVector(world, copies=1, learners="humans")
+        vector = WorldVectorEnv(world, copies=1, learners="humans")
         return LearnedHumans(world, untrained(vector, agents=request.param), 0.1)
 
 
@@ -68,7 +68,7 @@ class TestEvenHumans(HumanPriorTests):
 
 def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:
     world = TinyWorld()
-    vector = WorldVector(world, copies=3, learners="humans")
+    vector = WorldVectorEnv(world, copies=3, learners="humans")
     policy = untrained(vector)
     vector.start(0)
     arrival = vector.recv()
@@ -84,7 +84,7 @@ def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:
 
 def test_exploration_mixes_in_even_chances() -> None:
     world = TinyWorld()
-    policy = untrained(WorldVector(world, copies=1, learners="humans"))
+    policy = untrained(WorldVectorEnv(world, copies=1, learners="humans"))
     states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
     plain, mixed, even = (
         LearnedHumans(world, policy, exploration).policy(states, 2)
@@ -109,7 +109,7 @@ class TwoRobots(TinyWorld):
 @pytest.mark.parametrize("agents", ["shared", "separate"])
 def test_robots_choose_independently_and_the_first_counts_fastest(agents: str) -> None:
     world = TwoRobots()
-    vector = WorldVector(world, copies=1, reward=reward)
+    vector = WorldVectorEnv(world, copies=1, reward=reward)
     policy = untrained(vector, agents=agents)
     robots = LearnedRobots(world, policy)
     assert isinstance(robots, RobotPolicy)
@@ -135,14 +135,14 @@ def test_robots_choose_independently_and_the_first_counts_fastest(agents: str) -
 
 def test_no_states_give_no_answers() -> None:
     world = TinyWorld()
-    robots = LearnedRobots(world, untrained(WorldVector(world, copies=1, reward=reward)))
+    robots = LearnedRobots(world, untrained(WorldVectorEnv(world, copies=1, reward=reward)))
     none = torch.zeros(0, 2, dtype=torch.int16)
     assert robots.probabilities(none, torch.zeros(0, dtype=torch.int64)).shape == (0, 2)
 
 
 def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
     world = TinyWorld()
-    vector = WorldVector(world, copies=1, reward=reward)
+    vector = WorldVectorEnv(world, copies=1, reward=reward)
     policy = untrained(vector, memory="gru", critic="shared", memory_size=4)
     with pytest.raises(ValueError, match=r"has a memory.*policy\.memory: none"):
         LearnedRobots(world, policy)
@@ -151,7 +151,7 @@ def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """Humans of the door, on disk."""
-    policy = untrained(WorldVector(TinyWorld(), copies=1, learners="humans"))
+    policy = untrained(WorldVectorEnv(TinyWorld(), copies=1, learners="humans"))
     save_prior(tmp_path / "prior", policy, PolicyParams(hidden=[8]), TinyWorld())
     return tmp_path / "prior"
 
@@ -164,7 +164,7 @@ class TestGoalPpo(HumanPriorTests):
 
 def test_humans_on_disk_act_as_those_that_were_saved(saved: Path) -> None:
     world = TinyWorld()
-    policy = untrained(WorldVector(world, copies=1, learners="humans"))
+    policy = untrained(WorldVectorEnv(world, copies=1, learners="humans"))
     states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
     kept = GoalPpo(GoalPpoParams(file=saved, exploration=0.5), world).policy(states, 2)
     assert torch.equal(kept, LearnedHumans(world, policy, 0.5).policy(states, 2))
@@ -199,7 +199,7 @@ def test_damage_is_found(saved: Path) -> None:
 def test_saved_humans_must_not_remember(tmp_path: Path) -> None:
     world = TinyWorld()
     given = {"memory": "gru", "critic": "shared", "memory_size": 4}
-    policy = untrained(WorldVector(world, copies=1, learners="humans"), **given)
+    policy = untrained(WorldVectorEnv(world, copies=1, learners="humans"), **given)
     params = PolicyParams.model_validate({"hidden": [8], **given})
     save_prior(tmp_path / "prior", policy, params, world)
     with pytest.raises(StorageError, match="has a memory"):

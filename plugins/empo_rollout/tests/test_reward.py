@@ -200,9 +200,9 @@ def test_the_params_of_a_run_make_its_copies(registry: Registry, run: Path, tmp_
     worlds = Worlds(params, TinyWorld(), tmp_path / "power", registry=registry)
     assert worlds.agents == 1
     vector = worlds.vector(4, blocks=2, desync=True)
-    assert (vector.interface.envs, vector.interface.blocks) == (4, 2)
+    assert (vector.spec.num_envs, vector.spec.num_blocks) == (4, 2)
     humans = WorldParams.model_validate(
         {"kind": "world", "learners": "humans", "reward": {"kind": "goal"}}
     )
     assert Worlds(humans, TinyWorld(), tmp_path).agents == 2
-    assert Worlds(humans, TinyWorld(), tmp_path).vector(3).interface.slots == 6
+    assert Worlds(humans, TinyWorld(), tmp_path).vector(3).spec.num_agents == 6

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Policy
+from empo_core.protocols.environments import ActionSpec
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
-from empo_environments.specs import Actions
 from empo_rollout.experience.advantages import advantages
 from empo_rollout.experience.minibatches import probabilities
 from empo_rollout.experience.rollout import Rollout
@@ -40,7 +40,7 @@ def updater(made: Any, policy: Networks, plan: VecPlan, losses: Any = None, seed
         losses or [(Ppo(PpoParams()), 1.0)],
         made.params,
         plan,
-        made.interface,
+        made.spec,
         device="cpu",
         generator=torch.Generator().manual_seed(seed),
     )
@@ -55,7 +55,7 @@ def plain_loss(
     importance: Tensor | float = 1.0,
 ) -> Tensor:  # fmt: skip
     """PPO on some segments, in plain words."""
-    turn = rollout.agent % len(made.interface.agents)
+    turn = rollout.agent % len(made.spec.agents)
     hidden, value = policy.unroll(rollout.observation, rollout.memory, rollout.starts, turn)
     mask = None if rollout.mask is None else rollout.mask.flatten(0, 1)
     rows = turn.repeat(len(value))
@@ -99,10 +99,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "mlp": {},
     "lstm": {"policy": LSTM},
     "several choices, an agent each": {
-        "agents": 2, "actions": Actions((2, 3)), "policy": {"agents": "separate"},
+        "agents": 2, "actions": ActionSpec((2, 3)), "policy": {"agents": "separate"},
     },
     "numbers, gru": {
-        "actions": Actions((), (-1.0, -1.0), (1.0, 1.0)), "policy": {**LSTM, "memory": "gru"},
+        "actions": ActionSpec((), (-1.0, -1.0), (1.0, 1.0)), "policy": {**LSTM, "memory": "gru"},
     },
 }  # fmt: skip
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from empo_core.errors import CollectError, ConfigError, SolveError
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.protocols.environments import TimeStep
+from empo_core.testing.environment import MakeVector, Player, VectorEnvTests
 from empo_core.testing.worlds import CLOSED, INSIDE, OPEN, TinyWorld
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
-from empo_environments.specs import Arrival
-from empo_rollout.empowerment.world_vector import WorldVector
-from empo_rollout.testing.vectors import MakeVector, Player, VectorTests
+from empo_rollout.empowerment.world_vector import WorldVectorEnv
 
 WAIT, GO = range(2)
 
@@ -91,34 +91,36 @@ class Stubborn:
         return policy
 
 
-class TestRobots(VectorTests):
+class TestRobots(VectorEnvTests):
     rounds = 15
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        return lambda: WorldVector(TinyWorld(), copies=6, reward=by_openness, blocks=2)
+        return lambda: WorldVectorEnv(TinyWorld(), copies=6, reward=by_openness, blocks=2)
 
 
-class TestRobotsWithPrior(VectorTests):
+class TestRobotsWithPrior(VectorEnvTests):
     rounds = 15
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
         world = Corridor(humans=2)
-        return lambda: WorldVector(
+        return lambda: WorldVectorEnv(
             world, copies=4, reward=by_openness, prior=Stubborn(world), blocks=2, desync=True
         )
 
 
-class TestHumans(VectorTests):
+class TestHumans(VectorEnvTests):
     rounds = 15
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
-        return lambda: WorldVector(TinyWorld(), copies=6, learners="humans", blocks=2, desync=True)
+        return lambda: WorldVectorEnv(
+            TinyWorld(), copies=6, learners="humans", blocks=2, desync=True
+        )
 
 
-def played(vector: WorldVector, rounds: int = 40) -> list[Arrival]:
+def played(vector: WorldVectorEnv, rounds: int = 40) -> list[TimeStep]:
     """What arrives in a vector of one block that acts at random."""
     vector.start(3)
     player = Player(vector)
@@ -126,14 +128,14 @@ def played(vector: WorldVector, rounds: int = 40) -> list[Arrival]:
     return player.log[0]
 
 
-def first_row(arrival: Arrival) -> list[float]:
+def first_row(arrival: TimeStep) -> list[float]:
     return arrival.observation[0].tolist()
 
 
 def test_robots_see_the_state_and_the_share_of_steps_that_are_left() -> None:
-    vector = WorldVector(TinyWorld(), copies=1, reward=by_openness)
-    assert vector.interface.observations.words == 3
-    assert vector.interface.observations.grid is None
+    vector = WorldVectorEnv(TinyWorld(), copies=1, reward=by_openness)
+    assert vector.spec.observations.words == 3
+    assert vector.spec.observations.grid is None
     vector.start(0)
     assert first_row(vector.recv()) == [0, 0, 1]
     vector.send(0, np.array([[WAIT]]))
@@ -141,7 +143,7 @@ def test_robots_see_the_state_and_the_share_of_steps_that_are_left() -> None:
 
 
 def test_nothing_is_said_about_time_where_there_is_no_horizon() -> None:
-    vector = WorldVector(TinyWorld(None), copies=20, reward=by_openness)
+    vector = WorldVectorEnv(TinyWorld(None), copies=20, reward=by_openness)
     log = played(vector)
     assert first_row(log[0]) == [0, 0]
     ended = [int(arrival.terminated.sum()) for arrival in log]
@@ -151,7 +153,7 @@ def test_nothing_is_said_about_time_where_there_is_no_horizon() -> None:
 
 
 def test_humans_also_see_who_they_are_and_what_they_want() -> None:
-    log = played(WorldVector(TinyWorld(), copies=50, learners="humans"), 1)
+    log = played(WorldVectorEnv(TinyWorld(), copies=50, learners="humans"), 1)
     rows = log[0].observation.reshape(50, 2, -1)
     # Two words, the time, two humans, at most two goals of one human.
     assert rows.shape[2] == 2 + 1 + 2 + 2
@@ -163,13 +165,13 @@ def test_humans_also_see_who_they_are_and_what_they_want() -> None:
 
 
 def test_goals_are_drawn_by_weight() -> None:
-    log = played(WorldVector(Corridor(), copies=4000, learners="humans"), 1)
+    log = played(WorldVectorEnv(Corridor(), copies=4000, learners="humans"), 1)
     share = log[0].observation[:, -1].mean()
     assert share == pytest.approx(0.75, abs=0.03)
 
 
 def test_masks_say_what_each_learner_can_do() -> None:
-    log = played(WorldVector(TinyWorld(), copies=40, learners="humans"))
+    log = played(WorldVectorEnv(TinyWorld(), copies=40, learners="humans"))
     assert {tuple(row) for arrival in log for row in arrival.mask[::2].tolist()} == {
         (True, True, False)
     }
@@ -179,7 +181,7 @@ def test_masks_say_what_each_learner_can_do() -> None:
 
 
 def test_robots_are_paid_for_the_state_they_bring_about_and_not_for_the_end() -> None:
-    log = played(WorldVector(TinyWorld(), copies=30, reward=by_openness))
+    log = played(WorldVectorEnv(TinyWorld(), copies=30, reward=by_openness))
     seen: Counter[float] = Counter()
     for arrival in log[1:]:
         going = ~arrival.terminated
@@ -192,21 +194,21 @@ def test_robots_are_paid_for_the_state_they_bring_about_and_not_for_the_end() ->
 
 
 def test_both_the_end_of_the_world_and_the_horizon_terminate() -> None:
-    vector = WorldVector(TinyWorld(), copies=60, reward=by_openness)
+    vector = WorldVectorEnv(TinyWorld(), copies=60, reward=by_openness)
     reasons: Counter[str] = Counter()
     for arrival in played(vector):
         assert not arrival.truncated.any()
         assert (arrival.starts[arrival.terminated]).all()
         assert (arrival.observation[arrival.starts] == [0, 0, 1]).all()
-        reasons.update(vector.interface.reasons[i] for i in arrival.reason if i >= 0)
+        reasons.update(vector.spec.reasons[i] for i in arrival.reason if i >= 0)
     assert set(reasons) == {"terminal", "horizon"}
-    assert vector.interface.reasons == ("terminal", "horizon", "cut")
+    assert vector.spec.reasons == ("terminal", "horizon", "cut")
 
 
 def test_humans_pursue_their_goals_by_the_prior_while_robots_learn() -> None:
     world = Corridor()
     prior = Stubborn(world)
-    vector = WorldVector(world, copies=20, reward=by_openness, prior=prior)
+    vector = WorldVectorEnv(world, copies=20, reward=by_openness, prior=prior)
     vector.start(0)
     vector.recv()
     for _ in range(6):
@@ -220,7 +222,7 @@ def test_humans_pursue_their_goals_by_the_prior_while_robots_learn() -> None:
 @pytest.mark.parametrize("prob", [0.0, 0.5, 1.0])
 def test_humans_change_their_minds_as_often_as_asked(prob: float) -> None:
     world = Corridor(horizon=2)
-    vector = WorldVector(
+    vector = WorldVectorEnv(
         world, copies=4000, reward=by_openness, prior=Stubborn(world), goal_resample_prob=prob
     )
     vector.start(0)
@@ -243,16 +245,16 @@ def test_humans_change_their_minds_as_often_as_asked(prob: float) -> None:
 def test_a_prior_is_asked_about_each_situation_once() -> None:
     world = Corridor(horizon=3)
     prior = Stubborn(world)
-    played(WorldVector(world, copies=500, reward=by_openness, prior=prior), 50)
+    played(WorldVectorEnv(world, copies=500, reward=by_openness, prior=prior), 50)
     assert len(prior.asked) == len(set(prior.asked)) or len(prior.asked) < 12
 
 
 def test_a_human_that_arrives_is_paid_once_and_its_episode_is_over() -> None:
-    vector = WorldVector(Corridor(), copies=200, learners="humans")
+    vector = WorldVectorEnv(Corridor(), copies=200, learners="humans")
     before = None
     arrivals = 0
     for arrival in played(vector, 60):
-        goal = vector.interface.reasons.index("goal")
+        goal = vector.spec.reasons.index("goal")
         assert ((arrival.reward == 1) == (arrival.reason == goal)).all()
         assert arrival.terminated[arrival.reward == 1].all()
         assert arrival.acts.all()
@@ -268,9 +270,9 @@ def test_a_human_that_arrives_is_paid_once_and_its_episode_is_over() -> None:
 
 
 def test_of_several_humans_whoever_has_arrived_waits_for_the_others() -> None:
-    vector = WorldVector(Corridor(humans=2), copies=100, learners="humans")
+    vector = WorldVectorEnv(Corridor(humans=2), copies=100, learners="humans")
     waited = 0
-    before: Arrival | None = None
+    before: TimeStep | None = None
     for arrival in played(vector, 60):
         acts, starts = arrival.acts.reshape(-1, 2), arrival.starts.reshape(-1, 2)
         assert (starts[:, 0] == starts[:, 1]).all()
@@ -289,9 +291,9 @@ def test_of_several_humans_whoever_has_arrived_waits_for_the_others() -> None:
 
 
 def test_cutting_off_spreads_the_ends_of_episodes_and_keeps_what_was_seen_last() -> None:
-    vector = WorldVector(Corridor(), copies=300, reward=by_openness, desync=True)
+    vector = WorldVectorEnv(Corridor(), copies=300, reward=by_openness, desync=True)
     log = played(vector, 12)
-    cut = vector.interface.reasons.index("cut")
+    cut = vector.spec.reasons.index("cut")
     ended = np.zeros(300, bool)
     for before, arrival in pairwise(log):
         rows = np.flatnonzero(arrival.truncated)
@@ -308,7 +310,7 @@ def test_cutting_off_spreads_the_ends_of_episodes_and_keeps_what_was_seen_last()
 
 
 def test_a_reward_that_is_no_number_names_the_state() -> None:
-    vector = WorldVector(
+    vector = WorldVectorEnv(
         Corridor(), copies=3, reward=lambda states, steps_left: states[:, 0] / 0.0 * 0
     )
     vector.start(0)
@@ -323,7 +325,7 @@ def test_worlds_in_which_nobody_can_learn_are_refused() -> None:
     goals = world.spec.goals[:2]
     object.__setattr__(world, "_spec", _replaced(world.spec, agents=agents, goals=goals))
     with pytest.raises(ConfigError, match="has no robots that could learn"):
-        WorldVector(world, copies=1, reward=by_openness)
+        WorldVectorEnv(world, copies=1, reward=by_openness)
 
 
 def test_agents_without_a_role_are_refused() -> None:
@@ -331,21 +333,21 @@ def test_agents_without_a_role_are_refused() -> None:
     agents = (*world.spec.agents[:2], AgentSpec(name="cat", role="other", actions=("nap",)))
     object.__setattr__(world, "_spec", _replaced(world.spec, agents=agents))
     with pytest.raises(ConfigError, match=r"cat \(agent 2\) .* neither human nor robot"):
-        WorldVector(world, copies=1, reward=by_openness)
+        WorldVectorEnv(world, copies=1, reward=by_openness)
 
 
 def test_humans_need_goals_that_count() -> None:
     with pytest.raises(SolveError, match="goals of weight 0 only"):
-        WorldVector(Corridor(weights=False), copies=1, learners="humans")
+        WorldVectorEnv(Corridor(weights=False), copies=1, learners="humans")
 
 
 def test_copies_must_divide_into_blocks() -> None:
     with pytest.raises(ValueError, match="5 copies cannot be divided into 2"):
-        WorldVector(TinyWorld(), copies=5, reward=by_openness, blocks=2)
+        WorldVectorEnv(TinyWorld(), copies=5, reward=by_openness, blocks=2)
 
 
 def test_blocks_do_not_repeat_each_other() -> None:
-    vector = WorldVector(TinyWorld(), copies=100, reward=by_openness, blocks=2)
+    vector = WorldVectorEnv(TinyWorld(), copies=100, reward=by_openness, blocks=2)
     vector.start(0)
     player = Player(vector)
     player.play(5)
@@ -355,7 +357,7 @@ def test_blocks_do_not_repeat_each_other() -> None:
 
 def test_chances_follow_the_world() -> None:
     # The robot opens a door; that works three times in four, always if somebody shouts.
-    vector = WorldVector(TinyWorld(), copies=6000, reward=by_openness)
+    vector = WorldVectorEnv(TinyWorld(), copies=6000, reward=by_openness)
     vector.start(1)
     vector.recv()
     vector.send(0, np.ones((6000, 1), np.int64))

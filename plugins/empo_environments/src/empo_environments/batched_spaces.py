@@ -11,8 +11,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from jaxtyping import Bool, Shaped
 
 from empo_core.errors import CollectError
+from empo_core.protocols.environments import Action, ActionSpec
 from empo_environments.spaces import acting, observing
-from empo_environments.specs import Action, Actions
 from empo_environments.step_checks import Masks
 
 Space: TypeAlias = spaces.Space[Any]
@@ -115,7 +115,7 @@ def _batch(space: Space, values: list[Any]) -> Any:
     return concatenate(space, values, empty)
 
 
-def legal(actions: Actions, action: Action) -> Action:
+def legal(actions: ActionSpec, action: Action) -> Action:
     """Actions that an environment can look at, though some may mean nothing."""
     if actions.is_discrete:
         options: Action = action.clip(0, np.array(actions.choices) - 1)
@@ -125,7 +125,7 @@ def legal(actions: Actions, action: Action) -> Action:
 
 
 def masks(
-    info: Mapping[str, Any], actions: Actions, needed: Flags
+    info: Mapping[str, Any], actions: ActionSpec, needed: Flags
 ) -> Bool[np.ndarray, "slot option"]:
     """What ``action_mask`` says is available; everything where it is not needed.
 
@@ -150,7 +150,7 @@ def masks(
 
 
 def check_available(
-    actions: Actions, action: Action, mask: Bool[np.ndarray, "slot option"], acts: Flags
+    actions: ActionSpec, action: Action, mask: Bool[np.ndarray, "slot option"], acts: Flags
 ) -> None:
     """Raise ValueError where somebody acts and does what is not available."""
     places = np.cumsum((0, *actions.choices))[:-1] + action

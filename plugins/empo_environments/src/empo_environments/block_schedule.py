@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from empo_environments.specs import Interface, Order
+from empo_core.protocols.environments import EnvSpec, Order
 
 
-class Turns:
+class BlockScheduler:
     """Follows blocks as they arrive at the learner and leave it again."""
 
     def __init__(self, blocks: int, order: Order) -> None:
@@ -70,16 +70,16 @@ class Turns:
         self._away.append(block)
 
 
-def check_action(interface: Interface, action: np.ndarray, acts: Bool[np.ndarray, " slot"]) -> None:
+def check_action(env_spec: EnvSpec, action: np.ndarray, acts: Bool[np.ndarray, " slot"]) -> None:
     """Raise ValueError unless these are actions for one block.
 
     Args:
-        interface: What is acted in.
+        env_spec: What is acted in.
         action: One row per slot.
         acts: Which rows must make sense.
     """
-    actions = interface.actions
-    shape = (interface.block_slots, actions.size)
+    actions = env_spec.actions
+    shape = (env_spec.block_agents, actions.size)
     dtype = np.int64 if actions.is_discrete else np.float32
     if action.shape != shape or action.dtype != dtype:
         raise ValueError(
@@ -99,4 +99,4 @@ def check_action(interface: Interface, action: np.ndarray, acts: Bool[np.ndarray
         )
 
 
-__all__ = ["Turns", "check_action"]
+__all__ = ["BlockScheduler", "check_action"]

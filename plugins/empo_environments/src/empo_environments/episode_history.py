@@ -7,13 +7,13 @@ from array import array
 import numpy as np
 import torch
 
-from empo_environments.specs import Actions
+from empo_core.protocols.environments import ActionSpec
 
 
 class History:
     """The actions of the current episode."""
 
-    def __init__(self, actions: Actions, agents: int = 1) -> None:
+    def __init__(self, actions: ActionSpec, agents: int = 1) -> None:
         """Nothing has been done yet.
 
         Args:

@@ -11,15 +11,15 @@ import torch
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from jaxtyping import Shaped
 
-from empo_environments.environment import Outbox, episode_seed
 from empo_environments.episode_history import History
+from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
 from empo_environments.step_checks import Masks, Reasons, flag, number
 
 GymEnv: TypeAlias = gymnasium.Env[Any, Any]
 
 
-class GymnasiumEnvironment:
+class GymnasiumEnv:
     """A Gymnasium environment, reset by us as soon as its episode ends.
 
     Where the info of ``reset`` has ``action_mask`` (a flag per option, choice by choice), the
@@ -54,7 +54,7 @@ class GymnasiumEnvironment:
         self._history = History(self.actions)
         self._seed = self._number = self._episode = self._left = 0
 
-    def start(self, outbox: Outbox, seed: int, number: int) -> None:
+    def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode."""
         self._outbox, self._reward = outbox, outbox.reward
         self._write = self._bind(outbox.observation[0])
@@ -154,4 +154,4 @@ def _unlimited(environment: GymEnv) -> tuple[int, GymEnv]:
     return limit, environment
 
 
-__all__ = ["GymnasiumEnvironment"]
+__all__ = ["GymnasiumEnv"]

@@ -14,6 +14,7 @@ from jaxtyping import Int, Shaped
 from numpy.random import SeedSequence
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_environments.batched_spaces import (
     BatchedActions,
     BatchedObservations,
@@ -26,8 +27,7 @@ from empo_environments.batched_spaces import (
     masks,
     numbers,
 )
-from empo_environments.block_schedule import Turns, check_action
-from empo_environments.specs import Action, Arrival, Interface
+from empo_environments.block_schedule import BlockScheduler, check_action
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ _MODES: dict[AutoresetMode, Autoreset] = {
 }
 
 
-class GymnasiumVector:
-    """All copies of a vector environment, as one block; a ``Vector``.
+class GymnasiumVectorEnv:
+    """All copies of a vector environment, as one block; a ``VectorEnv``.
 
     Its episodes cannot be played again, so after ``load_state_dict`` new ones begin. Where the
     info of ``reset`` has ``action_mask`` (a flag per option, choice by choice), arrivals say
@@ -82,21 +82,21 @@ class GymnasiumVector:
         except BaseException:
             self.close()
             raise
-        self._interface = Interface(
+        self._spec = EnvSpec(
             observations=self._observations.format,
             actions=self._actions.format,
             agents=("agent",),
-            envs=self._env.num_envs,
+            num_envs=self._env.num_envs,
             masks="action_mask" in info,
         )
-        self._turns = Turns(1, "rotation")
+        self._turns = BlockScheduler(1, "rotation")
         self._seed = self._restarts = 0
         self._action: Action | None = None
 
     @property
-    def interface(self) -> Interface:
+    def spec(self) -> EnvSpec:
         """What never changes about it."""
-        return self._interface
+        return self._spec
 
     def start(self, seed: int) -> None:
         """Begin an episode in every copy.
@@ -107,7 +107,7 @@ class GymnasiumVector:
         self._seed, self._restarts = seed, 0
         self._begin()
 
-    def recv(self) -> Arrival:
+    def recv(self) -> TimeStep:
         """What the last actions led to.
 
         Raises:
@@ -129,9 +129,9 @@ class GymnasiumVector:
         """
         self._turns.check(block)
         acts, mask = self._arrival.acts, self._arrival.mask
-        check_action(self._interface, action, acts)
+        check_action(self._spec, action, acts)
         if mask is not None:
-            check_available(self._interface.actions, action, mask, acts)
+            check_available(self._spec.actions, action, mask, acts)
         self._action = action.copy()
         self._turns.leave(block)
 
@@ -160,11 +160,11 @@ class GymnasiumVector:
         words = SeedSequence((self._seed, self._restarts)).generate_state(1)
         with self._calling("reset"):
             observation, info = self._env.reset(seed=int(words[0]) >> 1)
-        count, actions = self._interface.envs, self._interface.actions
+        count, actions = self._spec.num_envs, self._spec.actions
         everybody = np.ones(count, bool)
         rows = self._observations.rows(observation, count)
         check_finite("observation", rows)
-        self._arrival = Arrival(
+        self._arrival = TimeStep(
             block=0,
             observation=rows,
             reward=np.zeros(count, np.float32),
@@ -174,15 +174,15 @@ class GymnasiumVector:
             acts=everybody,
             final_row=np.empty(0, np.int64),
             final_observation=rows[:0],
-            mask=masks(info, actions, everybody) if self._interface.masks else None,
+            mask=masks(info, actions, everybody) if self._spec.masks else None,
             reason=np.full(count, -1),
         )
         self._action = None
         self._turns.begin()
 
-    def _step(self, action: Action) -> Arrival:
-        acted, count = self._arrival.acts, self._interface.envs
-        batch = self._actions.batch(legal(self._interface.actions, action))
+    def _step(self, action: Action) -> TimeStep:
+        acted, count = self._arrival.acts, self._spec.num_envs
+        batch = self._actions.batch(legal(self._spec.actions, action))
         with self._calling("step"):
             observation, reward, terminated, truncated, info = self._env.step(batch)
         reward = numbers("rewards", reward, count, "fiub").astype(np.float32)
@@ -195,12 +195,12 @@ class GymnasiumVector:
         terminated, truncated = terminated & acted, truncated & acted
         final_row, final_rows = self._finals(rows, truncated, info)
         goes_on = np.ones_like(over) if self._autoreset == "same_step" else ~over
-        mask = masks(info, self._interface.actions, goes_on) if self._interface.masks else None
+        mask = masks(info, self._spec.actions, goes_on) if self._spec.masks else None
         if self._autoreset == "disabled" and over.any():
             rows, mask = self._reset(over, rows, mask)
         # What shows the last observation of an episode resets next, whatever it is told.
         shows_last = self._autoreset in ("next_step", "inside_step")
-        return Arrival(
+        return TimeStep(
             block=0,
             observation=rows,
             reward=np.where(acted, reward, np.float32(0)),
@@ -249,7 +249,7 @@ class GymnasiumVector:
                 "would be lost; let the vector environment obey the mask, or restart by itself"
             )
         if mask is not None:
-            mask = np.where(over[:, None], masks(info, self._interface.actions, over), mask)
+            mask = np.where(over[:, None], masks(info, self._spec.actions, over), mask)
         return np.where(over[:, None], fresh, rows), mask
 
     @contextmanager
@@ -286,4 +286,4 @@ def _mode(env: Env, given: Autoreset | None) -> Autoreset:
     )
 
 
-__all__ = ["Autoreset", "GymnasiumVector"]
+__all__ = ["Autoreset", "GymnasiumVectorEnv"]

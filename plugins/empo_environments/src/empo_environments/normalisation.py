@@ -87,7 +87,8 @@ def normalise_observations(
 ) -> Float[np.ndarray, "row word"]:
     """Rows with mean 0 and variance 1 under ``moments``, clipped to ``[-clip, clip]``, float32."""
     scaled = (rows - moments.mean) / np.sqrt(moments.variance + EPSILON)
-    return np.clip(scaled, -clip, clip).astype(np.float32)
+    clipped: np.ndarray = np.clip(scaled, -clip, clip).astype(np.float32)
+    return clipped
 
 
 class RewardScaler:
@@ -136,7 +137,8 @@ class RewardScaler:
     def scaled(self, rewards: Float[np.ndarray, " agent"]) -> Float[np.ndarray, " agent"]:
         """Scaled rewards, float32, with the statistics as they are."""
         deviation = np.sqrt(self.moments.variance[0] + EPSILON)
-        return np.clip(rewards / deviation, -self._clip, self._clip).astype(np.float32)
+        clipped: np.ndarray = np.clip(rewards / deviation, -self._clip, self._clip)
+        return clipped.astype(np.float32)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Statistics and running returns."""

@@ -12,8 +12,8 @@ from gymnasium.spaces import Space
 from jaxtyping import Shaped
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.environment import Outbox, episode_seed
 from empo_environments.episode_history import History
+from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
 from empo_environments.step_checks import FLAGS, Masks, Reasons, flag, number
 
@@ -21,12 +21,12 @@ ParallelEnv: TypeAlias = Any
 """A ``pettingzoo.ParallelEnv``; any class, for PettingZoo need not be installed."""
 
 
-class PettingZooEnvironment:
+class PettingZooEnv:
     """A ParallelEnv whose episodes go on until no agent is left.
 
     An agent that terminates, is truncated or disappears (which counts as terminated) is dead
     until the next episode; one that has not been there yet may appear at any time. ``action_mask``
-    and ``termination_reason`` in agents' infos mean what they mean to ``GymnasiumEnvironment``.
+    and ``termination_reason`` in agents' infos mean what they mean to ``GymnasiumEnv``.
     """
 
     def __init__(self, environment: ParallelEnv, *, reasons: Sequence[str] | None = None) -> None:
@@ -65,7 +65,7 @@ class PettingZooEnvironment:
         self._alive: list[int] = []
         self._dead: set[int] = set()
 
-    def start(self, outbox: Outbox, seed: int, number: int) -> None:
+    def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode."""
         self._outbox = outbox
         self._writes = [self._bind(row) for row in outbox.observation]
@@ -214,4 +214,4 @@ def _require_equal(kind: str, spaces: Mapping[Any, Space[Any]]) -> None:
             )
 
 
-__all__ = ["ParallelEnv", "PettingZooEnvironment"]
+__all__ = ["ParallelEnv", "PettingZooEnv"]

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.block_schedule import Turns
-from empo_environments.environment import MakeEnvironment, episode_seed
-from empo_environments.environment_group import Crash, interface_of
+from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
+from empo_environments.block_schedule import BlockScheduler
+from empo_environments.env_group import Crash, common_spec
+from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 from empo_environments.shared_memory import SharedMemory
+from empo_environments.single_env import MakeEnv, episode_seed
 from empo_environments.snapshots import Snapshot, shares
-from empo_environments.specs import Action, Arrival, Interface, Order
-from empo_environments.step_buffers import Board, board_bytes
 from empo_environments.worker import Worker, worker_context
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ RESTART_STEPS = 10_000
 _CLOSE_S = 2.0
 
 
-class Process:
+class ProcessVectorEnv:
     """A vector whose environments step in worker processes while the learner does other things.
 
     Observations and actions are in shared memory; a request to step and its answer are a byte
@@ -38,7 +38,7 @@ class Process:
     """
 
     def __init__(
-        self, make: Sequence[MakeEnvironment], *, workers: int, blocks: int, order: Order,
+        self, make: Sequence[MakeEnv], *, workers: int, blocks: int, order: Order,
         on_crash: OnCrash,
     ) -> None:  # fmt: skip
         """Start the workers, and let them make their environments.
@@ -71,7 +71,7 @@ class Process:
         self._missing = [0] * blocks
         """How many workers of each block are still at it."""
         self._fresh: set[int] = set()
-        self._turns = Turns(blocks, order)
+        self._turns = BlockScheduler(blocks, order)
         self._seeds: list[int] = []
         try:
             self._build(workers, blocks)
@@ -80,17 +80,17 @@ class Process:
             raise
 
     @property
-    def interface(self) -> Interface:
+    def spec(self) -> EnvSpec:
         """What never changes."""
-        return self._interface
+        return self._spec
 
     def start(self, seed: int) -> None:
         """Begin an episode in every environment."""
-        self._seeds = [seed] * self._interface.envs
+        self._seeds = [seed] * self._spec.num_envs
         self._ask("start", [(seeds,) for seeds in shares(self._seeds, len(self._workers))])
         self._turns.begin()
 
-    def recv(self) -> Arrival:
+    def recv(self) -> TimeStep:
         """The next block; sleeps until it is there."""
         awaited = self._turns.awaited()
         while self._failure is None:
@@ -106,7 +106,7 @@ class Process:
         self._turns.check(block)
         self._board.answer(block, action)
         self._turns.leave(block)
-        size = len(self._workers) // self._interface.blocks
+        size = len(self._workers) // self._spec.num_blocks
         for worker in self._workers[block * size : (block + 1) * size]:
             if worker.number in self._fresh:
                 # It was started anew after this block had arrived, so there is nothing that the
@@ -157,11 +157,11 @@ class Process:
         for number in range(workers):
             self._workers.append(self._worker(number, number // (workers // blocks)))
         found = [one for worker in self._workers for one in worker.reply()]
-        self._interface = interface_of(found, blocks)
-        self._memory = SharedMemory(board_bytes(self._interface))
-        self._board = Board(self._interface, self._memory.memory)
+        self._spec = common_spec(found, blocks)
+        self._memory = SharedMemory(buffer_bytes(self._spec))
+        self._board = SharedBuffers(self._spec, self._memory.memory)
         for worker in self._workers:
-            worker.attach(self._interface, self._memory.descriptor)
+            worker.attach(self._spec, self._memory.descriptor)
         for worker in self._workers:
             worker.reply()
             self._watch(worker)
@@ -262,14 +262,14 @@ class Process:
     def _begin_anew(self, worker: Worker) -> None:
         found = worker.reply()
         mine = slice(worker.number * self._envs, (worker.number + 1) * self._envs)
-        alike = interface_of(found * (self._interface.envs // len(found)), self._interface.blocks)
-        if alike != self._interface:
+        alike = common_spec(found * (self._spec.num_envs // len(found)), self._spec.num_blocks)
+        if alike != self._spec:
             raise CollectError(
                 f"worker {worker.number} was started anew, and its environments are not what they "
-                f"were: {alike}, not {self._interface}"
+                f"were: {alike}, not {self._spec}"
             )
         assert self._memory is not None
-        worker.attach(self._interface, self._memory.descriptor)
+        worker.attach(self._spec, self._memory.descriptor)
         worker.reply()
         # With the old seeds they would play the same episodes once more.
         self._seeds[mine] = [
@@ -297,7 +297,7 @@ def _check_sizes(envs: int, workers: int, blocks: int) -> None:
         )
 
 
-def _payload(make: Sequence[MakeEnvironment]) -> bytes:
+def _payload(make: Sequence[MakeEnv]) -> bytes:
     try:
         payload: bytes = cloudpickle.dumps(list(make))
     except Exception as error:
@@ -309,4 +309,4 @@ def _payload(make: Sequence[MakeEnvironment]) -> bytes:
     return payload
 
 
-__all__ = ["Process"]
+__all__ = ["ProcessVectorEnv"]

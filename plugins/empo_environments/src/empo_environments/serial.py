@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from empo_core.errors import ConfigError
-from empo_environments.block_schedule import Turns
-from empo_environments.environment import MakeEnvironment
-from empo_environments.environment_group import Group, interface_of
+from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
+from empo_environments.block_schedule import BlockScheduler
+from empo_environments.env_group import EnvGroup, common_spec
+from empo_environments.shared_buffers import SharedBuffers
+from empo_environments.single_env import MakeEnv
 from empo_environments.snapshots import Snapshot, shares
-from empo_environments.specs import Action, Arrival, Interface, Order
-from empo_environments.step_buffers import Board
 
 
-class Serial:
+class SerialVectorEnv:
     """A vector without processes: a block steps when it is received."""
 
-    def __init__(self, make: Sequence[MakeEnvironment], *, blocks: int, order: Order) -> None:
+    def __init__(self, make: Sequence[MakeEnv], *, blocks: int, order: Order) -> None:
         """Make the environments.
 
         Args:
@@ -33,36 +33,36 @@ class Serial:
             raise ConfigError(
                 f"{len(make)} environments cannot be divided into {blocks} blocks of equal size"
             )
-        self._groups: list[Group] = []
+        self._groups: list[EnvGroup] = []
         size = len(make) // blocks
         try:
             for first in range(0, len(make), size):
-                self._groups.append(Group(make[first : first + size], first))
+                self._groups.append(EnvGroup(make[first : first + size], first))
             found = [one for group in self._groups for one in group.descriptions()]
-            self._interface = interface_of(found, blocks)
+            self._spec = common_spec(found, blocks)
         except BaseException:
             self.close()
             raise
-        self._board = Board(self._interface)
+        self._board = SharedBuffers(self._spec)
         for group in self._groups:
             group.attach(self._board)
-        self._turns = Turns(blocks, order)
+        self._turns = BlockScheduler(blocks, order)
         self._acting: set[int] = set()
         self._seeds: list[int] = []
 
     @property
-    def interface(self) -> Interface:
+    def spec(self) -> EnvSpec:
         """What never changes."""
-        return self._interface
+        return self._spec
 
     def start(self, seed: int) -> None:
         """Begin an episode in every environment."""
-        self._seeds = [seed] * self._interface.envs
+        self._seeds = [seed] * self._spec.num_envs
         for group, seeds in zip(self._groups, self._shares(self._seeds), strict=True):
             group.start(seeds)
         self._turns.begin()
 
-    def recv(self) -> Arrival:
+    def recv(self) -> TimeStep:
         """Let the block whose turn it is act."""
         block = self._turns.awaited()[0]
         self._act(block)
@@ -113,4 +113,4 @@ class Serial:
             self._acting.remove(block)
 
 
-__all__ = ["Serial"]
+__all__ = ["SerialVectorEnv"]

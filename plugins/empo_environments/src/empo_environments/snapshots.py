@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from empo_core.errors import ConfigError
-from empo_environments.step_buffers import Board
+from empo_environments.shared_buffers import SharedBuffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,22 @@ class Snapshot:
         }
 
     @staticmethod
-    def of(state_dict: Mapping[str, Any], board: Board) -> Snapshot:
+    def of(state_dict: Mapping[str, Any], board: SharedBuffers) -> Snapshot:
         """The snapshot that became this tree.
 
         Raises:
             ConfigError: It is of another number of environments.
         """
         snapshot = Snapshot(**state_dict)
-        interface = board.interface
-        if len(snapshot.environments) != interface.envs:
+        env_spec = board.spec
+        if len(snapshot.environments) != env_spec.num_envs:
             raise ConfigError(
                 f"the state is that of {len(snapshot.environments)} environments, and there are "
-                f"{interface.envs}; go on with as many as before"
+                f"{env_spec.num_envs}; go on with as many as before"
             )
-        if len(snapshot.queue) == interface.blocks:
+        if len(snapshot.queue) == env_spec.num_blocks:
             return snapshot
-        queue = list(range(interface.blocks))
+        queue = list(range(env_spec.num_blocks))
         return Snapshot(queue, snapshot.seeds, snapshot.environments, snapshot.outcome)
 
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.spaces import Space
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.specs import Actions, Observations
+from empo_core.protocols.environments import ActionSpec, ObservationSpec
 
 MAX_OPTIONS = 2**16
 """Most words of a one-hot row, and most options of an action."""
@@ -26,7 +26,7 @@ Decode: TypeAlias = Callable[[np.ndarray], Any]
 """The action that a row of ``Actions.size`` numbers stands for."""
 
 
-def observing(space: Space[Any]) -> tuple[Observations, Bind]:
+def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
     """How observations become rows.
 
     Boxes are flattened, a picture channel first; choices become one-hot words, bits one word
@@ -44,7 +44,7 @@ def observing(space: Space[Any]) -> tuple[Observations, Bind]:
     if words < 1:
         raise ConfigError(f"observation space {space}: there is nothing to see in it")
     as_bytes = all(part.space.dtype == np.uint8 for part in parts)
-    observations = Observations(
+    observations = ObservationSpec(
         words=words,
         dtype="uint8" if as_bytes else "float32",
         grid=None if picture is None else picture.grid,
@@ -68,7 +68,7 @@ def observing(space: Space[Any]) -> tuple[Observations, Bind]:
     return observations, bind
 
 
-def acting(space: Space[Any]) -> tuple[Actions, Decode]:
+def acting(space: Space[Any]) -> tuple[ActionSpec, Decode]:
     """How rows become actions.
 
     Numbers beyond the bounds of a box are moved to the bound.
@@ -77,7 +77,7 @@ def acting(space: Space[Any]) -> tuple[Actions, Decode]:
         ConfigError: There are no such rows; the message names the space.
     """
     done = [_done(path, leaf) for path, leaf in _leaves(space, ())]
-    actions = Actions(
+    actions = ActionSpec(
         choices=tuple(count for part in done for count in part.actions.choices),
         low=tuple(low for part in done for low in part.actions.low),
         high=tuple(high for part in done for high in part.actions.high),
@@ -122,7 +122,7 @@ class _Done:
     """A part of an action."""
 
     path: tuple[str | int, ...]
-    actions: Actions
+    actions: ActionSpec
     decode: Decode
 
 
@@ -283,7 +283,7 @@ def _done(path: tuple[str | int, ...], space: Space[Any]) -> _Done:
         count, start = int(space.n), int(space.start)
         # Numbers of numpy, as sampled from the space: it checks them faster than Python's.
         options = [space.dtype.type(start + option) for option in range(min(count, MAX_OPTIONS))]
-        return _Done(path, Actions(choices=(count,)), lambda row: options[row.item()])
+        return _Done(path, ActionSpec(choices=(count,)), lambda row: options[row.item()])
     if isinstance(space, spaces.MultiDiscrete):
         return _done_choices(path, space, space.nvec, space.start)
     if isinstance(space, spaces.MultiBinary):
@@ -302,7 +302,7 @@ def _done(path: tuple[str | int, ...], space: Space[Any]) -> _Done:
     ]
     return _Done(
         path,
-        Actions(low=bounds[0], high=bounds[1]),
+        ActionSpec(low=bounds[0], high=bounds[1]),
         lambda row: np.clip(row.reshape(shape).astype(dtype), low, high),
     )
 
@@ -314,7 +314,7 @@ def _done_choices(
     starts = starts.astype(dtype)
     return _Done(
         path,
-        Actions(choices=tuple(int(count) for count in counts.ravel())),
+        ActionSpec(choices=tuple(int(count) for count in counts.ravel())),
         lambda row: row.reshape(shape).astype(dtype) + starts,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.specs import Actions
+from empo_core.protocols.environments import ActionSpec
 
 FLAGS = ("terminated", "truncated")
 
@@ -74,7 +74,7 @@ class Reasons:
 class Masks:
     """Which options an agent has, as ``info['action_mask']`` says."""
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: ActionSpec) -> None:
         """Masks for these actions.
 
         Raises:

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from empo_environments.environment_group import Crash
-from empo_environments.specs import Interface
+from empo_core.protocols.environments import EnvSpec
+from empo_environments.env_group import Crash
 from empo_environments.worker_main import DONE, RAISED, REQUEST, STEP, run_worker
 
 Context: TypeAlias = ForkServerContext | SpawnContext
@@ -72,9 +72,9 @@ class Worker:
         """Let it make its environments; ``reply`` tells what they are like."""
         self._send(b"", payload)
 
-    def attach(self, interface: Interface, descriptor: int) -> None:
+    def attach(self, env_spec: EnvSpec, descriptor: int) -> None:
         """Let it read and write the shared memory behind a file descriptor."""
-        self._send(b"", cloudpickle.dumps(interface))
+        self._send(b"", cloudpickle.dumps(env_spec))
         with contextlib.suppress(OSError):
             send_handle(self.pipe, descriptor, self.pid)
 

@@ -16,8 +16,8 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.errors import CollectError
 from empo_core.parallel import die_with_parent
-from empo_environments.environment_group import Group
-from empo_environments.step_buffers import Board, board_bytes
+from empo_environments.env_group import EnvGroup
+from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 
 STEP, REQUEST = b"s", b"r"
 """How messages to a worker begin; the name of a method and its arguments follow a request."""
@@ -30,7 +30,7 @@ def run_worker(pipe: Connection[Any, Any], first: int) -> None:
 
     Args:
         pipe: The only connection to the learner. First come the makers of the environments, then
-            the interface and the shared memory, then requests, each answered once.
+            the env_spec and the shared memory, then requests, each answered once.
         first: Number of the first environment.
     """
     threading.Thread(target=die_with_parent, daemon=True).start()
@@ -43,7 +43,7 @@ def run_worker(pipe: Connection[Any, Any], first: int) -> None:
         import torch
 
         torch.set_num_threads(1)
-        group = Group(cloudpickle.loads(pipe.recv_bytes()), first)
+        group = EnvGroup(cloudpickle.loads(pipe.recv_bytes()), first)
         _serve(pipe, group)
     except (EOFError, OSError):
         pass  # The learner is gone, or has closed the pipe. What environments raise is wrapped.
@@ -53,11 +53,11 @@ def run_worker(pipe: Connection[Any, Any], first: int) -> None:
         group.close()
 
 
-def _serve(pipe: Connection[Any, Any], group: Group) -> None:
+def _serve(pipe: Connection[Any, Any], group: EnvGroup) -> None:
     _answer(pipe, RESULT, group.descriptions())
-    interface = cloudpickle.loads(pipe.recv_bytes())
+    env_spec = cloudpickle.loads(pipe.recv_bytes())
     descriptor = recv_handle(pipe)
-    group.attach(Board(interface, mmap(descriptor, board_bytes(interface))))
+    group.attach(SharedBuffers(env_spec, mmap(descriptor, buffer_bytes(env_spec))))
     os.close(descriptor)
     _answer(pipe, RESULT, None)
     file = pipe.fileno()
@@ -79,7 +79,7 @@ def _tell(pipe: Connection[Any, Any], error: BaseException) -> None:
     """Send the learner what went wrong, and of what kind it is."""
     kind, text = type(error), str(error)
     # Others may not be known where the learner is.
-    if not kind.__module__.startswith(("empo_core.", "empo_rollout.")):
+    if not kind.__module__.startswith(("empo_core.", "empo_environments.")):
         kind, text = CollectError, traceback.format_exc()
     with contextlib.suppress(OSError):
         _answer(pipe, RAISED, (kind, text))

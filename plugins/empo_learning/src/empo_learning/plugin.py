@@ -1,4 +1,4 @@
-"""What the core itself offers; imported to list plugins, so it must not import torch."""
+"""What this distribution offers; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from empo_core.config import Config
-from empo_core.plugins.hookspecs import Component, hookimpl
+from empo_core import Command, Component, Config, hookimpl
 
 
 class SyncParams(Config):
@@ -29,4 +28,15 @@ def empo_components() -> Iterable[Component]:
         target="empo_learning.sync_collector:Sync",
         api=1,
         summary="One actor in the learner's process; a resumed run goes on exactly.",
+    )
+
+
+@hookimpl
+def empo_commands() -> Iterable[Command]:
+    """Offer the evaluation of runs."""
+    yield Command(
+        name="evaluate",
+        help="Play what a run has computed or learned: how often does each human reach each goal?",
+        target="empo_learning.commands:evaluate",
+        api=1,
     )

@@ -13,8 +13,8 @@ import torch
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, RobotPolicy, RunContext, WorldModel
+from empo_core.protocols.environments import VectorEnv
 from empo_core.storage.run_directory import RESULTS
-from empo_environments.specs import Vector
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.distributed import Group, join
@@ -25,9 +25,9 @@ from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
 from empo_rollout.environments import Environment, WorldParams
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.factory import Environments
 from empo_rollout.learner import RolloutLearner
 from empo_rollout.learning.updater import Updater
-from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.policies.networks import Networks, build_policy
@@ -73,10 +73,10 @@ class RolloutAlgorithm:
         context: RunContext,
         environments: Environments,
         plan: VecPlan,
-        vector: Vector,
+        vector: VectorEnv,
         group: Group,
     ) -> RolloutResult:
-        params, interface = self._params, vector.interface
+        params, interface = self._params, vector.spec
         device = group.device(params.compute.device)
         own_seed = context.seed + group.rank
         weights = torch.Generator().manual_seed(context.seed)
@@ -202,7 +202,7 @@ class RolloutAlgorithm:
         vector, _ = environments.evaluation(1)
         try:
             generator = torch.Generator()
-            return build_policy(self._params.policy, vector.interface, generator=generator)
+            return build_policy(self._params.policy, vector.spec, generator=generator)
         finally:
             vector.close()
 
@@ -218,7 +218,7 @@ class RolloutAlgorithm:
             "agents per environment": plan.agents,
             "workers": plan.workers,
             "blocks": plan.blocks,
-            "agents per forward pass": plan.block_slots,
+            "agents per forward pass": plan.block_agents,
             "segments x steps": f"{plan.segments} x {plan.horizon}",
             "steps per rollout": plan.batch_size,
             "minibatches": plan.minibatches,

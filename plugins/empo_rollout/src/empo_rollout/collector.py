@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from empo_environments.specs import Arrival, Vector
+from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_learning.timers import Timers
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
@@ -29,7 +29,7 @@ class RolloutCollector:
 
     def __init__(
         self,
-        vector: Vector,
+        vector: VectorEnv,
         policy: ActorCritic,
         buffer: SegmentBuffer,
         episodes: Episodes,
@@ -51,15 +51,15 @@ class RolloutCollector:
             device: Where the policy lives.
             carry_memory: Whether memory survives from one rollout to the next.
         """
-        interface = vector.interface
+        env_spec = vector.spec
         self._vector, self._policy, self._buffer = vector, policy, buffer
         self._episodes, self._timers = episodes, timers
         self._compute, self._device, self._carry = compute, device, carry_memory
-        self._interface = interface
-        self._agent = torch.arange(interface.slots, device=device) % len(interface.agents)
-        self._memory = policy.initial_memory(interface.slots).to(device)
-        self._acted = np.zeros(interface.slots, bool)
-        self._parked: list[Arrival] = []
+        self._spec = env_spec
+        self._agent = torch.arange(env_spec.num_agents, device=device) % len(env_spec.agents)
+        self._memory = policy.initial_memory(env_spec.num_agents).to(device)
+        self._acted = np.zeros(env_spec.num_agents, bool)
+        self._parked: list[TimeStep] = []
 
     def start(self, seed: int) -> None:
         """Begin the first episodes."""
@@ -116,16 +116,16 @@ class RolloutCollector:
         self._parked = [self._vector.recv() for _ in range(state_dict["parked"])]
         return True
 
-    def _policy_step(self, arrival: Arrival) -> Step:
+    def _policy_step(self, arrival: TimeStep) -> Step:
         """What the policy makes of a block."""
-        slots = self._interface.slots_of(arrival.block)
+        slots = self._spec.agents_of(arrival.block)
         return policy_step(self._policy, arrival, self._memory[slots], self._agent[slots])
 
-    def _final_values(self, arrival: Arrival) -> Tensor:
+    def _final_values(self, arrival: TimeStep) -> Tensor:
         """Values of the last observations of episodes that were cut off."""
         if not len(arrival.final_row):
             return self._memory.new_zeros(0)
-        slots = self._interface.slots_of(arrival.block)
+        slots = self._spec.agents_of(arrival.block)
         rows = self._tensor(arrival.final_row).long()
         return self._policy.step(
             observation_tensor(arrival.final_observation, self._device),
@@ -134,15 +134,15 @@ class RolloutCollector:
             self._agent[slots][rows],
         ).value
 
-    def _settle(self, arrival: Arrival, step: Step, final: Tensor) -> None:
+    def _settle(self, arrival: TimeStep, step: Step, final: Tensor) -> None:
         """Note what a block's previous actions led to."""
-        slots = self._interface.slots_of(arrival.block)
+        slots = self._spec.agents_of(arrival.block)
         self._buffer.receive(arrival, step.value, final)
         self._episodes.observe(arrival, self._acted[slots])
 
-    def _act(self, arrival: Arrival, step: Step, version: int) -> None:
+    def _act(self, arrival: TimeStep, step: Step, version: int) -> None:
         """Draw actions, remember them, and let the block go."""
-        slots = self._interface.slots_of(arrival.block)
+        slots = self._spec.agents_of(arrival.block)
         with self._timers("inference"):
             action = step.distribution.sample()
             log_prob = step.distribution.log_prob(action)
@@ -158,7 +158,7 @@ class RolloutCollector:
 
 def policy_step(
     policy: ActorCritic,
-    arrival: Arrival,
+    arrival: TimeStep,
     memory: Float[Tensor, "slot unit"],
     agent: Int[Tensor, " slot"],
 ) -> Step:

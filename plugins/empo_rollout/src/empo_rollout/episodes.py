@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool
 
 from empo_core.protocols import EpisodeTracker, Tracker
-from empo_environments.specs import Arrival, Interface
+from empo_core.protocols.environments import EnvSpec, TimeStep
 from empo_learning.distributed import Group
 
 WINDOW = 100
@@ -54,32 +54,32 @@ class Episodes:
         completed: Episodes so far.
         returns: Sum of rewards of each of the newest episodes.
         lengths: Steps of each of the newest episodes.
-        reasons: How many episodes ended for each reason of the interface; a ``record`` has these
+        reasons: How many episodes ended for each reason of the env_spec; a ``record`` has these
             numbers for all processes.
     """
 
-    def __init__(self, interface: Interface, tracker: Tracker | None = None) -> None:
+    def __init__(self, env_spec: EnvSpec, tracker: Tracker | None = None) -> None:
         """Begin with no episode.
 
         Args:
-            interface: Of the environments.
+            env_spec: Of the environments.
             tracker: Is told of every step, if it follows episodes.
         """
-        slots = interface.slots
-        self._interface = interface
+        slots = env_spec.num_agents
+        self._spec = env_spec
         self._tracker = tracker if isinstance(tracker, EpisodeTracker) else None
         self._return = np.zeros(slots)
         self._length = np.zeros(slots, np.int64)
         self.completed = 0
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.lengths: deque[int] = deque(maxlen=WINDOW)
-        self.reasons = np.zeros(len(interface.reasons), np.int64)
+        self.reasons = np.zeros(len(env_spec.reasons), np.int64)
         if self._tracker is not None:
-            self._tracker.follow(slots, interface.reasons)
+            self._tracker.follow(slots, env_spec.reasons)
 
-    def observe(self, arrival: Arrival, acted: Bool[np.ndarray, " slot"]) -> None:
+    def observe(self, arrival: TimeStep, acted: Bool[np.ndarray, " slot"]) -> None:
         """Count what a block's previous actions led to; ``acted`` says which were actions."""
-        slots = self._interface.slots_of(arrival.block)
+        slots = self._spec.agents_of(arrival.block)
         done = acted & (arrival.terminated | arrival.truncated)
         self._return[slots] += np.where(acted, arrival.reward, 0)
         self._length[slots] += acted
@@ -115,9 +115,7 @@ class Episodes:
             completed=int(totals["completed"]),
             mean_return=totals["return"] / newest if newest else None,
             mean_length=totals["length"] / newest if newest else None,
-            reasons={
-                name: int(totals[f"reason {i}"]) for i, name in enumerate(self._interface.reasons)
-            },
+            reasons={name: int(totals[f"reason {i}"]) for i, name in enumerate(self._spec.reasons)},
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,19 +146,19 @@ class Episodes:
     def _tell(
         self,
         slots: slice,
-        arrival: Arrival,
+        arrival: TimeStep,
         done: np.ndarray,
         reason: np.ndarray,
         acted: np.ndarray,
     ) -> None:
         """Tell the tracker about a block; the other blocks took no step."""
         assert self._tracker is not None
-        if self._interface.blocks == 1:
+        if self._spec.num_blocks == 1:
             self._tracker.step(*map(torch.as_tensor, (arrival.reward, done, reason, acted)))
             return
         whole = []
         for part in (arrival.reward, done, reason, acted):
-            array = np.zeros(self._interface.slots, part.dtype)
+            array = np.zeros(self._spec.num_agents, part.dtype)
             array[slots] = part
             whole.append(torch.from_numpy(array))
         self._tracker.step(*whole)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from empo_environments.specs import Interface, Vector
+from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_learning.randomness import capture, restore
 from empo_rollout.collector import policy_step
 from empo_rollout.params import ComputeParams
@@ -54,7 +54,7 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(
     policy: ActorCritic,
-    vector: Vector,
+    vector: VectorEnv,
     *,
     episodes_each: int,
     most_steps: int,
@@ -91,15 +91,15 @@ def evaluate(
 
 def _played(
     policy: ActorCritic,
-    vector: Vector,
+    vector: VectorEnv,
     episodes_each: int,
     most_steps: int,
     deterministic: bool,
     device: torch.device,
 ) -> Evaluation:
-    interface = vector.interface
-    count, slots = episodes_each, interface.slots
-    agent = torch.arange(slots, device=device) % len(interface.agents)
+    env_spec = vector.spec
+    count, slots = episodes_each, env_spec.num_agents
+    agent = torch.arange(slots, device=device) % len(env_spec.agents)
     memory = policy.initial_memory(slots).to(device)
     returns, lengths = np.zeros((slots, count)), np.zeros((slots, count), np.int64)
     why = np.full((slots, count), -1)
@@ -130,15 +130,15 @@ def _played(
             slots * count,
         )
     begun = lengths > 0
-    return _summary(interface, returns[begun], lengths[begun], why[begun])
+    return _summary(env_spec, returns[begun], lengths[begun], why[begun])
 
 
 def _summary(
-    interface: Interface, returns: np.ndarray, lengths: np.ndarray, why: np.ndarray
+    env_spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, why: np.ndarray
 ) -> Evaluation:
     size = returns.size
     spread = float(returns.std(ddof=1)) if size > 1 else 0.0
-    shares = {name: float((why == i).mean()) for i, name in enumerate(interface.reasons)}
+    shares = {name: float((why == i).mean()) for i, name in enumerate(env_spec.reasons)}
     return Evaluation(
         episodes=size,
         mean_return=float(returns.mean()),

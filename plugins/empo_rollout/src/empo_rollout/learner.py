@@ -14,8 +14,8 @@ from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.episodes import Episodes, Record
 from empo_rollout.evaluation import Evaluation, evaluate
+from empo_rollout.factory import Environments
 from empo_rollout.learning.updater import Updater
-from empo_rollout.making import Environments
 from empo_rollout.params import RolloutParams
 from empo_rollout.policies.protocols import ActorCritic
 

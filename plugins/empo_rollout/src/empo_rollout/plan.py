@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from empo_core.errors import ConfigError
-from empo_environments.specs import Interface, Order
+from empo_core.protocols.environments import EnvSpec, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class VecPlan:
         return self.envs // self.blocks
 
     @property
-    def slots(self) -> int:
+    def num_agents(self) -> int:
         """Agents of all environments (A)."""
         return self.envs * self.agents
 
     @property
-    def block_slots(self) -> int:
+    def block_agents(self) -> int:
         """Agents that arrive together (B), and that one forward pass is about."""
         return self.envs_per_block * self.agents
 
@@ -73,12 +73,12 @@ class VecPlan:
     @property
     def steps_per_agent(self) -> int:
         """Steps of an agent in a rollout; the most of any where they differ."""
-        return -(-self.segments // self.slots) * self.horizon
+        return -(-self.segments // self.num_agents) * self.horizon
 
     @property
     def arrivals(self) -> int:
         """Arrivals of a rollout that are answered: forward passes that choose actions."""
-        return self.segments // self.block_slots * self.horizon
+        return self.segments // self.block_agents * self.horizon
 
     @property
     def minibatches(self) -> int:
@@ -90,7 +90,7 @@ class VecPlan:
         """Segments of a minibatch, where minibatches consist of segments."""
         return self.minibatch_size // self.horizon
 
-    def require(self, interface: Interface) -> None:
+    def require(self, env_spec: EnvSpec) -> None:
         """Check that what was built is what was planned.
 
         Raises:
@@ -98,7 +98,7 @@ class VecPlan:
         """
         planned = {"agents": self.agents, "envs": self.envs, "blocks": self.blocks}
         built = {
-            "agents": len(interface.agents), "envs": interface.envs, "blocks": interface.blocks
+            "agents": len(env_spec.agents), "envs": env_spec.num_envs, "blocks": env_spec.num_blocks
         }  # fmt: skip
         wrong = [
             f"{built[key]} {key} instead of {n}" for key, n in planned.items() if built[key] != n
@@ -309,17 +309,17 @@ def _accumulate(sizes: _Sizes, most: int | None, minibatch: int, unit: int) -> i
 
 def _remarks(plan: VecPlan, target: int | None, order: Order) -> Iterator[str]:
     """What fits, but is good to know."""
-    if target is not None and target != plan.block_slots:
+    if target is not None and target != plan.block_agents:
         yield (
-            f"{plan.block_slots} agents arrive together, about "
+            f"{plan.block_agents} agents arrive together, about "
             f"forward_pass_minibatch_target_size {target}"
         )
-    if order == "rotation" and plan.segments % plan.slots:
-        idle = -plan.segments % plan.slots
-        better = _multiple(plan.segments, plan.slots) * plan.horizon
+    if order == "rotation" and plan.segments % plan.num_agents:
+        idle = -plan.segments % plan.num_agents
+        better = _multiple(plan.segments, plan.num_agents) * plan.horizon
         yield (
-            f"{idle} of {plan.slots} slots wait while the others collect the last segments of a "
-            f"rollout; with batch_size {better} none does"
+            f"{idle} of {plan.num_agents} slots wait while the others collect the last segments of "
+            f"a rollout; with batch_size {better} none does"
         )
 
 

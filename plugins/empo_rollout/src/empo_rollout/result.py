@@ -15,8 +15,8 @@ from rich.table import Table
 
 from empo_core.pictures import replace_file
 from empo_core.protocols import WorldModel
+from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
-from empo_environments.specs import Interface
 from empo_rollout.empowerment.prior import PRIOR, save_prior
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
@@ -66,7 +66,7 @@ class RolloutResult:
 
     policy: Networks
     params: PolicyParams
-    interface: Interface
+    interface: EnvSpec
     iterations: int
     history: Sequence[Mark]
     evaluations: Sequence[tuple[int, int, Evaluation]]

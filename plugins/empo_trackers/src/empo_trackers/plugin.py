@@ -116,6 +116,7 @@ def empo_components() -> Iterable[Component]:
         target="empo_trackers.jsonl:JsonlTracker",
         api=1,
         summary="Every metric as one line of metrics.jsonl.",
+        default="config",
     )
     yield Component(
         kind="tracker",
@@ -132,6 +133,7 @@ def empo_components() -> Iterable[Component]:
         target="empo_trackers.progress:ProgressTracker",
         api=1,
         summary="Progress bars with the time left, on standard error.",
+        default="terminal",
     )
     yield Component(
         kind="tracker",

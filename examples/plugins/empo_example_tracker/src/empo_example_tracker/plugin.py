@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from empo_core import Component, Config, hookimpl
+from empo_core import Command, Component, Config, hookimpl
 
 
 class CsvParams(Config):
@@ -26,4 +26,15 @@ def empo_components() -> Iterable[Component]:
         target="empo_example_tracker.tracker:CsvTracker",
         api=1,
         summary="Every metric as a column of metrics.csv.",
+    )
+
+
+@hookimpl
+def empo_commands() -> Iterable[Command]:
+    """Offer one command."""
+    yield Command(
+        name="csv-last",
+        help="Print the last value of every column that the tracker csv wrote.",
+        target="empo_example_tracker.commands:csv_last",
+        api=1,
     )

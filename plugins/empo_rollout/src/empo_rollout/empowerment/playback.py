@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import WorldModel
-from empo_rollout.empowerment.sight import Sight
+from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.policies.protocols import ActorCritic
 
 AT_ONCE = 4096
@@ -30,7 +30,7 @@ class LearnedRobots:
         Raises:
             ValueError: It has a memory, and no state says what would be in it.
         """
-        self._world, self._sight = world, Sight(world.spec, "robots")
+        self._world, self._sight = world, WorldObservation(world.spec, "robots")
         self._policy = forgetful(policy)
 
     def probabilities(
@@ -62,7 +62,7 @@ class LearnedHumans:
         Raises:
             ValueError: It has a memory, and no state says what would be in it.
         """
-        self._world, self._sight = world, Sight(world.spec, "humans")
+        self._world, self._sight = world, WorldObservation(world.spec, "humans")
         self._policy, self._exploration = forgetful(policy), exploration
 
     def policy(
@@ -91,7 +91,7 @@ class EvenHumans:
 
     def __init__(self, world: WorldModel) -> None:
         """Act in a world."""
-        self._world, self._sight = world, Sight(world.spec, "humans")
+        self._world, self._sight = world, WorldObservation(world.spec, "humans")
 
     def policy(
         self, states: Int[Tensor, "state word"], steps_left: int

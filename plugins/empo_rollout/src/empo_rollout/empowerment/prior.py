@@ -24,7 +24,7 @@ from empo_core.storage.atomic import (
 from empo_core.storage.run_directory import CONFIG, RESULTS
 from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.empowerment.playback import LearnedHumans
-from empo_rollout.empowerment.world_vector import WorldVector
+from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.networks import Networks
@@ -60,9 +60,9 @@ def save_prior(
         StorageError: The disk refuses, or something else has that place.
     """
     path = Path(path)
-    interface = WorldVector(world, copies=1, learners="humans").interface
+    env_spec = WorldVectorEnv(world, copies=1, learners="humans").spec
     with written_directory(path, ops) as new:
-        save_policy(new / POLICY, policy, params, interface, ops=ops)
+        save_policy(new / POLICY, policy, params, env_spec, ops=ops)
         body = _Body(world=identity(world))
         write_synced(
             new / MANIFEST, sealed_json(path, FORMAT, VERSION, body.model_dump(mode="json")), ops
@@ -98,8 +98,8 @@ class GoalPpo(LearnedHumans):
                 f"{path}: was learned in another world than this {world.spec.name!r}: {differs}; "
                 "let humans learn in this one"
             )
-        interface = WorldVector(world, copies=1, learners="humans").interface
-        saved = load_policy(directory / POLICY, interface)
+        env_spec = WorldVectorEnv(world, copies=1, learners="humans").spec
+        saved = load_policy(directory / POLICY, env_spec)
         try:
             super().__init__(world, saved.policy, params.exploration)
         except ValueError as error:

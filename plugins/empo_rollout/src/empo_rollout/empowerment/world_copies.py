@@ -15,7 +15,7 @@ from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_learning.state_cache import StateCache, policies_at
 from empo_rollout.empowerment.goals import Goals, arrived, draw
-from empo_rollout.empowerment.sight import Sight
+from empo_rollout.empowerment.observation import WorldObservation
 
 REASONS = ("terminal", "horizon", "cut", "goal")
 TERMINAL, HORIZON, CUT, GOAL = range(4)
@@ -47,7 +47,7 @@ class Stage:
     def __init__(
         self,
         world: WorldModel,
-        sight: Sight,
+        sight: WorldObservation,
         prior: HumanPrior | None,
         reward: IntrinsicReward | None,
         goal_resample_prob: float = 0.0,
@@ -133,7 +133,7 @@ class Copies:
     """Copies of a world, in the middle of their episodes.
 
     Everything about them is public and what its name says; ``reward``, ``terminated``,
-    ``truncated`` and ``reason`` are what the last step led to, as ``Arrival`` says, and
+    ``truncated`` and ``reason`` are what the last step led to, as ``TimeStep`` says, and
     ``final`` is where the episodes stood that it cut off.
     """
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.empowerment.reward import Power, power_reward
-from empo_rollout.empowerment.sight import Sight
-from empo_rollout.empowerment.world_vector import WorldVector, check_learners
+from empo_rollout.empowerment.world_vector import WorldVectorEnv, check_learners
 from empo_rollout.environments import PowerReward, WorldParams
 
 
@@ -45,16 +45,16 @@ class Worlds:
     @property
     def agents(self) -> int:
         """How many agents of each copy learn."""
-        return len(Sight(self._world.spec, self._params.learners).agents)
+        return len(WorldObservation(self._world.spec, self._params.learners).agents)
 
-    def vector(self, copies: int, *, blocks: int = 1, desync: bool = False) -> WorldVector:
+    def vector(self, copies: int, *, blocks: int = 1, desync: bool = False) -> WorldVectorEnv:
         """So many copies.
 
         Raises:
             ConfigError: The source of the reward does not fit; see ``power_reward``.
             SolveError: It cannot solve the world, or a human has no goal.
         """
-        return WorldVector(
+        return WorldVectorEnv(
             self._world,
             copies=copies,
             learners=self._params.learners,

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
+from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.types import WorldSpec
 from empo_core.worlds.roles import check_roles
-from empo_environments.block_schedule import Turns, check_action
-from empo_environments.specs import Action, Arrival, Interface
+from empo_environments.block_schedule import BlockScheduler, check_action
 from empo_learning.state_cache import StateCache
-from empo_rollout.empowerment.sight import Learners, Sight
+from empo_rollout.empowerment.observation import Learners, WorldObservation
 from empo_rollout.empowerment.world_copies import GOAL, REASONS, Copies, Stage
 
 
-class WorldVector:
-    """Many copies of a world, in which all robots learn, or all humans; a ``Vector``.
+class WorldVectorEnv:
+    """Many copies of a world, in which all robots learn, or all humans; a ``VectorEnv``.
 
     Robots are paid what ``reward`` says of the state that a step leads to, while humans pursue
     goals drawn by weight when an episode begins; nothing is paid for states in which the episode
@@ -66,35 +66,35 @@ class WorldVector:
             raise ValueError("robots need a reward; humans are paid for reaching their goals")
         if copies % blocks:
             raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
-        self._sight = Sight(world.spec, learners)
+        self._sight = WorldObservation(world.spec, learners)
         self._stage = Stage(world, self._sight, prior, reward, goal_resample_prob)
         self._desync = desync
         self._blocks: list[Copies] = []
-        self._turns = Turns(blocks, "rotation")
+        self._turns = BlockScheduler(blocks, "rotation")
         self._features = StateCache(
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
         )
-        self._interface = Interface(
+        self._spec = EnvSpec(
             observations=self._sight.observations,
             actions=self._sight.actions,
             agents=self._sight.names,
-            envs=copies,
-            blocks=blocks,
+            num_envs=copies,
+            num_blocks=blocks,
             masks=True,
             reasons=REASONS if learners == "humans" else REASONS[:GOAL],
         )
 
     @property
-    def interface(self) -> Interface:
+    def spec(self) -> EnvSpec:
         """What never changes about the copies."""
-        return self._interface
+        return self._spec
 
     def start(self, seed: int) -> None:
         """Begin an episode in every copy."""
         self._begin(seed)
         self._turns.begin()
 
-    def recv(self) -> Arrival:
+    def recv(self) -> TimeStep:
         """The next block, in strict turns.
 
         Raises:
@@ -113,7 +113,7 @@ class WorldVector:
         """
         self._turns.check(block)
         copies = self._blocks[block]
-        check_action(self._interface, action, copies.acts.numpy().reshape(-1))
+        check_action(self._spec, action, copies.acts.numpy().reshape(-1))
         copies.step(torch.from_numpy(action).view(copies.acts.shape))
         self._turns.leave(block)
 
@@ -134,25 +134,25 @@ class WorldVector:
         """Nothing: no processes and no files belong to it."""
 
     def _begin(self, seed: int) -> None:
-        interface = self._interface
-        count = interface.envs // interface.blocks
-        words = interface.observations.words
+        env_spec = self._spec
+        count = env_spec.num_envs // env_spec.num_blocks
+        words = env_spec.observations.words
         self._observations = [
-            torch.zeros(count, len(interface.agents), words) for _ in range(interface.blocks)
+            torch.zeros(count, len(env_spec.agents), words) for _ in range(env_spec.num_blocks)
         ]
         # A generator per block, so that blocks do not depend on each other's turns.
-        seeds = np.random.SeedSequence(seed).generate_state(interface.blocks, np.uint64) >> 1
+        seeds = np.random.SeedSequence(seed).generate_state(env_spec.num_blocks, np.uint64) >> 1
         self._blocks = [
             Copies(self._stage, count, torch.Generator().manual_seed(own), self._desync)
             for own in seeds.tolist()
         ]
 
-    def _arrival(self, block: int) -> Arrival:
+    def _arrival(self, block: int) -> TimeStep:
         copies = self._blocks[block]
         observation = self._observations[block]
         self._observe(observation, copies.rows, copies.left, copies.goals)
         row, final = self._final(copies)
-        return Arrival(
+        return TimeStep(
             block=block,
             observation=observation.flatten(0, 1).numpy(),
             reward=copies.reward.numpy().reshape(-1),
@@ -170,9 +170,9 @@ class WorldVector:
         self, copies: Copies
     ) -> tuple[Int[np.ndarray, " final"], Float[np.ndarray, "final word"]]:
         """What is last seen of episodes that were cut off, by the slots that see it."""
-        final, interface = copies.final, self._interface
+        final, env_spec = copies.final, self._spec
         if final is None or not len(final.env):
-            return np.empty(0, np.int64), np.empty((0, interface.observations.words), np.float32)
+            return np.empty(0, np.int64), np.empty((0, env_spec.observations.words), np.float32)
         out = torch.zeros(len(final.env), *self._observations[0].shape[1:])
         self._observe(out, final.rows, final.left, final.goals)
         return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()

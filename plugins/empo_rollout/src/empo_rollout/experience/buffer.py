@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_environments.specs import Arrival, Interface
+from empo_core.protocols.environments import EnvSpec, TimeStep
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.plan import VecPlan
 
@@ -60,7 +60,7 @@ class SegmentBuffer:
 
     def __init__(
         self,
-        interface: Interface,
+        interface: EnvSpec,
         plan: VecPlan,
         *,
         memory_size: int,
@@ -94,7 +94,7 @@ class SegmentBuffer:
             self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items()}
         self._first_step = np.zeros(plan.segments, np.int64)
         self._owner = np.zeros(plan.segments, np.int64)
-        self._cursors = [WriteCursor() for _ in range(interface.blocks)]
+        self._cursors = [WriteCursor() for _ in range(interface.num_blocks)]
         self._free: deque[slice] = deque()
         self._full = 0
 
@@ -106,7 +106,7 @@ class SegmentBuffer:
         """
         if any(cursor.steps for cursor in self._cursors) and not self.ready:
             raise RuntimeError(f"{self._missing()}; a new one would lose its steps")
-        size = self._interface.block_slots
+        size = self._interface.block_agents
         starts = range(0, self._segments, size)
         self._free = deque(slice(start, start + size) for start in starts)
         self._full = 0
@@ -119,7 +119,7 @@ class SegmentBuffer:
 
     def receive(
         self,
-        arrival: Arrival,
+        arrival: TimeStep,
         value: Float[Tensor, " slot"],
         final_value: Float[Tensor, " final"],
     ) -> None:
@@ -167,7 +167,7 @@ class SegmentBuffer:
 
     def store(
         self,
-        arrival: Arrival,
+        arrival: TimeStep,
         action: Shaped[Tensor, "slot number"],
         log_prob: Float[Tensor, " slot"],
         value: Float[Tensor, " slot"],
@@ -239,10 +239,10 @@ class SegmentBuffer:
         )
 
     def _open(
-        self, arrival: Arrival, rows: slice, steps: int, memory: Float[Tensor, "slot unit"]
+        self, arrival: TimeStep, rows: slice, steps: int, memory: Float[Tensor, "slot unit"]
     ) -> None:
         """Let segments belong to a block."""
-        slots = self._interface.slots_of(arrival.block)
+        slots = self._interface.agents_of(arrival.block)
         self._owner[rows] = np.arange(slots.start, slots.stop)
         self._first_step[rows] = steps
         self._tensors["agent"][rows] = torch.arange(slots.start, slots.stop, device=self._device)
@@ -252,7 +252,7 @@ class SegmentBuffer:
 
     def _close(self, block: int, cursor: WriteCursor, rows: slice) -> None:
         """Count full segments, and let the block go on in others."""
-        slots = self._interface.slots_of(block)
+        slots = self._interface.agents_of(block)
         # Each segment holds consecutive steps of one agent, or something here is very wrong.
         assert (self._owner[rows] == np.arange(slots.start, slots.stop)).all()
         assert (self._first_step[rows] + self._horizon == cursor.steps).all()
@@ -270,25 +270,27 @@ class SegmentBuffer:
             self._tensors[name][place].copy_(tensor, non_blocking=True)
 
 
-def _require_fit(interface: Interface, segments: int, horizon: int) -> None:
+def _require_fit(interface: EnvSpec, segments: int, horizon: int) -> None:
     """Check that blocks fill all segments, and that every agent gets one."""
-    size = interface.block_slots
-    if segments >= interface.slots and segments % size == 0:
+    size = interface.block_agents
+    if segments >= interface.num_agents and segments % size == 0:
         return
-    above = max(-(-segments // size) * size, interface.slots)
+    above = max(-(-segments // size) * size, interface.num_agents)
     below = segments // size * size
     nearest = (
-        f"{below * horizon} or {above * horizon}" if below >= interface.slots else above * horizon
+        f"{below * horizon} or {above * horizon}"
+        if below >= interface.num_agents
+        else above * horizon
     )
     raise ConfigError(
         f"experience.batch_size: {segments * horizon} steps are {segments} segments of {horizon}, "
-        f"but there are {interface.slots} agents in blocks of {size}: segments must be a multiple "
-        f"of {size} and at least {interface.slots}; use a batch_size of {nearest}"
+        f"but there are {interface.num_agents} agents in blocks of {size}: segments must be a "
+        f"multiple of {size} and at least {interface.num_agents}; use a batch_size of {nearest}"
     )
 
 
 def _empty(
-    interface: Interface, segments: int, horizon: int, memory_size: int, device: torch.device
+    interface: EnvSpec, segments: int, horizon: int, memory_size: int, device: torch.device
 ) -> Rollout:
     """A rollout of which nothing is known."""
 

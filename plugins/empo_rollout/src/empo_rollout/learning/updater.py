@@ -12,7 +12,7 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import PolicyLoss
-from empo_environments.specs import Interface
+from empo_core.protocols.environments import EnvSpec
 from empo_learning.distributed import Group
 from empo_rollout.experience.advantages import advantage_sums, advantages, normalised
 from empo_rollout.experience.flat_rollout import FlatRollout, Minibatch
@@ -47,7 +47,7 @@ class Updater:
         losses: Sequence[tuple[PolicyLoss, float]],
         params: RolloutParams,
         plan: VecPlan,
-        interface: Interface,
+        interface: EnvSpec,
         *,
         device: torch.device | str,
         generator: torch.Generator,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from empo_environments.specs import Observations
+from empo_core.protocols.environments import ObservationSpec
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.recurrent import Recurrent
 
@@ -67,7 +67,7 @@ class Trunk(nn.Module):
     The words behind the picture join after the convolutions.
     """
 
-    def __init__(self, params: PolicyParams, observations: Observations) -> None:
+    def __init__(self, params: PolicyParams, observations: ObservationSpec) -> None:
         super().__init__()
         activation, words = ACTIVATIONS[params.activation], observations.words
         self._grid: tuple[int, int, int] | None = None

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError
-from empo_environments.specs import Interface
+from empo_core.protocols.environments import EnvSpec
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.distributions import DiagonalNormal, MultiCategorical
 from empo_rollout.policies.layers import (
@@ -31,7 +31,7 @@ many rows as the data says, which agents with networks of their own have, and fa
 
 def build_policy(
     params: PolicyParams,
-    interface: Interface,
+    interface: EnvSpec,
     *,
     generator: torch.Generator,
     device: torch.device | str = "cpu",
@@ -58,7 +58,7 @@ def build_policy(
     return policy.to(device)
 
 
-def blank_policy(params: PolicyParams, interface: Interface) -> Networks:
+def blank_policy(params: PolicyParams, interface: EnvSpec) -> Networks:
     """A policy that fits some environments, on device ``meta``: without any weights.
 
     Raises:
@@ -69,7 +69,7 @@ def blank_policy(params: PolicyParams, interface: Interface) -> Networks:
         return Networks(params, interface)
 
 
-def _check(params: PolicyParams, interface: Interface) -> None:
+def _check(params: PolicyParams, interface: EnvSpec) -> None:
     seen, actions = interface.observations, interface.actions
     if not actions.size:
         raise ConfigError("policy: agents have no actions: neither choices nor numbers")
@@ -90,7 +90,7 @@ def _check(params: PolicyParams, interface: Interface) -> None:
 class Network(nn.Module):
     """The policy and critic of one agent, or of all that share them."""
 
-    def __init__(self, params: PolicyParams, interface: Interface) -> None:
+    def __init__(self, params: PolicyParams, interface: EnvSpec) -> None:
         super().__init__()
         seen, actions = interface.observations, interface.actions
         self.trunk = Trunk(params, seen)
@@ -147,7 +147,7 @@ class Network(nn.Module):
 class Networks(nn.Module):
     """An ``ActorCritic``: one network for all agents, or one for each."""
 
-    def __init__(self, params: PolicyParams, interface: Interface) -> None:
+    def __init__(self, params: PolicyParams, interface: EnvSpec) -> None:
         """Use ``build_policy``, which checks its arguments and draws the weights."""
         super().__init__()
         self._choices = interface.actions.choices

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError, StorageError
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
-from empo_environments.specs import Actions, Interface, Observations
 from empo_learning.saved_model import Format, WeightsBody, read_weights, write_weights
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, blank_policy
@@ -63,14 +63,14 @@ class SavedPolicy:
 
     policy: Networks
     params: PolicyParams
-    interface: Interface
+    interface: EnvSpec
 
 
 def save_policy(
     path: str | Path,
     policy: nn.Module,
     params: PolicyParams,
-    interface: Interface,
+    interface: EnvSpec,
     *,
     ops: FileOps = DISK,
 ) -> None:
@@ -97,7 +97,7 @@ def save_policy(
     )
 
 
-def load_policy(path: str | Path, interface: Interface | None = None) -> SavedPolicy:
+def load_policy(path: str | Path, interface: EnvSpec | None = None) -> SavedPolicy:
     """The policy that ``save_policy`` wrote.
 
     Args:
@@ -133,7 +133,7 @@ def _with_weights(policy: Networks, weights: dict[str, Tensor]) -> Networks:
     return policy
 
 
-def _check_fit(path: Path, learned: Interface, here: Interface, params: PolicyParams) -> None:
+def _check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams) -> None:
     """Refuse environments that the policy was not learned for.
 
     Raises:
@@ -153,7 +153,7 @@ def _check_fit(path: Path, learned: Interface, here: Interface, params: PolicyPa
             )
 
 
-def _described(interface: Interface) -> _Interface:
+def _described(interface: EnvSpec) -> _Interface:
     seen, actions = interface.observations, interface.actions
     return _Interface(
         observations=_Observations(
@@ -169,18 +169,18 @@ def _described(interface: Interface) -> _Interface:
     )
 
 
-def _interface_of(known: _Interface) -> Interface:
+def _interface_of(known: _Interface) -> EnvSpec:
     seen, actions = known.observations, known.actions
     grid = None if seen.grid is None else (seen.grid[0], seen.grid[1], seen.grid[2])
-    return Interface(
-        observations=Observations(seen.words, seen.dtype, grid),
-        actions=Actions(
+    return EnvSpec(
+        observations=ObservationSpec(seen.words, seen.dtype, grid),
+        actions=ActionSpec(
             tuple(actions.choices),
             tuple(-math.inf if bound is None else bound for bound in actions.low),
             tuple(math.inf if bound is None else bound for bound in actions.high),
         ),
         agents=tuple(known.agents),
-        envs=1,
+        num_envs=1,
         masks=known.masks,
     )
 

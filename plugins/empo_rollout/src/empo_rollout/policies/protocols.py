@@ -38,7 +38,7 @@ class ActorCritic(Protocol):
     """A policy and a critic, possibly with memory and with parts in common.
 
     Several agents may have networks of their own: ``agent`` says whose turn it is, as a position
-    in ``Interface.agents``.
+    in ``EnvSpec.agents``.
     """
 
     @property

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from empo_environments.environment import Environment, Outbox
+from empo_environments.single_env import SingleEnv, StepBuffers
 
 _LONGEST = 1000
 
 
-class Desynchronised:
+class DesyncEnv:
     """An environment whose first episode is cut off after a random number of steps."""
 
-    def __init__(self, environment: Environment, longest: int | None = None) -> None:
+    def __init__(self, environment: SingleEnv, longest: int | None = None) -> None:
         """Wrap an environment.
 
         Args:
@@ -32,7 +32,7 @@ class Desynchronised:
         self.agents, self.masks = environment.agents, environment.masks
         self.reasons = environment.reasons
 
-    def start(self, outbox: Outbox, seed: int, number: int) -> None:
+    def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode."""
         self._outbox = outbox
         generator = np.random.default_rng((seed, number))
@@ -82,4 +82,4 @@ class Desynchronised:
         self._environment.begin()
 
 
-__all__ = ["Desynchronised"]
+__all__ = ["DesyncEnv"]

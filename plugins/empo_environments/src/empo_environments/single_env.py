@@ -10,18 +10,18 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy import ndarray
 
-from empo_environments.specs import Actions, Observations
+from empo_core.protocols.environments import ActionSpec, ObservationSpec
 
 
 @dataclass(slots=True)
-class Outbox:
+class StepBuffers:
     """Where an environment writes what happened: views into memory that others read.
 
     Before each step the backend sets ``reward`` to 0, ``reason`` to -1 and all flags to False
     but ``acts``, which it sets to True; an environment writes only what differs.
 
     Attributes:
-        observation: As in ``Arrival``, a row per agent; so are the fields below.
+        observation: As in ``TimeStep``, a row per agent; so are the fields below.
         reward: See there.
         terminated: See there.
         truncated: See there.
@@ -46,7 +46,7 @@ class Outbox:
 
 
 @runtime_checkable
-class Environment(Protocol):
+class SingleEnv(Protocol):
     """One environment with one or several agents, which restarts its episodes by itself.
 
     An episode that ends is followed by the next one in the same step: the outbox then holds the
@@ -57,13 +57,13 @@ class Environment(Protocol):
     Errors are raised as they come; the backend adds which environment it was.
     """
 
-    observations: Observations
-    actions: Actions
+    observations: ObservationSpec
+    actions: ActionSpec
     agents: tuple[str, ...]
     masks: bool
     reasons: tuple[str, ...]
 
-    def start(self, outbox: Outbox, seed: int, number: int) -> None:
+    def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode; everything is written to ``outbox`` from now on.
 
         Args:
@@ -109,5 +109,5 @@ def episode_seed(seed: int, number: int, episode: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-MakeEnvironment: TypeAlias = Callable[[], Environment]
+MakeEnv: TypeAlias = Callable[[], SingleEnv]
 """Makes one environment, in whichever process; can be pickled by ``cloudpickle``."""

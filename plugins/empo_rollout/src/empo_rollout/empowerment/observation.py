@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.protocols.environments import ActionSpec, ObservationSpec
 from empo_core.types import WorldSpec
-from empo_environments.specs import Actions, Observations
 
 Learners: TypeAlias = Literal["robots", "humans"]
 
 
 @dataclass(frozen=True)
-class Sight:
+class WorldObservation:
     """The world as the robots, or the humans, see it.
 
     An observation is a row of numbers: the features of the state (its picture first), then the
@@ -48,17 +48,17 @@ class Sight:
         return tuple(self.spec.agents[agent].name for agent in self.agents)
 
     @cached_property
-    def actions(self) -> Actions:
+    def actions(self) -> ActionSpec:
         """One choice; whoever has fewer options than others never has the last ones."""
-        return Actions(choices=(max(self.spec.num_actions[agent] for agent in self.agents),))
+        return ActionSpec(choices=(max(self.spec.num_actions[agent] for agent in self.agents),))
 
     @cached_property
-    def observations(self) -> Observations:
+    def observations(self) -> ObservationSpec:
         """What an observation looks like."""
         shape = self.spec.featurizer.shape
         grid = (shape.channels, shape.height, shape.width)
         words = self._goal_word + self._goal_words
-        return Observations(words, "float32", grid if min(grid) > 0 else None)
+        return ObservationSpec(words, "float32", grid if min(grid) > 0 else None)
 
     @property
     def num_options(self) -> int:

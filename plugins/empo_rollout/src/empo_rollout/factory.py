@@ -13,13 +13,13 @@ import gymnasium
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
-from empo_environments.desynchronised import Desynchronised
-from empo_environments.environment import Environment, MakeEnvironment
-from empo_environments.gymnasium_env import GymnasiumEnvironment
-from empo_environments.gymnasium_vector import GymnasiumVector
-from empo_environments.process import Process
-from empo_environments.serial import Serial
-from empo_environments.specs import Vector
+from empo_core.protocols.environments import VectorEnv
+from empo_environments.desync import DesyncEnv
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.gymnasium_vector import GymnasiumVectorEnv
+from empo_environments.process import ProcessVectorEnv
+from empo_environments.serial import SerialVectorEnv
+from empo_environments.single_env import MakeEnv, SingleEnv
 from empo_rollout.empowerment.world_environments import Worlds
 from empo_rollout.environments import (
     GymnasiumParams,
@@ -41,7 +41,7 @@ class MakeGymnasium:
 
     params: GymnasiumParams
 
-    def __call__(self) -> Environment:
+    def __call__(self) -> SingleEnv:
         """A new one.
 
         Raises:
@@ -52,7 +52,7 @@ class MakeGymnasium:
             env = _called(params.factory, params.kwargs)
         else:
             env = _registered(gymnasium.make, params.id, params.kwargs, disable_env_checker=True)
-        return GymnasiumEnvironment(env, reasons=params.reasons)
+        return GymnasiumEnv(env, reasons=params.reasons)
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,28 @@ class MakePettingZoo:
 
     params: PettingZooParams
 
-    def __call__(self) -> Environment:
+    def __call__(self) -> SingleEnv:
         """A new one.
 
         Raises:
             ConfigError: The factory cannot be imported, or takes other arguments.
         """
         # Imported here because PettingZoo is an optional dependency.
-        from empo_environments.pettingzoo_env import PettingZooEnvironment
+        from empo_environments.pettingzoo_env import PettingZooEnv
 
         env = _called(self.params.factory, self.params.kwargs)
-        return PettingZooEnvironment(env, reasons=self.params.reasons)
+        return PettingZooEnv(env, reasons=self.params.reasons)
 
 
 @dataclass(frozen=True)
 class MakeDesynchronised:
     """Makes an environment whose first episode is cut off early."""
 
-    make: MakeEnvironment
+    make: MakeEnv
 
-    def __call__(self) -> Environment:
+    def __call__(self) -> SingleEnv:
         """A new one."""
-        return Desynchronised(self.make())
+        return DesyncEnv(self.make())
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Environments:
             strict=sizes.strict,
         )
 
-    def training(self, plan: VecPlan) -> Vector:
+    def training(self, plan: VecPlan) -> VectorEnv:
         """The environments to learn in."""
         sizes = self._params.vectorisation
         if self._make is None:
@@ -178,7 +178,7 @@ class Environments:
             make = MakeDesynchronised(self._make) if sizes.desync else self._make
             makes = [make] * plan.envs
             if self._in_processes:
-                vector = Process(
+                vector = ProcessVectorEnv(
                     makes,
                     workers=plan.workers,
                     blocks=plan.blocks,
@@ -186,17 +186,17 @@ class Environments:
                     on_crash=sizes.on_crash,
                 )
             else:
-                vector = Serial(makes, blocks=plan.blocks, order=sizes.order)
-        plan.require(vector.interface)
+                vector = SerialVectorEnv(makes, blocks=plan.blocks, order=sizes.order)
+        plan.require(vector.spec)
         return vector
 
-    def evaluation(self, episodes: int) -> tuple[Vector, int]:
+    def evaluation(self, episodes: int) -> tuple[VectorEnv, int]:
         """Environments to play about so many episodes in, and how many in each."""
         copies = min(-(-episodes // self._agents), MOST_EVALUATED)
         if self._make is None:
             vector = self._batched(copies)
         else:
-            vector = Serial([self._make] * copies, blocks=1, order="rotation")
+            vector = SerialVectorEnv([self._make] * copies, blocks=1, order="rotation")
         return vector, -(-episodes // (copies * self._agents))
 
     @property
@@ -208,7 +208,7 @@ class Environments:
         return sizes.backend == "process" or (sizes.backend == "auto" and usable_processors() > 1)
 
     @cached_property
-    def _make(self) -> MakeEnvironment | None:
+    def _make(self) -> MakeEnv | None:
         """What makes one environment; None where all are one."""
         params = self._params.environment
         if isinstance(params, GymnasiumParams):
@@ -228,7 +228,7 @@ class Environments:
         finally:
             env.close()
 
-    def _batched(self, copies: int, desync: bool = False) -> Vector:
+    def _batched(self, copies: int, desync: bool = False) -> VectorEnv:
         """Environments that step in one call."""
         params = self._params.environment
         if isinstance(params, GymnasiumVectorParams):
@@ -237,7 +237,7 @@ class Environments:
                     "algorithm.params.vectorisation.desync: cannot cut off episodes of a Gymnasium "
                     "vector environment; set it to false"
                 )
-            return GymnasiumVector(MakeVector(params, copies), autoreset=params.autoreset)
+            return GymnasiumVectorEnv(MakeVector(params, copies), autoreset=params.autoreset)
         assert self._worlds is not None
         return self._worlds.vector(copies, desync=desync)
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from empo_core.errors import CollectError, ConfigError
-from empo_environments.environment import Environment, MakeEnvironment
-from empo_environments.specs import Actions, Interface, Observations
-from empo_environments.step_buffers import Board, clear
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
+from empo_environments.shared_buffers import SharedBuffers, clear
+from empo_environments.single_env import MakeEnv, SingleEnv
 
 
 class Crash(CollectError):
@@ -24,15 +24,15 @@ class Crash(CollectError):
 class Description:
     """What environments of one vector must have in common."""
 
-    observations: Observations
-    actions: Actions
+    observations: ObservationSpec
+    actions: ActionSpec
     agents: tuple[str, ...]
     masks: bool
     reasons: tuple[str, ...]
 
 
-def interface_of(descriptions: Sequence[Description], blocks: int) -> Interface:
-    """The interface of environments like these.
+def common_spec(descriptions: Sequence[Description], blocks: int) -> EnvSpec:
+    """The env_spec of environments like these.
 
     Raises:
         ConfigError: They differ, or cannot be divided into so many blocks.
@@ -46,15 +46,15 @@ def interface_of(descriptions: Sequence[Description], blocks: int) -> Interface:
                     f"environment {number} differs from environment 0 in its {name}: {another}, "
                     f"not {one}; all environments of a run must be alike"
                 )
-    return Interface(
+    return EnvSpec(
         first.observations, first.actions, first.agents, envs, blocks, first.masks, first.reasons
     )
 
 
-class Group:
+class EnvGroup:
     """Some environments of a vector, numbered from ``first``, in this process."""
 
-    def __init__(self, make: Sequence[MakeEnvironment], first: int) -> None:
+    def __init__(self, make: Sequence[MakeEnv], first: int) -> None:
         """Make them.
 
         Raises:
@@ -63,7 +63,7 @@ class Group:
         """
         self._first = first
         self._steps = 0
-        self._environments: list[Environment] = []
+        self._environments: list[SingleEnv] = []
         for number, make_one in enumerate(make, first):
             with _located(number, "could not be made"):
                 self._environments.append(make_one())
@@ -75,13 +75,13 @@ class Group:
             for one in self._environments
         ]
 
-    def attach(self, board: Board) -> None:
+    def attach(self, board: SharedBuffers) -> None:
         """From now on they read and write there."""
         count = len(self._environments)
         self._board, self._box = board, board.part_of(self._first, count)
-        self._sees_numbers = board.interface.observations.dtype != "uint8"
+        self._sees_numbers = board.spec.observations.dtype != "uint8"
         self._acts: list[tuple[Callable[[Any], None], np.ndarray]] = [
-            (one.step, board.action[board.slots_of(number)]) for number, one in self._numbered()
+            (one.step, board.action[board.agents_of(number)]) for number, one in self._numbered()
         ]
 
     def start(self, seeds: Sequence[int], lost: bool = False) -> None:
@@ -135,7 +135,7 @@ class Group:
             with _located(number, "could not be closed"):
                 self._environments.pop().close()
 
-    def _numbered(self) -> Iterator[tuple[int, Environment]]:
+    def _numbered(self) -> Iterator[tuple[int, SingleEnv]]:
         return enumerate(self._environments, self._first)
 
     def _check(self, when: str) -> None:
@@ -150,7 +150,7 @@ class Group:
             raise CollectError(self._what_is_not_finite(when))
 
     def _what_is_not_finite(self, when: str) -> str:
-        box, agents = self._box, self._board.interface.agents
+        box, agents = self._box, self._board.spec.agents
         wrong = ~np.isfinite(box.reward) | ~np.isfinite(box.observation).all(1)
         wrong |= box.has_final & ~np.isfinite(box.final_observation).all(1)
         row = int(wrong.argmax())
@@ -187,4 +187,4 @@ def _located(number: int, what: str) -> Iterator[None]:
         raise kind(f"environment {number} {what}: {name}{error}{trace}") from error
 
 
-__all__ = ["Crash", "Description", "Group", "interface_of"]
+__all__ = ["Crash", "Description", "EnvGroup", "common_spec"]

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from empo_core.protocols.environments import Action, EnvSpec, TimeStep, VectorEnv
 from empo_core.storage.state_tree import flatten, unflatten
-from empo_environments.specs import Action, Arrival, Interface, Vector
 
 SEED = 5
-MakeVector = Callable[[], Vector]
+MakeVector = Callable[[], VectorEnv]
 
 
-def kept(arrival: Arrival) -> Arrival:
+def kept(arrival: TimeStep) -> TimeStep:
     """A copy that the environments cannot write to."""
     arrays: dict[str, Any] = {
         field.name: value.copy()
@@ -28,7 +28,7 @@ def kept(arrival: Arrival) -> Arrival:
     return replace(arrival, **arrays)
 
 
-def differences(one: Arrival, other: Arrival) -> list[str]:
+def differences(one: TimeStep, other: TimeStep) -> list[str]:
     """Names of the fields that differ."""
     pairs = {
         field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
@@ -36,9 +36,9 @@ def differences(one: Arrival, other: Arrival) -> list[str]:
     return [name for name, (a, b) in pairs.items() if not np.array_equal(a, b)]
 
 
-def random_action(interface: Interface, arrival: Arrival, generator: np.random.Generator) -> Action:
+def random_action(env_spec: EnvSpec, arrival: TimeStep, generator: np.random.Generator) -> Action:
     """Allowed actions for the slots that act, and nonsense for the others."""
-    slots, actions = interface.block_slots, interface.actions
+    slots, actions = env_spec.block_agents, env_spec.actions
     if not actions.is_discrete:
         low = np.maximum(actions.low, -3.0)
         high = np.minimum(actions.high, 3.0)
@@ -63,49 +63,49 @@ class Player:
     What it does depends on the block and on how often that arrived, not on the order of blocks.
     """
 
-    def __init__(self, vector: Vector, seed: int = SEED) -> None:
+    def __init__(self, vector: VectorEnv, seed: int = SEED) -> None:
         """Play with a vector that has started."""
         self.vector = vector
-        blocks = range(vector.interface.blocks)
-        self.log: list[list[Arrival]] = [[] for _ in blocks]
+        blocks = range(vector.spec.num_blocks)
+        self.log: list[list[TimeStep]] = [[] for _ in blocks]
         self._generators = [np.random.default_rng((seed, block)) for block in blocks]
 
-    def recv(self) -> Arrival:
+    def recv(self) -> TimeStep:
         """The next arrival, kept."""
         arrival = kept(self.vector.recv())
         self.log[arrival.block].append(arrival)
         return arrival
 
-    def answer(self, arrival: Arrival) -> None:
+    def answer(self, arrival: TimeStep) -> None:
         """Send actions."""
         generator = self._generators[arrival.block]
-        action = random_action(self.vector.interface, arrival, generator)
+        action = random_action(self.vector.spec, arrival, generator)
         self.vector.send(arrival.block, action)
 
     def play(self, rounds: int) -> None:
         """Receive each block this often, and answer each time."""
-        for _ in range(rounds * self.vector.interface.blocks):
+        for _ in range(rounds * self.vector.spec.num_blocks):
             self.answer(self.recv())
 
-    def hold(self) -> list[Arrival]:
+    def hold(self) -> list[TimeStep]:
         """Receive each block once, without an answer."""
-        return [self.recv() for _ in range(self.vector.interface.blocks)]
+        return [self.recv() for _ in range(self.vector.spec.num_blocks)]
 
-    def succeed(self, vector: Vector) -> Player:
+    def succeed(self, vector: VectorEnv) -> Player:
         """A player that goes on in another vector as this one would."""
         heir = Player(vector)
         heir._generators = copy.deepcopy(self._generators)
         return heir
 
 
-def _assert_same(ones: list[list[Arrival]], others: list[list[Arrival]]) -> None:
+def _assert_same(ones: list[list[TimeStep]], others: list[list[TimeStep]]) -> None:
     assert [len(log) for log in ones] == [len(log) for log in others]
     for block, (one, other) in enumerate(zip(ones, others, strict=True)):
         for number, (a, b) in enumerate(zip(one, other, strict=True)):
             assert not differences(a, b), f"arrival {number} of block {block}"
 
 
-class VectorTests:
+class VectorEnvTests:
     """Subclass this in your plugin's tests and override ``make_vector``.
 
     Make it of two environments or more, and of two blocks or more where it can have them.
@@ -126,7 +126,7 @@ class VectorTests:
         """The same, closed in the end."""
         with contextlib.ExitStack() as stack:
 
-            def new() -> Vector:
+            def new() -> VectorEnv:
                 vector = make_vector()
                 stack.callback(vector.close)
                 return vector
@@ -134,37 +134,37 @@ class VectorTests:
             yield new
 
     @pytest.fixture
-    def vector(self, new_vector: MakeVector) -> Vector:
+    def vector(self, new_vector: MakeVector) -> VectorEnv:
         """A vector that has started."""
         vector = new_vector()
         vector.start(SEED)
         return vector
 
     def test_it_fits_the_protocol(self, new_vector: MakeVector) -> None:
-        assert isinstance(new_vector(), Vector)
+        assert isinstance(new_vector(), VectorEnv)
 
     def test_its_interface_is_consistent(self, new_vector: MakeVector) -> None:
-        interface = new_vector().interface
-        assert interface.slots % interface.blocks == 0
-        assert len(set(interface.agents)) == len(interface.agents) > 0
-        assert interface.observations.words > 0
-        assert interface.actions.size > 0
-        if interface.observations.grid is not None:
-            assert np.prod(interface.observations.grid) <= interface.observations.words
-        if interface.actions.is_discrete:
-            assert not interface.actions.low
-            assert min(interface.actions.choices) > 0
+        env_spec = new_vector().spec
+        assert env_spec.num_agents % env_spec.num_blocks == 0
+        assert len(set(env_spec.agents)) == len(env_spec.agents) > 0
+        assert env_spec.observations.words > 0
+        assert env_spec.actions.size > 0
+        if env_spec.observations.grid is not None:
+            assert np.prod(env_spec.observations.grid) <= env_spec.observations.words
+        if env_spec.actions.is_discrete:
+            assert not env_spec.actions.low
+            assert min(env_spec.actions.choices) > 0
         else:
-            assert len(interface.actions.low) == len(interface.actions.high)
+            assert len(env_spec.actions.low) == len(env_spec.actions.high)
 
-    def test_blocks_arrive_in_rotation(self, vector: Vector) -> None:
-        player, blocks = Player(vector), vector.interface.blocks
+    def test_blocks_arrive_in_rotation(self, vector: VectorEnv) -> None:
+        player, blocks = Player(vector), vector.spec.num_blocks
         for turn in range(3 * blocks):
             arrival = player.recv()
             assert arrival.block == turn % blocks
             player.answer(arrival)
 
-    def test_blocks_arrive_in_the_order_in_which_they_were_sent(self, vector: Vector) -> None:
+    def test_blocks_arrive_in_the_order_in_which_they_were_sent(self, vector: VectorEnv) -> None:
         player = Player(vector)
         held = player.hold()
         for _ in range(2):
@@ -175,20 +175,20 @@ class VectorTests:
             held = player.hold()
             assert [arrival.block for arrival in held] == blocks
 
-    def test_blocks_that_are_answered_together_arrive_once_each(self, vector: Vector) -> None:
-        player, blocks = Player(vector), vector.interface.blocks
+    def test_blocks_that_are_answered_together_arrive_once_each(self, vector: VectorEnv) -> None:
+        player, blocks = Player(vector), vector.spec.num_blocks
         for _ in range(3):
             held = player.hold()
             assert [arrival.block for arrival in held] == list(range(blocks))
             for arrival in held:
                 player.answer(arrival)
 
-    def test_a_block_that_has_not_arrived_cannot_be_sent(self, vector: Vector) -> None:
-        interface = vector.interface
+    def test_a_block_that_has_not_arrived_cannot_be_sent(self, vector: VectorEnv) -> None:
+        env_spec = vector.spec
         player = Player(vector)
         first = player.recv()
-        action = random_action(interface, first, np.random.default_rng(0))
-        for block in (-1, interface.blocks, *range(1, interface.blocks)):
+        action = random_action(env_spec, first, np.random.default_rng(0))
+        for block in (-1, env_spec.num_blocks, *range(1, env_spec.num_blocks)):
             with pytest.raises(ValueError, match=str(block)):
                 vector.send(block, action)
         player.answer(first)
@@ -197,7 +197,7 @@ class VectorTests:
         player.play(2)
 
     def test_there_is_nothing_to_receive_while_every_block_waits_for_send(
-        self, vector: Vector
+        self, vector: VectorEnv
     ) -> None:
         player = Player(vector)
         held = player.hold()
@@ -207,10 +207,10 @@ class VectorTests:
             player.answer(arrival)
         player.play(1)
 
-    def test_actions_of_a_wrong_shape_or_dtype_are_refused(self, vector: Vector) -> None:
+    def test_actions_of_a_wrong_shape_or_dtype_are_refused(self, vector: VectorEnv) -> None:
         player = Player(vector)
         arrival = player.recv()
-        action = random_action(vector.interface, arrival, np.random.default_rng(0))
+        action = random_action(vector.spec, arrival, np.random.default_rng(0))
         wrong = [action[:-1], action[:, :0], action[:, 0], action.astype(np.int8)]
         wrong.append(action.astype(np.float32 if action.dtype == np.int64 else np.int64))
         for bad in wrong:
@@ -220,10 +220,10 @@ class VectorTests:
         player.answer(arrival)
         player.play(1)
 
-    def test_arrivals_have_the_shapes_and_dtypes_of_the_interface(self, vector: Vector) -> None:
-        interface, player = vector.interface, Player(vector)
+    def test_arrivals_have_the_shapes_and_dtypes_of_the_interface(self, vector: VectorEnv) -> None:
+        env_spec, player = vector.spec, Player(vector)
         player.play(self.rounds)
-        slots, observations = interface.block_slots, interface.observations
+        slots, observations = env_spec.block_agents, env_spec.observations
         words = (slots, observations.words)
         for arrival in (arrival for log in player.log for arrival in log):
             assert arrival.observation.shape == words
@@ -238,24 +238,26 @@ class VectorTests:
             assert np.isfinite(arrival.observation).all()
             assert np.isfinite(arrival.final_observation).all()
             assert np.isfinite(arrival.reward).all()
-            self._check_mask(interface, arrival)
+            self._check_mask(env_spec, arrival)
             if arrival.reason is not None:
                 assert arrival.reason.shape == (slots,)
                 assert arrival.reason.min() >= -1
-                assert arrival.reason.max() < len(interface.reasons)
+                assert arrival.reason.max() < len(env_spec.reasons)
 
-    def _check_mask(self, interface: Interface, arrival: Arrival) -> None:
-        if not interface.masks:
+    def _check_mask(self, env_spec: EnvSpec, arrival: TimeStep) -> None:
+        if not env_spec.masks:
             assert arrival.mask is None
             return
         assert arrival.mask is not None
-        choices = interface.actions.choices
-        assert arrival.mask.shape == (interface.block_slots, sum(choices))
+        choices = env_spec.actions.choices
+        assert arrival.mask.shape == (env_spec.block_agents, sum(choices))
         assert arrival.mask.dtype == np.bool_
         for options in np.split(arrival.mask, np.cumsum(choices)[:-1], axis=1):
             assert (options.sum(1) > 0)[arrival.acts].all()
 
-    def test_the_first_arrivals_begin_episodes_and_bring_no_outcome(self, vector: Vector) -> None:
+    def test_the_first_arrivals_begin_episodes_and_bring_no_outcome(
+        self, vector: VectorEnv
+    ) -> None:
         for arrival in Player(vector).hold():
             assert arrival.starts[arrival.acts].all()
             assert not arrival.reward.any()
@@ -263,13 +265,13 @@ class VectorTests:
             assert not arrival.truncated.any()
             assert not len(arrival.final_row)
 
-    def test_episodes_end_and_begin_where_the_flags_say_so(self, vector: Vector) -> None:
+    def test_episodes_end_and_begin_where_the_flags_say_so(self, vector: VectorEnv) -> None:
         player = Player(vector)
         player.play(self.rounds)
         ends = 0
         for log in player.log:
-            acted = np.zeros(vector.interface.block_slots, bool)
-            ended = np.ones(vector.interface.block_slots, bool)
+            acted = np.zeros(vector.spec.block_agents, bool)
+            ended = np.ones(vector.spec.block_agents, bool)
             for number, arrival in enumerate(log):
                 over = (arrival.terminated | arrival.truncated) & acted
                 assert arrival.acts[acted & ~over].all(), "who goes on acts on"
@@ -339,7 +341,7 @@ class VectorTests:
             players.append(player)
         _assert_same(players[0].log, players[1].log)
 
-    def test_closing_twice_does_no_harm(self, vector: Vector) -> None:
+    def test_closing_twice_does_no_harm(self, vector: VectorEnv) -> None:
         player = Player(vector)
         player.answer(player.recv())
         vector.close()
@@ -349,4 +351,4 @@ class VectorTests:
         new_vector().close()
 
 
-__all__ = ["Player", "VectorTests", "differences", "kept", "random_action"]
+__all__ = ["Player", "VectorEnvTests", "differences", "kept", "random_action"]

@@ -10,57 +10,57 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_environments.block_schedule import check_action
-from empo_environments.environment import Outbox
-from empo_environments.specs import Action, Arrival, Interface
+from empo_environments.single_env import StepBuffers
 
 _ALIGNMENT = 64
 Memory: TypeAlias = Any
 """Whatever ``numpy.frombuffer`` can write to."""
 
 
-class Board:
+class SharedBuffers:
     """Arrays with a row per slot, all in one piece of memory."""
 
-    def __init__(self, interface: Interface, memory: Memory | None = None) -> None:
+    def __init__(self, env_spec: EnvSpec, memory: Memory | None = None) -> None:
         """Lay the arrays out; what is in the memory stays.
 
         Args:
-            interface: Whose slots there are.
-            memory: Where, at least ``board_bytes`` of it; None takes new memory, all 0.
+            env_spec: Whose slots there are.
+            memory: Where, at least ``buffer_bytes`` of it; None takes new memory, all 0.
         """
-        self.interface = interface
+        self.spec = env_spec
         if memory is None:
-            memory = bytearray(board_bytes(interface))
+            memory = bytearray(buffer_bytes(env_spec))
         arrays: dict[str, Any] = {"mask": None}
         first = 0
-        for name, dtype, shape in _layout(interface):
+        for name, dtype, shape in _layout(env_spec):
             array = np.frombuffer(memory, dtype, math.prod(shape), first).reshape(shape)
             arrays[name] = array
             first += _aligned(array.nbytes)
         self.action: np.ndarray = arrays.pop("action")
         """What the agents do next."""
-        self.outbox = Outbox(**arrays)
+        self.outbox = StepBuffers(**arrays)
         """What happened to the agents of all environments."""
-        blocks = [interface.slots_of(block) for block in range(interface.blocks)]
+        blocks = [env_spec.agents_of(block) for block in range(env_spec.num_blocks)]
         self._blocks = [self.part(slots) for slots in blocks]
         self._actions = [self.action[slots] for slots in blocks]
 
-    def part(self, slots: slice) -> Outbox:
+    def part(self, slots: slice) -> StepBuffers:
         """What happened to some of them."""
         parts: dict[str, Any] = {}
-        for field in fields(Outbox):
+        for field in fields(StepBuffers):
             array = getattr(self.outbox, field.name)
             parts[field.name] = None if array is None else array[slots]
-        return Outbox(**parts)
+        return StepBuffers(**parts)
 
-    def part_of(self, number: int, count: int = 1) -> Outbox:
+    def part_of(self, number: int, count: int = 1) -> StepBuffers:
         """What happened to the agents of ``count`` environments."""
-        return self.part(self.slots_of(number, count))
+        return self.part(self.agents_of(number, count))
 
-    def slots_of(self, number: int, count: int = 1) -> slice:
+    def agents_of(self, number: int, count: int = 1) -> slice:
         """The slots of ``count`` environments."""
-        agents = len(self.interface.agents)
+        agents = len(self.spec.agents)
         return slice(number * agents, (number + count) * agents)
 
     def answer(self, block: int, action: Action) -> None:
@@ -69,14 +69,14 @@ class Board:
         Raises:
             ValueError: They cannot do that.
         """
-        check_action(self.interface, action, self._blocks[block].acts)
+        check_action(self.spec, action, self._blocks[block].acts)
         self._actions[block][...] = action
 
-    def arrival(self, block: int) -> Arrival:
+    def arrival(self, block: int) -> TimeStep:
         """What the learner is told about a block."""
         part = self._blocks[block]
         final_row = part.has_final.nonzero()[0]
-        return Arrival(
+        return TimeStep(
             block, part.observation, part.reward, part.terminated, part.truncated, part.starts,
             part.acts, final_row, part.final_observation[final_row], part.mask, part.reason,
         )  # fmt: skip
@@ -100,7 +100,7 @@ class Board:
             exact: Whether that is so, for each environment; others have begun an episode.
         """
         box = self.outbox
-        rows = np.repeat(np.array(exact, bool), len(self.interface.agents))
+        rows = np.repeat(np.array(exact, bool), len(self.spec.agents))
         has_final = state_dict["has_final"].numpy()
         finals = np.zeros_like(box.final_observation)
         finals[has_final] = state_dict["final_observation"].numpy()
@@ -111,7 +111,7 @@ class Board:
                 array[rows] = state_dict[name].numpy()[rows]
 
 
-def clear(outbox: Outbox) -> None:
+def clear(outbox: StepBuffers) -> None:
     """Bring what environments do not write in each step to what it says by default."""
     outbox.reward.fill(0)
     outbox.terminated.fill(False)
@@ -122,21 +122,21 @@ def clear(outbox: Outbox) -> None:
     outbox.has_final.fill(False)
 
 
-def board_bytes(interface: Interface) -> int:
+def buffer_bytes(env_spec: EnvSpec) -> int:
     """How much memory a board takes."""
     return sum(
         _aligned(math.prod(shape) * np.dtype(dtype).itemsize)
-        for _, dtype, shape in _layout(interface)
+        for _, dtype, shape in _layout(env_spec)
     )
 
 
 _OUTCOME = ("reward", "terminated", "truncated", "starts", "acts", "reason", "has_final", "mask")
 
 
-def _layout(interface: Interface) -> list[tuple[str, str, tuple[int, ...]]]:
+def _layout(env_spec: EnvSpec) -> list[tuple[str, str, tuple[int, ...]]]:
     """Name, dtype and shape of each array."""
-    slots, actions = interface.slots, interface.actions
-    words, sight = (slots, interface.observations.words), interface.observations.dtype
+    slots, actions = env_spec.num_agents, env_spec.actions
+    words, sight = (slots, env_spec.observations.words), env_spec.observations.dtype
     arrays: list[tuple[str, str, tuple[int, ...]]] = [
         ("action", "int64" if actions.is_discrete else "float32", (slots, actions.size)),
         ("observation", sight, words),
@@ -148,7 +148,7 @@ def _layout(interface: Interface) -> list[tuple[str, str, tuple[int, ...]]]:
         (name, "bool", (slots,))
         for name in ("terminated", "truncated", "starts", "acts", "has_final")
     ]
-    if interface.masks:
+    if env_spec.masks:
         arrays.append(("mask", "bool", (slots, sum(actions.choices))))
     return arrays
 
@@ -157,4 +157,4 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-__all__ = ["Board", "Memory", "board_bytes", "clear"]
+__all__ = ["Memory", "SharedBuffers", "buffer_bytes", "clear"]

@@ -1,4 +1,4 @@
-"""``empo evaluate``."""
+"""``empo evaluate``; imports nothing heavy before it runs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,135 @@
+"""Environments without a world model, and vectors of copies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from empo_core.protocols.environment_specs import (
+    Action,
+    ActionSpec,
+    EnvSpec,
+    ObservationSpec,
+    TimeStep,
+)
+from empo_core.protocols.world import WorldModel
+
+__all__ = [
+    "Action", "ActionSpec", "EnvSpec", "Environment", "EnvironmentContext", "ObservationSpec",
+    "OnCrash", "Order", "TimeStep", "VectorEnv", "VectorLayout",
+]  # fmt: skip
+
+Order: TypeAlias = Literal["rotation", "arrival"]
+"""Blocks in the order in which they were sent, which is repeatable, or as they get ready."""
+OnCrash: TypeAlias = Literal["stop", "restart"]
+"""When a worker process dies: fail, or start it anew."""
+
+
+@runtime_checkable
+class VectorEnv(Protocol):
+    """Copies of an environment that step together, a block at a time."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Constants of what was built, which may differ from what was asked for."""
+
+    def start(self, seed: int) -> None:
+        """Begin an episode in every copy; called once, before anything else.
+
+        Raises:
+            CollectError: A copy cannot begin.
+        """
+
+    def recv(self) -> TimeStep:
+        """Wait for the next block; each comes once after ``start`` and after each ``send``.
+
+        Raises:
+            CollectError: An environment failed or returned what it must not (NaN, wrong
+                shapes); the message names the copy.
+            ValueError: Every block waits for ``send``.
+        """
+
+    def send(self, block: int, action: Action) -> None:
+        """Step a block that was received; rows that do not act (``acts``) are ignored.
+
+        Raises:
+            ValueError: The block was not received, or the action has a wrong shape or dtype.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """State from which to go on exactly, at any time after ``start``.
+
+        Time steps that were received and not answered are received again after loading.
+        """
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Restore ``state_dict`` instead of ``start``; False where new episodes were begun."""
+
+    def close(self) -> None:
+        """Release everything within seconds; may be called twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorLayout:
+    """Where the copies of a vectorised environment step.
+
+    Attributes:
+        workers: Number of worker processes; 0 steps in this process.
+        blocks: Number of blocks.
+        order: Order in which blocks are received.
+        on_crash: What happens when a worker dies.
+        desync: Cut the first episode of each copy at a random length, so that ends spread out.
+    """
+
+    workers: int = 0
+    blocks: int = 1
+    order: Order = "rotation"
+    on_crash: OnCrash = "stop"
+    desync: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentContext:
+    """What an environment component is given besides its params.
+
+    Attributes:
+        world: The run's world model, if it has one.
+        directory: A folder of the run for files of the environment's own.
+        seed: The run's seed.
+    """
+
+    world: WorldModel | None = None
+    directory: Path = Path()
+    seed: int = 0
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """An environment of which vectorised copies can be made.
+
+    Attributes:
+        name: Short name, for people and run directories, e.g. ``CartPole-v1``.
+        uses_world: Whether it is made from the run's world model.
+        uses_workers: Whether copies can step in worker processes.
+    """
+
+    name: str
+    uses_world: bool
+    uses_workers: bool
+
+    def spec(self) -> EnvSpec:
+        """Constants of one copy; may build that copy, takes no step, and closes it.
+
+        Raises:
+            ConfigError: There is no such environment, or its spaces do not fit.
+        """
+
+    def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
+        """Make copies; they begin no episode before ``start``.
+
+        Raises:
+            ConfigError: They cannot be made, or the layout does not fit.
+            CollectError: A copy failed while it was made.
+        """
