@@ -18,8 +18,8 @@ from torch import Tensor
 from empo_core.protocols import Aggregator
 from empo_core.types import Reduction, Segments
 from empo_scatter_add.aggregator import ScatterAdd
+from empo_scatter_add.loop import Loop
 from empo_scatter_add.plugin import LoopParams, ScatterAddParams
-from empo_scatter_add.reference import Loop
 
 ITEMS = (1_000, 100_000, 10_000_000)
 COLUMNS = (1, 8, 32)

@@ -6,7 +6,7 @@ contenders compute the same targets from the same batch on one core, in turns, s
 carry over between machines better than times do:
 
 - *one by one* calls every network for every state that occurs, and adds up in loops;
-- *together, loops* calls every network once, and adds up in loops (``empo_phase2.reference``);
+- *together, loops* calls every network once, and adds up in loops (``reference_targets``);
 - *batched* is ``empo_phase2.targets``.
 
 For the aggregation alone there is a leaner loop too: all values and chances lie ready in lists,
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -39,17 +40,21 @@ from empo_phase2.experience import Block, Transitions
 from empo_phase2.params import Phase2Params, Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities
-from empo_phase2.reference import Listed, Reference
 from empo_phase2.replay.buffer import Replay
 from empo_phase2.targets import (
-    Setting,
+    ScheduledTheory,
     TargetComputer,
-    attain,
+    aggregate_q_r,
+    aggregate_v_h_e,
     collect,
     encode,
     forward,
-    scatter,
 )
+
+sys.path.append(str(Path(__file__).parents[2] / "plugins" / "empo_phase2" / "tests"))
+
+from reference_targets import Listed, ReferenceTargets
+from reference_values import ReferenceValues
 
 MAP = """
 map: |
@@ -67,7 +72,7 @@ goal_coverage: partial
 CASES = {"1 human, 1 robot": ("..", ".."), "2 humans, 1 robot": ("Ay", ".."),
          "2 humans, 2 robots": ("Ay", "Ae")}  # fmt: skip
 SIZES = (4, 8, 16, 32, 64, 128)
-SETTING = Setting(gamma_h=0.95, gamma_r=0.95, beta_r=5.0)
+SETTING = ScheduledTheory(gamma_h=0.95, gamma_r=0.95, beta_r=5.0)
 REPEATS = 7
 
 
@@ -110,17 +115,16 @@ class Case:
     def computer(self) -> TargetComputer:
         """The batched computation."""
         aggregate = build(self.problem.params.aggregator)
-        profile = StageProfile(enabled=False)
+        timing = StageProfile(enabled=False)
         return TargetComputer(
-            self.problem.spec, self.problem.slots, aggregate, model_based=True, profile=profile
+            self.problem.spec, self.problem.slots, aggregate, model_based=True, timing=timing
         )
 
-    def reference(self) -> Reference:
+    def reference(self) -> ReferenceTargets:
         """The plain computation."""
         problem, theory = self.problem, Theory()
-        return Reference(
-            problem.spec, problem.slots, theory, self.values.networks, SETTING, model_based=True
-        )
+        values = ReferenceValues(problem.spec, problem.slots, theory, self.values.networks, SETTING)
+        return ReferenceTargets(values, model_based=True)
 
 
 def cpu_ms(compute: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -169,14 +173,14 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
     sources = situations.at(collected.source)
     found = forward(situations, case.values, SETTING.beta_r)
     profiles = HumanProfiles(problem.spec, problem.slots)
-    chance, by_slot = profiles.chances(batch.human_policy, sources.states.layout)
+    chance, by_slot = profiles.probabilities(batch.human_policy, sources.states.layout)
     assert found.pi_r is not None
     pi_r = found.pi_r[collected.source]
     worth = torch.where(situations.states.achieved, 1.0, SETTING.gamma_h * found.v_h_e)
 
     def batched() -> tuple[torch.Tensor, torch.Tensor]:
-        q_r = scatter(found.v_r, collected, chance, SETTING.gamma_r, aggregate)
-        return q_r, attain(worth[collected.item], collected, by_slot, pi_r, aggregate)
+        q_r = aggregate_q_r(found.v_r, collected, chance, SETTING.gamma_r, aggregate)
+        return q_r, aggregate_v_h_e(worth[collected.item], collected, by_slot, pi_r, aggregate)
 
     lists = (found.v_r.tolist(), worth.tolist(), collected.item.tolist(), Listed.of(batch),
              chance.tolist(), by_slot.tolist(), pi_r.tolist())  # fmt: skip

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from reference_targets import PlainTargets, ReferenceTargets
+from reference_values import ReferenceValues
 from torch import nn
 
 from empo_core.config import WorldModelRef
@@ -16,10 +18,9 @@ from empo_learning.stage_profile import StageProfile
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
-from empo_phase2.reference import PlainTargets, Reference
-from empo_phase2.targets import Setting, TargetComputer
+from empo_phase2.targets import ScheduledTheory, TargetComputer
 
-SETTING = Setting(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
+SETTING = ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
 THEORY = {"zeta": 2.0, "xi": 1.0, "eta": 1.1}
 MLP = {"name": "mlp", "params": {"hidden": 8}}
 
@@ -72,12 +73,11 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
     model_based = params.targets.model_based
     compute = TargetComputer(
         problem.spec, problem.slots, build(params.aggregator),
-        model_based=model_based, profile=StageProfile(enabled=False),
+        model_based=model_based, timing=StageProfile(enabled=False),
     )  # fmt: skip
     found = compute(batch, replay.states, learner.values, SETTING)
-    plain = Reference(
-        problem.spec, problem.slots, params.theory, learner.networks, SETTING, model_based
-    ).compute(batch, replay.states, together=True)
+    values = ReferenceValues(problem.spec, problem.slots, params.theory, learner.networks, SETTING)
+    plain = ReferenceTargets(values, model_based).compute(batch, replay.states, together=True)
     for field in fields(PlainTargets):
         batched, expected = getattr(found, field.name), getattr(plain, field.name)
         if batched is None:

@@ -26,7 +26,7 @@ from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_recorder import StateRecorder
-from empo_phase2.targets import BatchTargets, Setting, TargetComputer
+from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.plugin import ScatterAddParams
 
@@ -119,9 +119,9 @@ def test_exact_values_are_their_own_targets(
     networks: dict[Quantity, ValueNetwork] = {q: Oracle(q, result) for q in learned}
     add = ScatterAdd(ScatterAddParams())
     values = Quantities(networks, spec, slots, Theory(**THEORY), add)
-    compute = TargetComputer(spec, slots, add, model_based=True, profile=StageProfile())
+    compute = TargetComputer(spec, slots, add, model_based=True, timing=StageProfile())
     found: BatchTargets = compute(
-        transitions, states.at, values, Setting(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
+        transitions, states.at, values, ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
     )
     for i in range(len(transitions)):
         left = int(transitions.steps_left[i])

@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_bushworld import successors
 
 from empo_bushworld.layout import WorldFile, layout_of, read_layout
 from empo_bushworld.plugin import BushworldParams, ShortestPathParams, empo_components
 from empo_bushworld.prior import ShortestPath
-from empo_bushworld.reference import successors
 from empo_bushworld.world import BushWorld, load_world
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.errors import ConfigError, WorldError

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from doors import aggregator
+from reference_targets import ReferenceTargets
+from reference_values import ReferenceValues
 from torch import Tensor, nn
 
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
@@ -15,9 +17,8 @@ from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Theory
 from empo_phase2.quantities import Quantities
-from empo_phase2.reference import Reference
-from empo_phase2.targets import BatchTargets, Setting, TargetComputer
-from empo_phase2.trajectories import Paths
+from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.trajectories import Trajectories
 
 EVERYTHING: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 WORDS = 3
@@ -85,21 +86,22 @@ class Made:
         self,
         networks: dict[Quantity, SmallNet],
         theory: Theory,
-        setting: Setting,
-        paths: Paths | None = None,
+        setting: ScheduledTheory,
+        paths: Trajectories | None = None,
     ) -> BatchTargets:
         add, model_based = aggregator(), self.form.expectation != "free"
         values = Quantities(dict(networks), self.spec, self.slots, theory, add)
         compute = TargetComputer(
-            self.spec, self.slots, add, model_based=model_based, profile=StageProfile()
+            self.spec, self.slots, add, model_based=model_based, timing=StageProfile()
         )
         return compute(self.batch, self.states.at, values, setting, paths)
 
     def plain(
-        self, networks: dict[Quantity, SmallNet], theory: Theory, setting: Setting
-    ) -> Reference:
+        self, networks: dict[Quantity, SmallNet], theory: Theory, setting: ScheduledTheory
+    ) -> ReferenceTargets:
         model_based = self.form.expectation != "free"
-        return Reference(self.spec, self.slots, theory, dict(networks), setting, model_based)
+        values = ReferenceValues(self.spec, self.slots, theory, dict(networks), setting)
+        return ReferenceTargets(values, model_based)
 
 
 def made(seed: int, form: Form) -> Made:

@@ -194,7 +194,7 @@ def test_pictures_show_what_was_learned() -> None:
     result = result_of(compared=True)
     assert result.comparison is not None
     assert result.assessed is not None
-    (axes,) = pictures.losses(LOSSES).axes
+    (axes,) = pictures.loss_curves(LOSSES).axes
     curves = {line.get_label(): line.get_xdata().tolist() for line in axes.get_lines()}
     assert curves == {"v_h_e": [10, 20, 30], "q_r": [20, 30]}
     plots = pictures.gap(result.comparison).axes

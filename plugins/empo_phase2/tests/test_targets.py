@@ -14,14 +14,14 @@ import torch
 from batches import EVERYTHING, Form, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_targets import PlainTargets
 
 from empo_core.types import Quantity
 from empo_phase2.params import Theory
-from empo_phase2.reference import PlainTargets
-from empo_phase2.targets import BatchTargets, Setting
+from empo_phase2.targets import BatchTargets, ScheduledTheory
 
 THEORY = Theory(zeta=2.0, xi=1.5, eta=1.1)
-SETTING = Setting(gamma_h=0.9, gamma_r=0.8, beta_r=3.0)
+SETTING = ScheduledTheory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0)
 
 MIXES: list[tuple[Quantity, ...]] = [
     tuple(q for q in EVERYTHING if q in ("v_h_e", *some))
@@ -77,7 +77,7 @@ def test_targets_are_those_of_the_reference(
     learned: tuple[Quantity, ...], seed: int, form: Form, theory: Theory, beta_r: float
 ) -> None:
     if form.expectation == "free" and "q_r" not in learned:
-        form = replace(form, expectation="sampled")  # Without a model nobody can look ahead.
+        form = replace(form, expectation="sampled")  # Without a model there is no looking ahead.
     if "q_r" not in learned:
         form = replace(form, fewest_successors=1)  # Else looking ahead finds a Q_r of 0.
     problem = made(seed, form)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from test_targets import MIXES, SETTING, THEORY, assert_same
 
 from empo_core.types import Quantity
-from empo_phase2.trajectories import Paths, paths_from
+from empo_phase2.trajectories import Trajectories, trajectories_from
 
 
-def wandering(problem: Made, most: int, of: dict[str, bool]) -> Paths:
+def wandering(problem: Made, most: int, of: dict[str, bool]) -> Trajectories:
     """Random paths that stay in their world, end at terminal states and never run out of time."""
     states, batch = problem.states, problem.batch
     down = problem.spec.horizon is not None
@@ -31,7 +31,7 @@ def wandering(problem: Made, most: int, of: dict[str, bool]) -> Paths:
         length.append(len(path))
         found.append(path + path[-1:] * (most - len(path)))
         left.append(times + times[-1:] * (most - len(path)))
-    return Paths(torch.tensor(found), torch.tensor(left), torch.tensor(length), **of)
+    return Trajectories(torch.tensor(found), torch.tensor(left), torch.tensor(length), **of)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_paths_follow_episodes_until_they_end(
     def follow(positions: torch.Tensor) -> torch.Tensor:
         return torch.tensor([after[i] if i >= 0 else -1 for i in positions.tolist()])
 
-    paths = paths_from(
+    paths = trajectories_from(
         index, follow, lambda positions: positions + 100, first_left,
         steps=steps, counts_down=counts_down, of_q_r=True, of_v_h_e=True,
     )  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_payoff_on_the_way_makes_what_comes_later_irrelevant() -> None:
     found = [
         problem.batched(
             problem.networks(("v_h_e", "q_r")), THEORY, SETTING,
-            Paths(torch.tensor([way]), torch.ones(1, 3).long(), torch.tensor([3]), **of),
+            Trajectories(torch.tensor([way]), torch.ones(1, 3).long(), torch.tensor([3]), **of),
         ).v_h_e[0, 0]
         for way in ways
     ]  # fmt: skip

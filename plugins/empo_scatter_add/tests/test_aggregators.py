@@ -11,8 +11,8 @@ from empo_core.protocols import Aggregator
 from empo_core.testing.aggregator import AggregatorTests
 from empo_core.types import Reduction, Segments
 from empo_scatter_add.aggregator import ScatterAdd
+from empo_scatter_add.loop import Loop
 from empo_scatter_add.plugin import LoopParams, ScatterAddParams, empo_components
-from empo_scatter_add.reference import Loop
 
 CHOICES = [
     ScatterAddParams(method="auto"),

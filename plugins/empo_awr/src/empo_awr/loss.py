@@ -12,9 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from empo_awr.candidate_weights import (
+    CandidateWeighting,
+    WeighedCandidates,
+    effective_sample_size,
+    weight_entropy,
+)
 from empo_awr.params import AwrParams, TargetEss, Temperature
 from empo_awr.trust import TrustRegion
-from empo_awr.weighting import Weighed, Weighting, effective_sample_size, weight_entropy
 from empo_core.protocols import Critic, Policy
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.policy_losses import (
@@ -32,8 +37,8 @@ ENOUGH = 8
 class Awr:
     """Advantage-weighted regression, the M-step of MPO.
 
-    With ``weight_i`` of start ``i``, candidates ``u_in`` and their weights ``w_in`` (``Weighting``,
-    constants), entropy ``H`` with its coefficient ``alpha``::
+    With ``weight_i`` of start ``i``, candidates ``u_in`` and their weights ``w_in`` (constants, see
+    ``CandidateWeighting``), entropy ``H`` with its coefficient ``alpha``::
 
         loss = mean_i weight_i [ -sum_n w_in log pi(u_in | z_i) - alpha * A^p * H(pi(. | z_i)) ]
 
@@ -44,7 +49,7 @@ class Awr:
 
     def __init__(self, params: AwrParams) -> None:
         self._params = params
-        self._weighting = Weighting(params)
+        self._weighting = CandidateWeighting(params)
         self._entropy = EntropyCoefficient(params.entropy)
         self._region = TrustRegion(params.trust_region) if params.trust_region else None
         self._needs = LossNeeds(
@@ -100,7 +105,7 @@ class Awr:
         return LossOutput(loss, metrics, memory)
 
     def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
-        """How much each candidate counts, before any is cut to ``max_weight``.
+        """Weights of the candidates, before any is cut to ``max_weight``.
 
         Raises:
             ValueError: There are too few candidates.
@@ -117,7 +122,7 @@ class Awr:
             self._weighting.scale.adapt(memory["scale"])
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``adapt`` changes."""
+        """State of running scale, entropy coefficient and multipliers."""
         return {name: part.state_dict() for name, part in self._parts().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -170,7 +175,9 @@ def _say(candidates: int) -> None:
     )
 
 
-def _weight_metrics(weighed: Weighed, weight: Float[Tensor, " start"]) -> dict[str, Tensor]:
+def _weight_metrics(
+    weighed: WeighedCandidates, weight: Float[Tensor, " start"]
+) -> dict[str, Tensor]:
     """Numbers about weights and qualities, means over the starts that count."""
     counts, weights = weight > 0, weighed.weights
     each = weight[:, None]

@@ -48,7 +48,7 @@ Temperature: TypeAlias = Annotated[
 
 
 class TrustRegionParams(Config):
-    """How far a policy may move from the one that proposed the candidates (MPO).
+    """Trust region around the policy that proposed the candidates (MPO).
 
     Divergences are per number of an action, and means over starts.
     """
@@ -62,7 +62,7 @@ class TrustRegionParams(Config):
 
 
 class AwrEntropyParams(EntropyParams):
-    """How much is paid for entropy; more than where gradients go through a critic."""
+    """Entropy bonus; larger than where gradients go through a critic."""
 
     coef: float = Field(1e-3, ge=0, description="Factor of the entropy, at first.")
 
@@ -101,7 +101,7 @@ class AwrParams(Config):
         "behind. null: there is none.",
     )
     candidates: int = Field(
-        16, ge=2, description="Candidates per start, where nobody says otherwise."
+        16, ge=2, description="Candidates per start, where the learner sets no number."
     )
     entropy: AwrEntropyParams = Field(
         default=AwrEntropyParams(), description="What is paid for entropy."

@@ -19,7 +19,7 @@ LOG_MULTIPLIERS = (math.log(1e-6), math.log(1e6))
 
 
 class Distance(NamedTuple):
-    """What it costs to be where a policy is.
+    """Penalty for the distance of a policy from the proposal.
 
     Attributes:
         cost: Of each start; its gradient is the policy's.
@@ -53,7 +53,7 @@ class TrustRegion:
     def distance(
         self, distribution: Distribution, proposal: Distribution, weight: Float[Tensor, " start"]
     ) -> Distance:
-        """How far a policy is from the proposal.
+        """Distance of a policy from the proposal, and its penalty.
 
         Raises:
             ValueError: One of them is not normal.

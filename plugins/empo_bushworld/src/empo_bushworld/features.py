@@ -12,7 +12,7 @@ from empo_core.errors import WorldError
 from empo_core.types import Features, FeatureShape
 
 CHANNELS = 3
-"""How dense the bush of a cell is (1 is impenetrable), robots, humans."""
+"""Density of a cell's bush (1 is impenetrable), robots, humans."""
 AGENT_FEATURES = 3
 """x, y, and whether the agent is human."""
 
@@ -26,7 +26,7 @@ class BushFeatures:
         height: Its rows.
         robots: How many robots there are.
         humans: How many humans there are.
-        impenetrable: Density of a bush that lets nobody through.
+        impenetrable: Density of a bush that no human gets through.
     """
 
     width: int
@@ -37,7 +37,7 @@ class BushFeatures:
 
     @property
     def shape(self) -> FeatureShape:
-        """What its answers look like."""
+        """Shape of the features."""
         return FeatureShape(
             channels=CHANNELS,
             height=self.height,

@@ -1,4 +1,4 @@
-"""The file format of BushWorld, and what never changes in one world."""
+"""The file format of BushWorld, and the constants of a world."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from empo_core.errors import ConfigError
 MAX_CELLS = 4096
 MAX_AGENTS = 8
 """There are 5^agents joint actions, each with up to 2^humans successors."""
+MOVES = ((0, -1), (-1, 0), (0, 1), (1, 0), (0, 0))
+"""Changes of (x, y) by the actions N, W, S, E and pass."""
 
 
 def _rows(value: Any) -> Any:
@@ -93,7 +95,7 @@ class WorldFile(Config):
 
 @dataclass(frozen=True)
 class Layout:
-    """What never changes in a world, and the state it starts from.
+    """The constants of a world, and its initial state.
 
     Cells are numbered row by row from the top left.
 
@@ -170,7 +172,7 @@ def _ordered(goal: list[int]) -> tuple[int, int, int, int]:
 
 
 def _map_problems(document: Document, world: WorldFile, impenetrable: int) -> list[ConfigError]:
-    """What only the whole map can tell."""
+    """Checks that need the whole map."""
     rows, tokens = world.map, [token for row in world.map for token in row]
     if not rows or not all(rows):
         return [located_error(document, ("map",), "is empty; write rows of Ro, Hu, . and numbers")]

@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BushworldParams(Config):
 
 
 class ShortestPathParams(Config):
-    """How resolutely humans walk towards their goals."""
+    """Humans that walk towards their goals with a given rationality."""
 
     beta: Annotated[float, Field(ge=0)] | Literal["inf"] = Field(
         "inf",

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_bushworld.layout import MOVES
 from empo_bushworld.plugin import ShortestPathParams
-from empo_bushworld.reference import MOVES
 from empo_bushworld.world import BushWorld
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel

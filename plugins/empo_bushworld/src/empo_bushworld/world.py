@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from empo_bushworld.drawing import draw
 from empo_bushworld.features import BushFeatures
-from empo_bushworld.layout import Layout, read_layout
+from empo_bushworld.layout import MOVES, Layout, read_layout
+from empo_bushworld.picture import draw
 from empo_bushworld.plugin import BushworldParams
-from empo_bushworld.reference import MOVES
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.worlds import sampling
@@ -84,7 +83,7 @@ class BushWorld:
 
     @property
     def spec(self) -> WorldSpec:
-        """What never changes: agents, actions, goals, horizon, row format."""
+        """Agents, actions, goals, horizon and row format."""
         return self._spec
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -130,7 +129,7 @@ class BushWorld:
         return torch.ones(len(states), self._agents, len(ACTIONS), dtype=torch.bool)
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-        """Whether each human stands in each of its goals."""
+        """True where a human stands in one of its goals."""
         self._check(states)
         humans = states[:, self._robots : self._agents].long()
         return self._in_goal[humans].flatten(1)
@@ -185,7 +184,7 @@ class BushWorld:
     def _attempts(
         self, cells: Int[Tensor, "pair agent"], actions: Int[Tensor, "pair agent"]
     ) -> tuple[Int[Tensor, "pair agent"], Bool[Tensor, "pair agent"]]:
-        """Where each agent wants to go, and whether it gets to try."""
+        """Target cell of each agent, and whether it may move there."""
         target = self._target[cells, actions]
         occupied = (target[:, :, None] == cells[:, None, :]).any(2)
         wants = (target >= 0) & (actions != PASS) & ~occupied
@@ -254,7 +253,7 @@ class BushWorld:
 
 
 def _targets(layout: Layout) -> Int[Tensor, "cell action"]:
-    """Where each action leads from each cell; -1 is off the grid."""
+    """Target of each action from each cell; -1 is off the grid."""
     cell = torch.arange(layout.width * layout.height)
     shift = torch.tensor(MOVES)
     x = (cell % layout.width)[:, None] + shift[:, 0]

@@ -1,4 +1,4 @@
-"""Imitation of somebody who knows better: the policy moves towards an expert's distributions."""
+"""Imitation of an expert: the policy moves towards the expert's distributions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Distill:
         """The loss, a mean over starts of their weight times how far off the policy is there.
 
         Raises:
-            ValueError: There is no expert or no candidate, or somebody is not normal.
+            ValueError: There is no expert or no candidate, or a distribution is not normal.
         """
         require_needs("distill", self.needs, batch)
         batch = constants(batch)
@@ -87,7 +87,7 @@ class Distill:
         self._entropy.load_state_dict(state_dict["entropy_coef"])
 
     def _divergence(self, policy: Distribution, batch: ImaginedBatch) -> Float[Tensor, " start"]:
-        """How far policy and expert are apart, per number of an action."""
+        """Divergence of policy and expert, per number of an action."""
         assert batch.expert is not None
         masked = (batch.weight <= 0)[:, None]
         # Whatever is said about starts that do not count has no influence, not even NaN.

@@ -11,7 +11,7 @@ from empo_learning.entropy_params import EntropyParams
 
 
 class DistillParams(Config):
-    """How the distance to the expert is measured, and what entropy is worth beside it."""
+    """Divergence from the expert, and an entropy bonus beside it."""
 
     direction: Literal["policy_from_expert", "expert_from_policy"] = Field(
         "policy_from_expert",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -174,9 +174,8 @@ def scheduled(params: EntropyParams, progress: float) -> float:
     return start + (end - start) * share
 
 
-@dataclass(frozen=True, slots=True)
-class EntropyBonus:
-    """What is paid for entropy.
+class EntropyBonus(NamedTuple):
+    """The entropy bonus of a policy.
 
     Attributes:
         paid: Coefficient times scaled entropy of each start; its gradient is the policy's.

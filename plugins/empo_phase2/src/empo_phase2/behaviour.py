@@ -13,12 +13,12 @@ from empo_core.experiment import build
 from empo_core.protocols import Aggregator, SharesEncoders, ValueNetwork, Weights
 from empo_core.types import Quantity, WorldSpec
 from empo_learning.finite import check_finite
-from empo_phase2.experience import States, Transitions
+from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import QUANTITIES, Phase2Params, Values
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, TimedStates, policy_of
-from empo_phase2.targets import look_ahead
+from empo_phase2.quantities import Quantities, policy_of
+from empo_phase2.targets import one_step_q_r
 
 
 def build_networks(values: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwork]:
@@ -101,7 +101,7 @@ class RobotBehaviour:
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         if self.quantity == "q_r":
             return self._values.q_r(sources), sources
-        q_r = look_ahead(
+        q_r = one_step_q_r(
             states,
             transitions,
             self._values,

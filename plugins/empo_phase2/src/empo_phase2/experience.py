@@ -10,7 +10,8 @@ human counting fastest; 1 where it was sampled); ``distinct`` (states, each once
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +21,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What the learner needs to know about some states.
+    """Distinct states as a learner stores them.
 
     Attributes:
-        rows: As networks and tables get them (packed or compact).
-        layout: Which world of the ensemble; 0 where there is one only.
-        terminal: Whether the world ends there, whatever the time.
-        achieved: Whether each goal is achieved there.
-        available: Which joint robot actions exist there.
+        rows: Input of networks and tables (rows of the world, or compact rows).
+        layout: Number of the world in the ensemble; 0 where there is one only.
+        terminal: True where the world ends, whatever the time.
+        achieved: True where a slot's goal is achieved.
+        available: True where a joint robot action exists.
     """
 
     rows: Int[Tensor, "distinct word"]
@@ -52,19 +53,50 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedStates:
+    """Pairs of a state and a number of remaining steps.
+
+    Attributes:
+        states: The state of each pair.
+        steps_left: Remaining steps.
+        alive: Whether the episode goes on from there.
+        memo: Features that networks computed from them, so that they are computed once.
+    """
+
+    states: States
+    steps_left: Int[Tensor, " distinct"]
+    alive: Bool[Tensor, " distinct"]
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> TimedStates:
+        """Timed states; the episode is over where a state is terminal or no step is left."""
+        return cls(states, steps_left, ~states.terminal & (steps_left > 0))
+
+    def at(self, index: Int[Tensor, " chosen"]) -> TimedStates:
+        """Some of the timed states, in the given order."""
+        return TimedStates(self.states.at(index), self.steps_left[index], self.alive[index])
+
+    def __len__(self) -> int:
+        """Number of timed states."""
+        return self.steps_left.shape[0]  # len() of a tensor takes as long as an addition.
+
+
+@dataclass(frozen=True, slots=True)
 class Transitions:
-    """Transitions as they are sampled for training; states are ids that a replay looks up.
+    """A batch of transitions with all their successors; states are ids that a replay looks up.
 
     Attributes:
         state: Where each transition starts.
         steps_left: Remaining steps of the episode there, at least 1; always 1 without a horizon.
-        human_policy: What each goal's human would do for it; no slots where humans are sampled.
+        human_policy: Policy of each slot's human for the slot's goal; no slots where humans are
+            sampled.
         goal: The slot that each human pursued.
-        human_action: What each human did in the successors, drawn from its prior without
-            exploration; meaningless where the successors cover all profiles.
-        action: The joint robot action that was really taken.
-        next: The state that really followed.
-        offsets: Where the successors of each pair start.
+        human_action: The humans' actions that successors were computed for, drawn from the prior
+            without exploration; not read where the successors cover all profiles.
+        action: The joint robot action that was taken.
+        next: The state that followed.
+        offsets: Start of the successors of each pair.
         successor: State of each successor.
         prob: Its probability within its pair.
     """
@@ -94,14 +126,14 @@ _OF_BLOCK = ("environment", "first", "human_choice")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What an actor recorded in one go: one step of each of its environments.
+    """One step of each environment of an actor.
 
     Attributes:
         states: The distinct states that occur.
         transitions: One per environment that took a step; states are positions in ``states``.
-        environment: Which environment of its actor each transition comes from.
-        first: Whether it is the first of its episode.
-        human_choice: What each human really did, exploring; only explorers learn from it.
+        environment: The actor's environment that each transition comes from.
+        first: True for the first transition of an episode.
+        human_choice: The humans' actions really taken, exploration included; explorers read it.
     """
 
     states: States
@@ -125,7 +157,7 @@ class Block:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Block:
-        """What ``arrays`` was made from."""
+        """Inverse of ``arrays``."""
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(
             States(**{f.name: tensors[f"states.{f.name}"] for f in fields(States)}),

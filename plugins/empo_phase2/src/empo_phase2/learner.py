@@ -24,16 +24,16 @@ from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
-from empo_phase2.targets import BatchTargets, Setting, TargetComputer
-from empo_phase2.trajectories import Paths, paths_from
+from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.trajectories import Trajectories, trajectories_from
 from empo_phase2.warmup import WarmUpSchedule
 
 log = logging.getLogger(__name__)
 
 
 @runtime_checkable
-class Memory(Protocol):
-    """What the learner asks of a replay."""
+class TransitionSource(Protocol):
+    """The part of a replay that a learner reads."""
 
     def sample_indices(
         self, count: int, generator: torch.Generator, *, oldest: int | None = None
@@ -44,7 +44,7 @@ class Memory(Protocol):
         """The transitions at some positions."""
 
     def states(self, ids: Int[Tensor, " distinct"]) -> States:
-        """What is known about some states."""
+        """States by id."""
 
     def follow(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
         """Positions of the next transitions of the same episodes, or -1."""
@@ -54,31 +54,31 @@ class Memory(Protocol):
 
 
 class Learner:
-    """Networks of the learned quantities, their target copies, and what fits them.
+    """Networks of the learned quantities, their target copies, and their optimisers.
 
     Attributes:
         networks: The learned quantities.
         values: All quantities according to the networks.
-        skipped: How many fits were left out because something was not finite.
+        skipped: Number of fits left out because something was not finite.
     """
 
     def __init__(
         self,
         params: Phase2Params,
         spec: WorldSpec,
-        slots: GoalIndex,
+        goals: GoalIndex,
         aggregate: Aggregator,
-        profile: StageProfile,
+        timing: StageProfile,
         seed: int,
     ) -> None:
         """Build networks with weights drawn from torch's global generator.
 
         Args:
             params: Everything about the run.
-            spec: What the rows of states look like.
-            slots: The goals.
+            spec: Shape and meaning of state rows.
+            goals: The goals, by slot.
             aggregate: Adds up successors.
-            profile: Measures the stages.
+            timing: Measures the stages of target computation.
             seed: Seeds the choice of transitions.
         """
         self._params, self._schedule, self._spec = params, WarmUpSchedule(params), spec
@@ -96,40 +96,42 @@ class Learner:
         }
         # Copied together, so that encoders that are shared stay shared.
         self._targets = copy.deepcopy(self.networks)
-        self.values = Quantities(self.networks, spec, slots, params.theory, aggregate)
-        self._target_values = Quantities(self._targets, spec, slots, params.theory, aggregate)
+        self.values = Quantities(self.networks, spec, goals, params.theory, aggregate)
+        self._target_values = Quantities(self._targets, spec, goals, params.theory, aggregate)
         self._compute = TargetComputer(
             spec,
-            slots,
+            goals,
             aggregate,
             model_based=params.targets.model_based,
-            profile=profile,
+            timing=timing,
         )
         self._generator = torch.Generator().manual_seed(seed)
         self.skipped = 0
         self._switch_modes()
 
-    def step(self, step: int, memory: Memory) -> tuple[BatchTargets, dict[Quantity, Fit]]:
+    def step(self, step: int, replay: TransitionSource) -> tuple[BatchTargets, dict[Quantity, Fit]]:
         """Train once.
 
         Args:
-            step: How many training steps there were before.
-            memory: Where transitions come from.
+            step: Number of training steps before this one.
+            replay: The transitions so far.
 
         Returns:
-            What the targets were, and how fitting each active quantity went.
+            The targets, and loss and gradient norm of each active quantity.
 
         Raises:
             NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
         """
         schedule = self._schedule
-        index = memory.sample_indices(
+        index = replay.sample_indices(
             self._params.optimisation.batch_size, self._generator, oldest=schedule.oldest(step)
         )
-        batch = memory.transitions(index)
-        setting = Setting(schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step))
-        paths = self._paths(index, batch, memory)
-        targets = self._compute(batch, memory.states, self._target_values, setting, paths)
+        batch = replay.transitions(index)
+        theory = ScheduledTheory(
+            schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
+        )
+        paths = self._paths(index, batch, replay)
+        targets = self._compute(batch, replay.states, self._target_values, theory, paths)
         fits: dict[Quantity, Fit] = {}
         active: tuple[Quantity, ...] = ()
         with self._guarded(step):
@@ -144,8 +146,8 @@ class Learner:
 
     @torch.no_grad()
     def predicted(self, quantity: Quantity, targets: BatchTargets) -> float:
-        """What a quantity's network says on average where a batch starts."""
-        query, _, weight = self._lesson(quantity, targets)
+        """Mean output of a quantity's network where a batch starts."""
+        query, _, weight = self._regression_batch(quantity, targets)
         answers = torch.where(weight > 0, self.networks[quantity](query) * weight, 0.0)
         return float(answers.sum() / weight.sum().clamp(min=1e-12))
 
@@ -161,7 +163,7 @@ class Learner:
             target.load_state_dict(states[quantity])
 
     def published(self) -> dict[str, Tensor]:
-        """What actors need to know to act, on the CPU, named ``<quantity>.<parameter>``.
+        """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.
 
         Raises:
             NonFiniteError: A weight is not finite.
@@ -202,13 +204,13 @@ class Learner:
         self.skipped = state_dict["skipped"]
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
-        query, target, weight = self._lesson(quantity, targets)
+        query, target, weight = self._regression_batch(quantity, targets)
         return self._regressions[quantity].fit(query, target, weight, lr=lr)
 
-    def _lesson(
+    def _regression_batch(
         self, quantity: Quantity, targets: BatchTargets
     ) -> tuple[ValueQuery, Tensor, Tensor]:
-        """The questions of a quantity, what the answers should be, and how much each counts."""
+        """Queries of a quantity, their targets, and the weight of each error."""
         sources = targets.sources
         if quantity == "q_r":
             weight = targets.q_r_weight
@@ -227,18 +229,20 @@ class Learner:
         ask = self.values.human_query if quantity == "x_h" else state_query
         return ask(sources), target, torch.ones_like(target)
 
-    def _paths(self, index: Tensor, batch: Transitions, memory: Memory) -> Paths | None:
-        """What followed each transition, where targets look at that."""
+    def _paths(
+        self, index: Tensor, batch: Transitions, replay: TransitionSource
+    ) -> Trajectories | None:
+        """Trajectories from each transition, where targets use them."""
         wanted = self._params.targets
         of_q_r, of_v_h_e = wanted.q_r != "one_step", wanted.v_h_e != "one_step"
         if not of_q_r and not of_v_h_e:
             return None
         whole = "episode" in (wanted.q_r, wanted.v_h_e)
         limit = self._params.exploration.steps_per_episode or self._spec.horizon or 1000
-        return paths_from(
+        return trajectories_from(
             index,
-            memory.follow,
-            memory.next_state,
+            replay.follow,
+            replay.next_state,
             batch.steps_left,
             steps=limit if whole else wanted.n,
             counts_down=self._spec.horizon is not None,
@@ -248,7 +252,7 @@ class Learner:
 
     @contextlib.contextmanager
     def _guarded(self, step: int) -> Iterator[None]:
-        """Stop, or go on without what is done within, where something is not finite."""
+        """Stop, or skip the rest of the block, where something is not finite (``on_nan``)."""
         try:
             yield
         except NonFiniteError as error:
@@ -271,7 +275,7 @@ def decision_weight(
     available: Bool[Tensor, "transition robot_action"],
     floor: float,
 ) -> Float[Tensor, "transition robot_action"]:
-    """How much an error in each Q_r would change the policy: pi (1 - pi) + floor.
+    """Sensitivity of the policy to errors of each Q_r: pi (1 - pi) + floor.
 
     It is 1 on average over the actions that exist in a state, and 0 for others. Where the policy
     is certain and ``floor`` is 0, nothing would change it; then all count alike.

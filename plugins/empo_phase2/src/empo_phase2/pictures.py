@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from empo_core.pictures import replace_file
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from empo_phase2.compare import Comparison
-    from empo_phase2.result import Curve, Phase2Result
     from empo_phase2.values import ValueEstimates
+
+Curve: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
+"""Numbers by name, at some training steps."""
 
 log = logging.getLogger(__name__)
 
@@ -34,29 +36,35 @@ GAPS = (
 )
 
 
-def draw(result: Phase2Result, directory: Path) -> list[Path]:
+def draw(
+    losses: Curve,
+    comparison: Comparison | None,
+    assessed: ValueEstimates | None,
+    directory: Path,
+) -> list[Path]:
     """Write ``losses.png``, and ``gap.png`` and ``values.png`` where values were compared.
 
     Args:
-        result: What to draw.
-        directory: Where to write.
+        losses: The loss of each quantity over training steps.
+        comparison: The exact values and the gap to them, if values were compared.
+        assessed: The learned values of all timed states of ``comparison``.
+        directory: Folder of the pictures.
     """
     if find_spec("matplotlib") is None:
         log.info("there are no pictures: matplotlib is not installed")
         return []
     files = []
-    if result.losses:
-        files.append(_written(losses(result.losses), directory / "losses.png"))
-    comparison = result.comparison
+    if losses:
+        files.append(_written(loss_curves(losses), directory / "losses.png"))
     if comparison is not None and comparison.history:
         files.append(_written(gap(comparison), directory / "gap.png"))
-        if result.assessed is not None:
-            figure = values(comparison, result.assessed)
+        if assessed is not None:
+            figure = values(comparison, assessed)
             files.append(_written(figure, directory / "values.png"))
     return files
 
 
-def losses(curve: Curve) -> Figure:
+def loss_curves(curve: Curve) -> Figure:
     """The loss of each quantity over training steps."""
     figure, (axes,) = _figure(1)
     for name in dict.fromkeys(name for _, numbers in curve for name in numbers):

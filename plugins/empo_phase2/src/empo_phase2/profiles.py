@@ -1,4 +1,4 @@
-"""How likely it is that the humans do one thing or another together."""
+"""Probabilities of human profiles: joint actions of all humans."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from empo_phase2.goal_index import GoalIndex
 
 
 class HumanProfiles:
-    """How likely the humans' joint actions are, from the policy of each slot."""
+    """Probabilities of the humans' joint actions, from the policy of each goal slot."""
 
-    def __init__(self, spec: WorldSpec, slots: GoalIndex) -> None:
+    def __init__(self, spec: WorldSpec, goals: GoalIndex) -> None:
         self._counts = [spec.num_actions[human] for human in spec.humans]
-        self._position = torch.arange(len(self._counts), device=slots.human.device)
+        self._position = torch.arange(len(self._counts), device=goals.human.device)
         # Share of each slot among those of its human, in each world.
-        share = slots.weight[:, :, None] * (slots.human[:, None] == self._position)
+        share = goals.weight[:, :, None] * (goals.human[:, None] == self._position)
         self._share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
-        self._human = slots.human
+        self._human = goals.human
 
     @cached_property
     def action(self) -> Int[Tensor, "profile human"]:
         """The action of each human in each profile.
 
-        Made where it is needed: many humans together have more actions than fit into memory.
+        Computed on first use: many humans together have more actions than fit into RAM.
         """
         # The first human counts fastest, as everywhere.
         grid = torch.cartesian_prod(*(torch.arange(count) for count in reversed(self._counts)))
@@ -37,25 +37,25 @@ class HumanProfiles:
     def of(
         self, batch: Transitions, layout: Int[Tensor, " state"]
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile column"]]:
-        """Chances of the recorded profiles: on average, and for each slot (or human).
+        """Probabilities of the recorded profiles: averaged over goals, and given each slot's goal.
 
         Args:
             batch: Transitions, with the humans' policies where all profiles are recorded.
             layout: The world in which each starts.
         """
         if batch.human_policy.shape[1]:
-            return self.chances(batch.human_policy, layout)
+            return self.probabilities(batch.human_policy, layout)
         # One profile, drawn while each human pursued a goal: it stands for all of them.
         sampled = batch.prob.new_ones(len(batch), 1)
         return sampled, sampled[..., None].expand(-1, 1, batch.goal.shape[1])
 
-    def chances(
+    def probabilities(
         self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile slot"]]:
-        """Chance of each profile on average over goals, and given each slot's goal.
+        """Probability of each profile on average over goals, and given each slot's goal.
 
         Args:
-            policy: What each slot's human would do.
+            policy: Policy of each slot's human.
             layout: The world of each state.
         """
         share = self._share.to(policy.dtype)[layout]

@@ -1,11 +1,9 @@
-"""The five quantities in any situation: from networks, or in closed form from each other."""
+"""The five quantities in timed states: from networks, or in closed form from each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,7 +12,7 @@ from torch import Tensor
 from empo_core.equations import robot_policy
 from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
-from empo_phase2.experience import States
+from empo_phase2.experience import TimedStates
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Theory
 
@@ -22,49 +20,19 @@ LEAST_Q = -1e-10
 """Estimates of Q_r are lowered to this before their logarithm is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStates:
-    """Distinct pairs of a state and a number of remaining steps.
-
-    Attributes:
-        states: What is known about each state.
-        steps_left: Remaining steps.
-        alive: Whether the episode goes on from there.
-        memo: What networks made of them, so that it is made once.
-    """
-
-    states: States
-    steps_left: Int[Tensor, " distinct"]
-    alive: Bool[Tensor, " distinct"]
-    memo: dict[Any, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> TimedStates:
-        """TimedStates; one is over where its state is terminal or no step is left."""
-        return cls(states, steps_left, ~states.terminal & (steps_left > 0))
-
-    def at(self, index: Int[Tensor, " chosen"]) -> TimedStates:
-        """Some of the situations, in the given order."""
-        return TimedStates(self.states.at(index), self.steps_left[index], self.alive[index])
-
-    def __len__(self) -> int:
-        """How many situations there are."""
-        return self.steps_left.shape[0]  # len() of a tensor takes as long as an addition.
-
-
 class Quantities:
-    """Values of situations according to one set of networks.
+    """Values of timed states according to one set of networks.
 
     Attributes:
         networks: The learned quantities; all others are computed in closed form.
-        spec: What the rows of ``States`` look like.
+        spec: Shape and meaning of the rows of ``States``.
     """
 
     def __init__(
         self,
         networks: Mapping[Quantity, ValueNetwork],
         spec: WorldSpec,
-        slots: GoalIndex,
+        goals: GoalIndex,
         theory: Theory,
         aggregator: Aggregator,
     ) -> None:
@@ -72,18 +40,18 @@ class Quantities:
 
         Args:
             networks: One per learned quantity.
-            spec: What the rows of ``States`` look like.
-            slots: The goals.
+            spec: Shape and meaning of the rows of ``States``.
+            goals: The goals, by slot.
             theory: Exponents and conventions.
             aggregator: Averages over humans.
         """
         self.networks = networks
-        self.spec, self._slots, self._theory, self._aggregate = spec, slots, theory, aggregator
+        self.spec, self._goals, self._theory, self._aggregate = spec, goals, theory, aggregator
         # A goal of weight 0 counts as much as any other where weights do not matter.
-        self._weight = (slots.goal >= 0).to(slots.weight) if theory.x_agg == "sum" else slots.weight
-        self._humans = torch.tensor(spec.humans, device=slots.human.device)
-        self._belongs = slots.human[:, None] == torch.arange(
-            len(spec.humans), device=slots.human.device
+        self._weight = (goals.goal >= 0).to(goals.weight) if theory.x_agg == "sum" else goals.weight
+        self._humans = torch.tensor(spec.humans, device=goals.human.device)
+        self._belongs = goals.human[:, None] == torch.arange(
+            len(spec.humans), device=goals.human.device
         )
 
     @contextmanager
@@ -102,58 +70,58 @@ class Quantities:
             for network in training:
                 network.train()
 
-    def v_h_e(self, situations: TimedStates) -> Float[Tensor, "distinct slot"]:
-        """V_h^e of each situation and slot; 0 where the episode is over."""
-        values = self.networks["v_h_e"](self.goal_query(situations)).view(len(situations), -1)
-        return values.masked_fill(~situations.alive[:, None], 0.0)
+    def v_h_e(self, states: TimedStates) -> Float[Tensor, "distinct slot"]:
+        """V_h^e of each timed state and slot; 0 where the episode is over."""
+        values = self.networks["v_h_e"](self.goal_query(states)).view(len(states), -1)
+        return values.masked_fill(~states.alive[:, None], 0.0)
 
-    def goal_query(self, situations: TimedStates) -> ValueQuery:
-        """One question per situation and slot."""
-        goal, human = self._slots.goal, self._slots.human
+    def goal_query(self, states: TimedStates) -> ValueQuery:
+        """One query per timed state and slot."""
+        goal, human = self._goals.goal, self._goals.human
         return ValueQuery(
-            situations.states.rows,
-            situations.steps_left,
-            self._humans[human].repeat(len(situations)),
-            # A slot without a goal asks about goal 0; its answer has no weight anywhere.
-            goal[situations.states.layout].clamp(min=0).flatten(),
-            _each(situations, len(human)),
-            situations.memo,
+            states.states.rows,
+            states.steps_left,
+            self._humans[human].repeat(len(states)),
+            # A slot without a goal asks for goal 0; its value has no weight anywhere.
+            goal[states.states.layout].clamp(min=0).flatten(),
+            _each(states, len(human)),
+            states.memo,
         )
 
-    def human_query(self, situations: TimedStates) -> ValueQuery:
-        """One question per situation and human."""
+    def human_query(self, states: TimedStates) -> ValueQuery:
+        """One query per timed state and human."""
         humans = len(self._humans)
         return ValueQuery(
-            situations.states.rows,
-            situations.steps_left,
-            self._humans.repeat(len(situations)),
+            states.states.rows,
+            states.steps_left,
+            self._humans.repeat(len(states)),
             None,
-            _each(situations, humans),
-            situations.memo,
+            _each(states, humans),
+            states.memo,
         )
 
     def x_h(
-        self, situations: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
+        self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
-        """X_h of each situation and human."""
+        """X_h of each timed state and human."""
         if "x_h" not in self.networks:
-            return self.power(situations, v_h_e)
-        return self.networks["x_h"](self.human_query(situations)).view(len(situations), -1)
+            return self.power(states, v_h_e)
+        return self.networks["x_h"](self.human_query(states)).view(len(states), -1)
 
     def power(
-        self, situations: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
+        self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
         """X_h in closed form, equation (7)."""
-        weight = self._weight[situations.states.layout].to(v_h_e.dtype)
+        weight = self._weight[states.states.layout].to(v_h_e.dtype)
         return (weight * v_h_e**self._theory.zeta) @ self._belongs.to(v_h_e.dtype)
 
     def u_r(
-        self, situations: TimedStates, x_h: Float[Tensor, "distinct human"]
+        self, states: TimedStates, x_h: Float[Tensor, "distinct human"]
     ) -> Float[Tensor, " distinct"]:
-        """U_r of each situation."""
+        """U_r of each timed state."""
         if "u_r" not in self.networks:
             return self.reward(x_h)
-        return self.networks["u_r"](state_query(situations))[:, 0]
+        return self.networks["u_r"](state_query(states))[:, 0]
 
     def reward(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
         """U_r in closed form, equation (8), no X_h counting as less than ``x_h_floor``."""
@@ -164,36 +132,36 @@ class Quantities:
         lack = self._aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
         return -(lack**theory.eta)
 
-    def q_r(self, situations: TimedStates) -> Float[Tensor, "distinct robot_action"]:
-        """Q_r of each situation and joint robot action, where it is learned."""
-        return self.networks["q_r"](state_query(situations))
+    def q_r(self, states: TimedStates) -> Float[Tensor, "distinct robot_action"]:
+        """Q_r of each timed state and joint robot action, where it is learned."""
+        return self.networks["q_r"](state_query(states))
 
     def v_r(
         self,
-        situations: TimedStates,
+        states: TimedStates,
         u_r: Float[Tensor, " distinct"] | None = None,
         q_r: Float[Tensor, "distinct robot_action"] | None = None,
         pi_r: Float[Tensor, "distinct robot_action"] | None = None,
     ) -> Float[Tensor, " distinct"]:
-        """V_r of each situation; what it is made of is needed where it is not learned."""
+        """V_r of each timed state; what it is made of is needed where it is not learned."""
         if "v_r" in self.networks:
-            values = self.networks["v_r"](state_query(situations))[:, 0]
+            values = self.networks["v_r"](state_query(states))[:, 0]
         else:
             assert u_r is not None
             assert q_r is not None
             assert pi_r is not None
             values = mean_value(u_r, q_r, pi_r)
-        return values.masked_fill(~situations.alive, self._theory.terminal_value)
+        return values.masked_fill(~states.alive, self._theory.terminal_value)
 
 
-def state_query(situations: TimedStates) -> ValueQuery:
-    """One question per situation."""
-    return ValueQuery(situations.states.rows, situations.steps_left, memo=situations.memo)
+def state_query(states: TimedStates) -> ValueQuery:
+    """One query per timed state."""
+    return ValueQuery(states.states.rows, states.steps_left, memo=states.memo)
 
 
-def _each(situations: TimedStates, times: int) -> Int[Tensor, " query"]:
-    """The position of each situation, so many times in a row."""
-    return _repeated(len(situations), times, situations.steps_left.device)
+def _each(states: TimedStates, times: int) -> Int[Tensor, " query"]:
+    """The position of each timed state, so many times in a row."""
+    return _repeated(len(states), times, states.steps_left.device)
 
 
 def _repeated(count: int, times: int, device: torch.device) -> Int[Tensor, " item"]:

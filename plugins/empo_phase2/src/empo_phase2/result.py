@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,12 @@ from empo_core.storage.run_directory import strict_json
 from empo_core.types import WorldSpec
 from empo_phase2.compare import Comparison
 from empo_phase2.params import Phase2Params
+from empo_phase2.pictures import Curve, draw
 from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
-
-Curve = Sequence[tuple[int, Mapping[str, float]]]
-"""Numbers by name, at training steps that only grow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +84,6 @@ class Phase2Result:
 
     def save(self, directory: Path) -> None:
         """Write values, the policy, curves, and pictures where they can be drawn."""
-        from empo_phase2.pictures import draw
-
         directory.mkdir(parents=True, exist_ok=True)
         write_file(directory / "values.json", strict_json(self._root()) + "\n")
         save_policy(directory / POLICY, self.params, self.played, self.weights)
@@ -96,7 +92,7 @@ class Phase2Result:
         if self.comparison is not None and self.comparison.history:
             gaps = [(gap.step, gap.metrics) for gap in self.comparison.history]
             write_file(directory / "gap.csv", as_csv(gaps))
-        draw(self, directory)
+        draw(self.losses, self.comparison, self.assessed, directory)
 
     def _root(self) -> dict[str, Any]:
         root = self.root

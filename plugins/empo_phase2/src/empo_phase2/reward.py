@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_phase2.quantities import Quantities, TimedStates
+from empo_phase2.experience import TimedStates
+from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 
 AT_ONCE = 4096
@@ -37,10 +38,10 @@ class LearnedReward:
                 part = slice(first, first + AT_ONCE)
                 known, found = self._encoder(states[part], steps_left[part])
                 known = known.to(self._device)
-                situations = TimedStates.of(
+                timed = TimedStates.of(
                     known.at(found.state.to(self._device)), steps_left[part].to(self._device)
                 )
-                v_h_e = self._values.v_h_e(situations)
-                u_r = self._values.u_r(situations, self._values.x_h(situations, v_h_e))
+                v_h_e = self._values.v_h_e(timed)
+                u_r = self._values.u_r(timed, self._values.x_h(timed, v_h_e))
                 parts.append(u_r.cpu())
         return torch.cat(parts)

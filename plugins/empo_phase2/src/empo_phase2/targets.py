@@ -1,10 +1,13 @@
-"""Targets of all quantities for a batch of transitions, in five stages (seed 000).
+"""Regression targets of all quantities for a batch of transitions, in five batched stages.
 
-``collect`` flattens the ragged successors and finds the distinct situations among them;
-``encode`` looks up what networks read; ``forward`` asks every network once; ``scatter`` turns
-values of successors into Q_r; ``attain`` does the same for V_h^e. None of them loops over
-transitions, actions, humans, goals or successors, and successors are never padded.
-``reference.py`` computes the same one state at a time.
+1. ``collect``: the distinct timed states (state, steps left) among sources and successors.
+2. ``encode``: rows and flags of each, looked up in the replay.
+3. ``forward``: every network once, for all distinct timed states.
+4. ``aggregate_q_r``: Q_r of every robot action from V_r of the successors, equation (4).
+5. ``aggregate_v_h_e``: V_h^e of every goal from V_h^e of the successors, equation (6).
+
+No stage loops over transitions, actions, humans, goals or successors, and successors are never
+padded. ``tests/reference_targets.py`` computes the same one number at a time.
 """
 
 from __future__ import annotations
@@ -19,24 +22,24 @@ from torch import Tensor
 from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.stage_profile import StageProfile
-from empo_phase2.experience import States, Transitions
+from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, TimedStates, mean_value, policy_of
-from empo_phase2.trajectories import Paths, along_q_r, along_v_h_e
+from empo_phase2.quantities import Quantities, mean_value, policy_of
+from empo_phase2.trajectories import Trajectories, n_step_q_r, n_step_v_h_e
 
 LookUp = Callable[[Tensor], States]
-"""What a replay knows about states, by id."""
+"""From state ids ``[distinct]`` to the states that a replay keeps."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What targets depend on besides values.
+class ScheduledTheory:
+    """Parameters of the theory that a schedule changes while learning.
 
     Attributes:
-        gamma_h: The humans' discount now.
-        gamma_r: The robot's discount now.
-        beta_r: The exponent of the robot's policy now.
+        gamma_h: The humans' discount.
+        gamma_r: The robot's discount.
+        beta_r: The exponent of the robot's policy.
     """
 
     gamma_h: float
@@ -45,17 +48,17 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """The distinct situations of a batch, and where each occurs.
+class CollectedStates:
+    """The distinct timed states of a batch, and the position of each occurrence among them.
 
     Attributes:
-        state: State id of each situation.
+        state: State id of each distinct timed state.
         steps_left: Its remaining steps.
-        source: The situation that each transition starts from.
-        item: The situation of each successor.
-        path: The situations along each transition's trajectory, if any.
-        pairs: The pair of each successor.
-        prob: Its probability.
+        source: Where each transition starts.
+        item: Each successor.
+        path: Each step of a transition's trajectory, if there are any.
+        pairs: The (profile, robot action) pair of each successor.
+        prob: Its probability within its pair.
     """
 
     state: Int[Tensor, " distinct"]
@@ -68,11 +71,11 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarded:
-    """Values of the distinct situations, from one forward pass per network.
+class ForwardValues:
+    """Values of the distinct timed states, from one forward pass per network.
 
     Attributes:
-        v_h_e: V_h^e of each slot.
+        v_h_e: V_h^e of each goal slot.
         x_h: X_h of each human.
         u_r: U_r.
         q_r: Q_r; None where it is not learned.
@@ -90,10 +93,10 @@ class Forwarded:
 
 @dataclass(frozen=True, slots=True)
 class BatchTargets:
-    """What each quantity should be where the batch's transitions start.
+    """Targets of each quantity in the timed states where a batch's transitions start.
 
     Attributes:
-        sources: Where they start.
+        sources: The timed states where they start.
         q_r: Target of Q_r.
         q_r_weight: Weight of its error: 0 where an action does not exist or was not seen.
         pi_r: The robots' policy there.
@@ -102,9 +105,9 @@ class BatchTargets:
         x_h: Target of X_h; None where it is in closed form.
         u_r: Target of U_r; None where it is in closed form.
         v_r: Target of V_r; None where it is in closed form.
-        distinct: How many situations the networks were asked about.
-        items: How many successors there were.
-        must_be_finite: By name, what all this was computed from, and what came out of it.
+        distinct: Number of distinct timed states.
+        items: Number of successors.
+        must_be_finite: Inputs, values and targets, by name, causes first.
     """
 
     sources: TimedStates
@@ -121,8 +124,10 @@ class BatchTargets:
     must_be_finite: dict[str, Tensor]
 
 
-def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> Collected:
-    """Stage 1: the distinct (state, remaining steps) among sources and successors."""
+def collect(
+    batch: Transitions, spec: WorldSpec, paths: Trajectories | None = None
+) -> CollectedStates:
+    """Stage 1: the distinct (state, remaining steps) among sources, successors and paths."""
     transitions, pairs = batch.state.shape[0], batch.offsets.shape[0] - 1
     index = torch.repeat_interleave(batch.offsets.diff())
     # Without a horizon no step is ever counted down.
@@ -137,7 +142,7 @@ def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> 
     keys = torch.cat(states).long() * span + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
     source, item, *rest = inverse.split([part.shape[0] for part in states])
-    return Collected(
+    return CollectedStates(
         distinct // span,
         distinct % span,
         source,
@@ -148,60 +153,70 @@ def collect(batch: Transitions, spec: WorldSpec, paths: Paths | None = None) -> 
     )
 
 
-def encode(collected: Collected, look_up: LookUp) -> TimedStates:
-    """Stage 2: what networks read of each distinct situation."""
+def encode(collected: CollectedStates, look_up: LookUp) -> TimedStates:
+    """Stage 2: rows, flags and goals of each distinct timed state."""
     return TimedStates.of(look_up(collected.state), collected.steps_left)
 
 
-def forward(situations: TimedStates, values: Quantities, beta_r: float) -> Forwarded:
-    """Stage 3: all values of the distinct situations; each network is asked once."""
+def forward(states: TimedStates, values: Quantities, beta_r: float) -> ForwardValues:
+    """Stage 3: all values of the distinct timed states; each network is asked once."""
     q_r = pi_r = None
     if "q_r" in values.networks:
-        q_r = values.q_r(situations)
-        pi_r = policy_of(q_r, situations.states.available, beta_r)
-    v_h_e = values.v_h_e(situations)
-    x_h = values.x_h(situations, v_h_e)
-    u_r = values.u_r(situations, x_h)
-    return Forwarded(v_h_e, x_h, u_r, q_r, pi_r, values.v_r(situations, u_r, q_r, pi_r))
+        q_r = values.q_r(states)
+        pi_r = policy_of(q_r, states.states.available, beta_r)
+    v_h_e = values.v_h_e(states)
+    x_h = values.x_h(states, v_h_e)
+    u_r = values.u_r(states, x_h)
+    return ForwardValues(v_h_e, x_h, u_r, q_r, pi_r, values.v_r(states, u_r, q_r, pi_r))
 
 
-def scatter(
+def aggregate_q_r(
     v_r: Float[Tensor, " distinct"],
-    collected: Collected,
-    chance: Float[Tensor, "transition profile"],
+    collected: CollectedStates,
+    profile_prob: Float[Tensor, "transition profile"],
     gamma_r: float,
     aggregate: Aggregator,
 ) -> Float[Tensor, "transition robot_action"]:
-    """Stage 4: Q_r of every joint robot action, equation (4)."""
+    """Stage 4: Q_r(s, a_r) = gamma_r E_{a_H} E_{s'} V_r(s'), equation (4).
+
+    Args:
+        v_r: V_r of the distinct timed states.
+        collected: The successors s'.
+        profile_prob: Probability of each joint action a_H of the humans.
+        gamma_r: The robot's discount.
+        aggregate: Sums over the successors of each pair.
+    """
     pairs = aggregate(v_r[collected.item], collected.pairs, weight=collected.prob)
-    transitions, profiles = chance.shape
-    return gamma_r * torch.einsum("tp,tpr->tr", chance, pairs.view(transitions, profiles, -1))
+    transitions, profiles = profile_prob.shape
+    return gamma_r * torch.einsum("tp,tpr->tr", profile_prob, pairs.view(transitions, profiles, -1))
 
 
-def attain(
+def aggregate_v_h_e(
     worth: Float[Tensor, "item slot"],
-    collected: Collected,
-    chance: Float[Tensor, "transition profile slot"],
+    collected: CollectedStates,
+    profile_prob: Float[Tensor, "transition profile slot"],
     pi_r: Float[Tensor, "transition robot_action"],
     aggregate: Aggregator,
 ) -> Float[Tensor, "transition slot"]:
-    """Stage 5: V_h^e of every slot, equation (6), averaged over all robot actions.
+    """Stage 5: V_h^e(s, g) = E_{a_H | g} E_{a_r} E_{s'} [1 if g holds in s' else gamma_h V_h^e].
+
+    This is equation (6); the robots' actions are averaged over, not maximised.
 
     Args:
-        worth: What reaching each successor is worth: 1 where the goal is achieved there, else
-            the discounted V_h^e.
+        worth: The bracket of each successor s'.
         collected: The successors.
-        chance: How likely each profile is while the slot's human pursues the slot's goal.
+        profile_prob: Probability of each joint action a_H of the humans while the slot's human
+            pursues the slot's goal g.
         pi_r: The robots' policy.
-        aggregate: Adds up the successors of each pair.
+        aggregate: Sums over the successors of each pair.
     """
     pairs = aggregate(worth, collected.pairs, weight=collected.prob)
-    transitions, profiles, slots = chance.shape
+    transitions, profiles, slots = profile_prob.shape
     pairs = pairs.view(transitions, profiles, -1, slots)
-    return (chance * torch.einsum("tr,tprs->tps", pi_r, pairs)).sum(1)
+    return (profile_prob * torch.einsum("tr,tprs->tps", pi_r, pairs)).sum(1)
 
 
-def look_ahead(
+def one_step_q_r(
     states: States,
     transitions: Transitions,
     values: Quantities,
@@ -209,46 +224,46 @@ def look_ahead(
     gamma_r: float,
     aggregate: Aggregator,
 ) -> Float[Tensor, "transition robot_action"]:
-    """Q_r where transitions start, in closed form: one step ahead of V_r, which is learned.
+    """Q_r where transitions start, in closed form from a learned V_r, equation (4).
 
     Args:
         states: The states that occur in ``transitions``, by position.
-        transitions: What can follow.
-        values: Has V_r.
-        profiles: How likely the humans' joint actions are.
+        transitions: Their successors.
+        values: Quantities of which V_r is learned.
+        profiles: Probabilities of the humans' joint actions.
         gamma_r: The robot's discount.
-        aggregate: Adds up successors.
+        aggregate: Sums over successors.
     """
     collected = collect(transitions, values.spec)
-    situations = encode(collected, states.at)
-    chance, _ = profiles.of(transitions, situations.states.layout[collected.source])
-    return scatter(values.v_r(situations), collected, chance, gamma_r, aggregate)
+    timed = encode(collected, states.at)
+    profile_prob, _ = profiles.of(transitions, timed.states.layout[collected.source])
+    return aggregate_q_r(values.v_r(timed), collected, profile_prob, gamma_r, aggregate)
 
 
 class TargetComputer:
-    """Computes the targets of batches, the same way for every batch."""
+    """Computes the targets of batches: the five stages, one after the other."""
 
     def __init__(
         self,
         spec: WorldSpec,
-        slots: GoalIndex,
+        goals: GoalIndex,
         aggregate: Aggregator,
         *,
         model_based: bool,
-        profile: StageProfile,
+        timing: StageProfile,
     ) -> None:
         """Prepare the computation.
 
         Args:
-            spec: What state rows look like.
-            slots: The goals.
-            aggregate: Adds up successors.
+            spec: Shape and meaning of state rows.
+            goals: The goals, by slot.
+            aggregate: Sums over successors.
             model_based: Whether all robot actions have successors; else only the taken one.
-            profile: Measures the stages.
+            timing: Measures the stages.
         """
-        self._spec, self._slots, self._aggregate = spec, slots, aggregate
-        self._model_based, self._profile = model_based, profile
-        self._profiles = HumanProfiles(spec, slots)
+        self._spec, self._goals, self._aggregate = spec, goals, aggregate
+        self._model_based, self._timing = model_based, timing
+        self._profiles = HumanProfiles(spec, goals)
 
     @torch.no_grad()
     def __call__(
@@ -256,44 +271,44 @@ class TargetComputer:
         batch: Transitions,
         look_up: LookUp,
         values: Quantities,
-        setting: Setting,
-        paths: Paths | None = None,
+        theory: ScheduledTheory,
+        paths: Trajectories | None = None,
     ) -> BatchTargets:
-        """The targets of a batch according to some values; along ``paths`` where they are given."""
-        stage = self._profile.stage
+        """The targets of a batch, from one-step expectations or along ``paths``."""
+        stage = self._timing.stage
         with stage("stage1_collect"):
             collected = collect(batch, self._spec, paths)
         with stage("stage2_encode"):
-            situations = encode(collected, look_up)
-            sources = situations.at(collected.source)
+            timed = encode(collected, look_up)
+            sources = timed.at(collected.source)
         with stage("stage3_forward"):
-            found = forward(situations, values, setting.beta_r)
-        with stage("stage4_scatter"):
-            chance, by_slot = self._profiles.of(batch, sources.states.layout)
-            q_r = scatter(found.v_r, collected, chance, setting.gamma_r, self._aggregate)
+            found = forward(timed, values, theory.beta_r)
+        with stage("stage4_aggregate_q_r"):
+            profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
+            q_r = aggregate_q_r(found.v_r, collected, profile_prob, theory.gamma_r, self._aggregate)
             if found.q_r is not None and found.pi_r is not None:
                 known, pi_r = found.q_r[collected.source], found.pi_r[collected.source]
-            else:  # Looking ahead with V_r gives Q_r.
+            else:  # One step ahead of V_r, Q_r is known in closed form.
                 known = q_r
-                pi_r = policy_of(known, sources.states.available, setting.beta_r)
+                pi_r = policy_of(known, sources.states.available, theory.beta_r)
             q_r_weight = sources.states.available.to(q_r.dtype)
             if not self._model_based or (paths is not None and paths.of_q_r):
                 q_r_weight = taken(batch, q_r)
             if paths is not None and paths.of_q_r and collected.path is not None:
                 u_r, v_r = found.u_r[collected.path], found.v_r[collected.path]
-                q_r = along_q_r(paths, u_r, v_r, setting.gamma_r)[:, None].expand_as(q_r)
-        with stage("stage5_v_h_e"):
-            worth = torch.where(situations.states.achieved, 1.0, setting.gamma_h * found.v_h_e)
+                q_r = n_step_q_r(paths, u_r, v_r, theory.gamma_r)[:, None].expand_as(q_r)
+        with stage("stage5_aggregate_v_h_e"):
+            worth = torch.where(timed.states.achieved, 1.0, theory.gamma_h * found.v_h_e)
             if paths is not None and paths.of_v_h_e and collected.path is not None:
                 where = collected.path[..., None], batch.goal[:, None, :]
-                achieved, later = situations.states.achieved[where], found.v_h_e[where]
-                v_h_e = along_v_h_e(paths, achieved, later, setting.gamma_h)
+                achieved, later = timed.states.achieved[where], found.v_h_e[where]
+                v_h_e = n_step_v_h_e(paths, achieved, later, theory.gamma_h)
             else:
                 acts = pi_r if self._model_based else taken(batch, q_r)
-                v_h_e = self._attained(batch, worth, collected, by_slot, acts)
+                v_h_e = self._one_step_v_h_e(batch, worth, collected, by_slot, acts)
             v_h_e, v_h_e_weight = self._by_slot(v_h_e, batch, sources, paths)
         learned, start = values.networks, collected.source
-        looked_at = _looked_at(batch, self._slots, situations, found) | {
+        must_be_finite = _inputs_and_values(batch, self._goals, timed, found) | {
             "the target of Q_r": torch.where(q_r_weight > 0, q_r, 0.0),
             "the target of V_h^e": torch.where(v_h_e_weight > 0, v_h_e, 0.0),
         }
@@ -307,36 +322,36 @@ class TargetComputer:
             x_h=values.power(sources, found.v_h_e[start]) if "x_h" in learned else None,
             u_r=values.reward(found.x_h[start]) if "u_r" in learned else None,
             v_r=mean_value(found.u_r[start], known, pi_r) if "v_r" in learned else None,
-            distinct=len(situations),
+            distinct=len(timed),
             items=len(collected.item),
-            must_be_finite=looked_at,
+            must_be_finite=must_be_finite,
         )
 
-    def _attained(
+    def _one_step_v_h_e(
         self,
         batch: Transitions,
         worth: Float[Tensor, "distinct slot"],
-        collected: Collected,
-        chance: Float[Tensor, "transition profile column"],
+        collected: CollectedStates,
+        profile_prob: Float[Tensor, "transition profile column"],
         pi_r: Float[Tensor, "transition robot_action"],
     ) -> Float[Tensor, "transition column"]:
-        """V_h^e one step back: of all slots, or of those that the humans pursued."""
+        """V_h^e of all slots, or (where humans are sampled) of the goal each human pursued."""
         if batch.human_policy.shape[1]:
-            reached = worth[collected.item]
+            of_item = worth[collected.item]
         else:
             goal = batch.goal[collected.pairs.index // pi_r.shape[1]]
-            reached = worth[collected.item[:, None], goal]
-        return attain(reached, collected, chance, pi_r, self._aggregate)
+            of_item = worth[collected.item[:, None], goal]
+        return aggregate_v_h_e(of_item, collected, profile_prob, pi_r, self._aggregate)
 
     def _by_slot(
         self,
         values: Float[Tensor, "transition column"],
         batch: Transitions,
         sources: TimedStates,
-        paths: Paths | None,
+        paths: Trajectories | None,
     ) -> tuple[Float[Tensor, "transition slot"], Float[Tensor, "transition slot"]]:
         """Targets of slots and weights of their errors: 0 where a slot has no target."""
-        weight = (self._slots.goal[sources.states.layout] >= 0).to(values.dtype)
+        weight = (self._goals.goal[sources.states.layout] >= 0).to(values.dtype)
         if batch.human_policy.shape[1] and (paths is None or not paths.of_v_h_e):
             return values, weight
         nothing = torch.zeros_like(weight)
@@ -344,28 +359,28 @@ class TargetComputer:
         return nothing.scatter(1, goal, values), nothing.scatter(1, goal, 1.0) * weight
 
 
-def _looked_at(
-    batch: Transitions, slots: GoalIndex, situations: TimedStates, found: Forwarded
+def _inputs_and_values(
+    batch: Transitions, goals: GoalIndex, timed: TimedStates, found: ForwardValues
 ) -> dict[str, Tensor]:
-    """What targets are computed from, causes first; 0 where nobody reads it."""
-    over = ~situations.alive
-    looked_at = {
+    """Everything that targets are computed from, causes first; 0 where it is not read."""
+    over = ~timed.alive
+    named = {
         "a successor's probability": batch.prob,
         "the humans' policy": batch.human_policy,
-        "a goal's weight": slots.weight,
+        "a goal's weight": goals.weight,
         "V_h^e": found.v_h_e,
         "X_h": found.x_h.masked_fill(over[:, None], 0.0),
         "U_r": found.u_r.masked_fill(over, 0.0),
     }
     if found.q_r is not None:
-        missing = over[:, None] | ~situations.states.available
-        looked_at["Q_r"] = found.q_r.masked_fill(missing, 0.0)
+        missing = over[:, None] | ~timed.states.available
+        named["Q_r"] = found.q_r.masked_fill(missing, 0.0)
     # Last, for it may follow from all others.
-    return looked_at | {"V_r": found.v_r}
+    return named | {"V_r": found.v_r}
 
 
 def taken(
     batch: Transitions, like: Float[Tensor, "transition robot_action"]
 ) -> Float[Tensor, "transition robot_action"]:
-    """1 at the joint robot action that was taken, 0 elsewhere."""
+    """One-hot joint robot action of each transition."""
     return torch.zeros_like(like).scatter(1, batch.action.long()[:, None], 1.0)

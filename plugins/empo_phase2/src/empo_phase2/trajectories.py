@@ -1,6 +1,6 @@
-"""Targets along what really happened: n steps, or the rest of the episode (spec D.3).
+"""n-step and Monte-Carlo targets along the trajectories that were observed.
 
-They need no model, but judge the robot by what it did while it explored.
+They need no successors, but evaluate the behaviour policy: exploration biases them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Follow = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
-    """The states that followed each transition of a batch.
+class Trajectories:
+    """States observed after each transition of a batch, up to n steps.
 
     Attributes:
         state: Ids of the states after 1, 2, ... steps; repeats the last known one.
         steps_left: Remaining steps there.
-        length: How many steps are known, at least 1.
-        of_q_r: Whether Q_r uses them.
-        of_v_h_e: Whether V_h^e uses them.
+        length: Number of known steps, at least 1.
+        of_q_r: Whether targets of Q_r use them.
+        of_v_h_e: Whether targets of V_h^e use them.
     """
 
     state: Int[Tensor, "transition step"]
@@ -35,7 +35,7 @@ class Paths:
     of_v_h_e: bool
 
 
-def paths_from(
+def trajectories_from(
     index: Int[Tensor, " transition"],
     follow: Follow,
     next_state: Callable[[Tensor], Tensor],
@@ -45,8 +45,8 @@ def paths_from(
     counts_down: bool,
     of_q_r: bool,
     of_v_h_e: bool,
-) -> Paths:
-    """The paths of some transitions of a replay.
+) -> Trajectories:
+    """Trajectories from some transitions of a replay.
 
     Args:
         index: Their positions.
@@ -55,8 +55,8 @@ def paths_from(
         steps_left: Remaining steps where the transitions start.
         steps: How many steps to follow at most.
         counts_down: Whether each step leaves one fewer.
-        of_q_r: Whether Q_r uses them.
-        of_v_h_e: Whether V_h^e uses them.
+        of_q_r: Whether targets of Q_r use them.
+        of_v_h_e: Whether targets of V_h^e use them.
     """
     states, left, length = [], [], torch.zeros_like(index)
     here, state, remaining = index, next_state(index), steps_left.long()
@@ -73,33 +73,41 @@ def paths_from(
         length = length + going.long()
         states.append(state)
         left.append(remaining)
-    return Paths(torch.stack(states, 1), torch.stack(left, 1), length, of_q_r, of_v_h_e)
+    return Trajectories(torch.stack(states, 1), torch.stack(left, 1), length, of_q_r, of_v_h_e)
 
 
-def along_q_r(
-    paths: Paths,
+def n_step_q_r(
+    paths: Trajectories,
     u_r: Float[Tensor, "transition step"],
     v_r: Float[Tensor, "transition step"],
     gamma_r: float,
 ) -> Float[Tensor, " transition"]:
-    """Q_r of the action taken: discounted U_r on the way, and V_r at the end of the path."""
+    """n-step Q_r of the action taken.
+
+    It is the sum of gamma_r^k U_r(s_k) for 0 < k < n, plus gamma_r^n V_r(s_n), where s_n is the
+    last state known.
+    """
     before_last, last = _parts(paths, u_r)
     step = torch.arange(1, u_r.shape[1] + 1, dtype=u_r.dtype, device=u_r.device)
     return (gamma_r**step * (before_last * u_r + last * v_r)).sum(1)
 
 
-def along_v_h_e(
-    paths: Paths,
+def n_step_v_h_e(
+    paths: Trajectories,
     achieved: Bool[Tensor, "transition step human"],
     v_h_e: Float[Tensor, "transition step human"],
     gamma_h: float,
 ) -> Float[Tensor, "transition human"]:
-    """V_h^e of the goals pursued: 1 where they were reached first, else V_h^e at the end."""
+    """n-step V_h^e of the goals pursued.
+
+    It is gamma_h^(k-1) where a goal is first achieved in s_k, else gamma_h^n V_h^e(s_n), where s_n
+    is the last state known.
+    """
     before_last, last = _parts(paths, v_h_e)
     within = before_last + last
     step = torch.arange(1, v_h_e.shape[1] + 1, dtype=v_h_e.dtype, device=v_h_e.device)[:, None]
     reached = achieved.to(v_h_e.dtype) * within[..., None]
-    # How often the goal was reached before each step: only the first time pays.
+    # Times the goal was reached before each step: only the first time pays.
     earlier = reached.cumsum(1) - reached
     first = reached * (earlier == 0)
     never = (reached.sum(1) == 0).to(v_h_e.dtype)
@@ -108,8 +116,8 @@ def along_v_h_e(
     return paid + never * (last[..., None] * gamma_h**step * v_h_e).sum(1)
 
 
-def _parts(paths: Paths, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Which steps lie before the end of each path, and which is the last, as 0 and 1."""
+def _parts(paths: Trajectories, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Masks (0 or 1) of the steps before the last known one, and of the last known one."""
     step = torch.arange(1, paths.state.shape[1] + 1, device=paths.state.device)
     length = paths.length[:, None]
     return (step < length).to(like.dtype), (step == length).to(like.dtype)

@@ -10,12 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator
-from empo_phase2.experience import States, Transitions
+from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.params import Theory
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, TimedStates, policy_of
+from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.targets import look_ahead
+from empo_phase2.targets import one_step_q_r
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ValueEstimator:
         if "q_r" in values.networks:
             return values.q_r(sources)
         profiles = HumanProfiles(values.spec, self._encoder.goals)
-        return look_ahead(
+        return one_step_q_r(
             states, transitions, values, profiles, self._theory.gamma_r, self._aggregate
         )
 

@@ -1,4 +1,4 @@
-"""What both aggregators refuse, and the precision both add in."""
+"""Checks of inputs that both aggregators make, and the precision both add in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def empo_components() -> Iterable[Component]:
         kind="aggregator",
         name="loop",
         params=LoopParams,
-        target="empo_scatter_add.reference:Loop",
+        target="empo_scatter_add.loop:Loop",
         api=1,
         summary="The same in a plain Python loop: slow, for checking the fast one.",
     )

@@ -25,7 +25,7 @@ from empo_svg.params import SvgParams
 
 
 class _Judged(NamedTuple):
-    """What a critic says about sampled actions; constants.
+    """Values of sampled actions and their gradients in the action; constants.
 
     Attributes:
         slope: Derivative of ``followed`` in the action.
@@ -112,7 +112,7 @@ class Svg:
         start: Float[Tensor, "start feature"],
         u: Float[Tensor, "sample start action"],
     ) -> _Judged:
-        """What the critic says about actions, and which way they get better.
+        """Values of actions, and their gradients in the action.
 
         Differentiating by ``u`` alone spends nothing on gradients of the critic's weights and
         leaves them as they are.

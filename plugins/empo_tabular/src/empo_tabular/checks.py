@@ -1,4 +1,4 @@
-"""What can be wrong with the names in an explicit game, and where it is written."""
+"""Errors in the names of an explicit game, and their places in the file."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from empo_tabular.game_tables import Probability, lottery, one_and_one
 from empo_tabular.levels import coma_pill, pause_destroy, power_levels
-from empo_tabular.making import Probability, lottery, one_and_one
 from empo_tabular.table import ANY, Table
 
 
 def menu_size(options: int = 8) -> Table:
-    """How many options should a human who errs be offered?
+    """Size of a menu that is offered to a human who errs.
 
     The robot opens a menu of k = 1 ... ``options`` options, the human picks one. A human of
     rationality beta picks the one it wants with probability e^beta / (e^beta + k - 1), so its
@@ -58,7 +58,7 @@ def menu_size(options: int = 8) -> Table:
 def confirmation(
     questions: int = 5, error: Probability = Fraction(1, 10), horizon: int = 60
 ) -> Table:
-    """How often should the robot ask for confirmation?
+    """Frequency at which a robot asks for confirmation.
 
     The human wants a or b. The robot asks k = 1 ... ``questions`` times and misunderstands
     each answer with probability ``error``. If all k answers agree it does what it understood,
@@ -195,7 +195,7 @@ def resource_split(
         *(Fraction(1, 4), Fraction(1, 2), Fraction(2, 3), Fraction(3, 4), Fraction(4, 5)),
     ),
 ) -> Table:
-    """How should a robot split n units of a resource between two humans?
+    """Split of n units of a resource between two humans.
 
     A human with k units attains its only goal with probability ``success[k]``, which is
     positive. With c(k) = -success[k]^(-zeta xi), what a human with k units contributes to

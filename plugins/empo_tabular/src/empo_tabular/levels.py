@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from empo_tabular.making import Probability, lottery, one_and_one
+from empo_tabular.game_tables import Probability, lottery, one_and_one
 from empo_tabular.table import ANY, Table
 
 

@@ -71,7 +71,7 @@ class TableGoal(Config):
 
 
 class TableRule(Config):
-    """What follows some states under some joint actions."""
+    """Transition of some states under some joint actions."""
 
     state: Names = Field(
         description="The state or states; '*' is every state that is not terminal."

@@ -1,4 +1,4 @@
-"""How much candidates count: the better, the more."""
+"""Weights of candidate actions: exponential in their quality."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LOG_RANGE = 4 * math.log(10.0)
 """Temperatures are sought so far around the greatest difference within a start, in logarithms."""
 
 
-class Weighed(NamedTuple):
-    """What was found about the candidates of a batch.
+class WeighedCandidates(NamedTuple):
+    """Candidates of a batch with their weights and qualities.
 
     Attributes:
         weights: How much each counts; they add up to 1 at each start.
@@ -43,7 +43,7 @@ class Weighed(NamedTuple):
     moved: Float[Tensor, ""] | None
 
 
-class Weighting:
+class CandidateWeighting:
     """``w_in = softmax_n(Q_in / (norm_i * tau))``, with ``Q = join_h(target) + c * std_h(target)``.
 
     The norm, of start ``i``, is the standard deviation or range of its own ``Q_in``, the running
@@ -64,7 +64,7 @@ class Weighting:
         self.scale = RunningScale(params.scale_rate) if running else None
 
     @torch.no_grad()
-    def __call__(self, batch: ImaginedBatch) -> Weighed:
+    def __call__(self, batch: ImaginedBatch) -> WeighedCandidates:
         """Weigh the candidates of a batch; nothing changes, not even the running scale."""
         joined = joined_heads(batch.target, self._params.reduction)
         quality = joined
@@ -78,7 +78,7 @@ class Weighting:
         scaled = (quality - quality.amax(1, keepdim=True)) / scale
         temperature = self._temperature(scaled, batch.weight)
         weights = (scaled / temperature).softmax(1)
-        return Weighed(weights, quality, quality / scale, scale, temperature, moved)
+        return WeighedCandidates(weights, quality, quality / scale, scale, temperature, moved)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly so."""
@@ -108,7 +108,7 @@ class Weighting:
     def _excess(
         self, weights: Float[Tensor, "point start candidate"], weight: Float[Tensor, " start"]
     ) -> Float[Tensor, " point"]:
-        """How much too even the weights are at each temperature; rises with it."""
+        """Excess evenness of the weights at each temperature; rises with it."""
         rule = self._params.temperature
         if isinstance(rule, TargetEss):
             found = effective_sample_size(weights) - rule.share * weights.shape[-1]
@@ -136,7 +136,7 @@ def divergence_from_even(weights: Float[Tensor, "*batch candidate"]) -> Float[Te
 
 
 def _own_scale(quality: Float[Tensor, "start candidate"], kind: str) -> Float[Tensor, "start 1"]:
-    """What each start's qualities are divided by, from themselves alone."""
+    """Normaliser of each start's qualities, from themselves alone."""
     if kind == "none":
         return torch.ones_like(quality[:, :1])
     if kind == "state_range":

@@ -11,22 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_awr.params import AwrParams
-from empo_awr.weighting import (
-    Weighed,
-    Weighting,
+from empo_awr.candidate_weights import (
+    CandidateWeighting,
+    WeighedCandidates,
     divergence_from_even,
     effective_sample_size,
     weight_entropy,
 )
+from empo_awr.params import AwrParams
 from empo_core.types import ImaginedBatch
 
 OWN = ("state_std", "state_range")
 
 
-def weighed(target: Tensor, weight: Tensor | None = None, **params: Any) -> Weighed:
+def weighed(target: Tensor, weight: Tensor | None = None, **params: Any) -> WeighedCandidates:
     """What is found about candidates of which only the targets ``[start candidate head]`` count."""
-    return Weighting(AwrParams.model_validate(params))(imagined(target, weight))
+    return CandidateWeighting(AwrParams.model_validate(params))(imagined(target, weight))
 
 
 def imagined(target: Tensor, weight: Tensor | None = None) -> ImaginedBatch:

@@ -6,10 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from empo_bushworld.layout import Layout
-
-MOVES = ((0, -1), (-1, 0), (0, 1), (1, 0), (0, 0))
-"""Changes of (x, y) by the actions N, W, S, E and pass."""
+from empo_bushworld.layout import MOVES, Layout
 
 
 def successors(
@@ -50,6 +47,3 @@ def successors(
         if p > 0:
             found[*after, *trodden] = p
     return found
-
-
-__all__ = ["MOVES", "successors"]

@@ -1,4 +1,4 @@
-"""How the toy games write their tables."""
+"""Builders of the toy games' tables."""
 
 from __future__ import annotations
 

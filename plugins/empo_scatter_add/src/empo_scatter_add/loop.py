@@ -1,4 +1,4 @@
-"""Aggregation as one would write it down: for each segment, look at its items."""
+"""Aggregation by a loop over segments: plain, and slow."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
-from empo_bushworld.layout import Layout
-from empo_bushworld.reference import MOVES
+from empo_bushworld.layout import MOVES, Layout
 from empo_core.types import Overlay, WorldSpec
 
 Colour = tuple[int, int, int]
