@@ -8,7 +8,7 @@ One observation has 17 numbers, one action 6; batches have 256 sequences of 3 st
 have, counted, at the greatest rate at which this machine multiplies matrices of float32 in the same
 run.
 
-``plain`` does the same in plain torch (``empo_latent.learning.loops``), without what makes it fast:
+``plain`` does the same in plain torch (``reference_latent_updater``, in the plugin's tests), without what makes it fast:
 it loops over heads, values every start once for each of its candidates, evaluates value heads that
 nobody asked for, and has torch's default Adam. First both are shown to agree, in float64 and
 without dropout.
@@ -22,10 +22,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -38,7 +40,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from empo_core.experiment import build
 from empo_latent.learning import objectives
-from empo_latent.learning.loops import LoopUpdater, loop_model
 from empo_latent.learning.objectives import ModelObjective
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
@@ -48,6 +49,10 @@ from empo_latent.presets import PRESETS
 from empo_latent.types import Interface, SequenceBatch
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.stage_profile import StageProfile
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "tests"))
+
+from reference_latent_updater import LoopUpdater, loop_model
 
 WORDS, ACTIONS, DISCOUNT = 17, 6, 0.99
 INTERFACE = Interface(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from reference_latent_networks import reference_model
 from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
-from empo_latent.networks.reference import reference_model
 from empo_latent.params import LatentParams
 from empo_latent.presets import PRESETS
 from empo_latent.types import Interface

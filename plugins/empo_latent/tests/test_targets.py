@@ -6,14 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
-from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.reference import (
+from reference_latent_losses import (
     auxiliary_targets_reference,
     td_targets_reference,
     value_target_reference,
 )
+from torch import Tensor
+
+from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_latent_losses import cross_entropy_reference, value_loss_reference
 from torch import Tensor
 
 from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.policy_batch import alive, step_weights
-from empo_latent.learning.reference import cross_entropy_reference, value_loss_reference
 from empo_latent.learning.targets import drawn_pair, td_targets, value_target
 from empo_latent.learning.values import (
     auxiliary_loss,

@@ -5,10 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_latent_losses import world_losses_reference
 from torch import Tensor
 
 from empo_latent.learning.policy_batch import step_weights
-from empo_latent.learning.reference import world_losses_reference
 from empo_latent.learning.world import latent_rollout, world_losses
 from empo_latent.params import LatentParams
 from empo_latent.types import Losses, SequenceBatch

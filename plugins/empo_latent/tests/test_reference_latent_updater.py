@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from reference_latent_updater import LoopUpdater, loop_model
 from torch import Tensor
 
 from empo_core.protocols import Critic, Policy
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
-from empo_latent.learning.loops import LoopUpdater, loop_model
 from empo_latent.learning.updater import Updater
 from empo_latent.planning.mppi import Planner
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from reference_latent_networks import reference_model
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
 from empo_latent.learning.objectives import ModelObjective
 from empo_latent.networks.model import LatentModel
-from empo_latent.networks.reference import reference_model
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
 
