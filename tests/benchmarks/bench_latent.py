@@ -8,10 +8,10 @@ One observation has 17 numbers, one action 6; batches have 256 sequences of 3 st
 have, counted, at the greatest rate at which this machine multiplies matrices of float32 in the same
 run.
 
-``plain`` does the same in plain torch (``reference_latent_updater``, in the plugin's tests), without what makes it fast:
-it loops over heads, values every start once for each of its candidates, evaluates value heads that
-nobody asked for, and has torch's default Adam. First both are shown to agree, in float64 and
-without dropout.
+``plain`` does the same in plain torch (``reference_latent_updater``, in the plugin's tests) without
+what makes it fast: it loops over heads, values every start once for each of its candidates,
+evaluates value heads that are not needed, and has torch's default Adam. First both are shown to
+agree, in float64 and without dropout.
 
 On the CPU, times are processor time of one thread; on CUDA what passes until the device is done,
 and ``--compile`` means CUDA graphs, too. All are the least of several, taken in turns.

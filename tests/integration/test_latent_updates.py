@@ -93,8 +93,8 @@ def random_model(params: LatentParams, interface: Interface = TWO_TASKS) -> Late
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
         # After some steps, not after all, episodes seem to end.
-        assert model.termination_head is not None
-        model.termination_head.biases[-1].sub_(0.5)
+        assert "termination" in model.heads
+        model.heads["termination"].biases[-1].sub_(0.5)
     return model
 
 
@@ -288,7 +288,7 @@ def test_the_model_does_not_notice_whether_policies_learn(mix: str) -> None:
         for every in (1, 5)
     )
     others = changed(kept(eager), kept(lazy))
-    policies = ("policy_head", "optimistic_head")
+    policies = ("heads.policy", "heads.optimistic")
     assert others == [name for name in kept(eager) if name.startswith(policies)]
 
 
@@ -317,9 +317,9 @@ def test_averages_follow_by_their_rates_and_nothing_else() -> None:
     Watched(model, params).update(experience(), 0.0)
 
     pairs = {
-        "value_targets.": ("value_heads.", 0.25),
-        "auxiliary_targets.": ("auxiliary_heads.", 0.25),
-        "encoder_average.": ("encoder.", 0.5),
+        "averages.value.": ("heads.value.", 0.25),
+        "averages.auxiliary.": ("heads.auxiliary.", 0.25),
+        "averages.encoder.": ("encoder.", 0.5),
     }
     seen, now = set(), kept(model)
     for name, average in now.items():

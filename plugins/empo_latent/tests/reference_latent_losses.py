@@ -129,7 +129,7 @@ def value_loss_reference(
     terms = []
     for s in range(moments):
         for b in range(sequences):
-            heads = model.value_logits(latents[s, b], task=_task(task, b))
+            heads = model.logits("value", latents[s, b], task=_task(task, b))
             losses = []
             for head, logits in enumerate(heads):
                 each = [cross_entropy_reference(model, logits, y) for y in target[head, s, b, :, 0]]
@@ -175,12 +175,12 @@ def world_losses_reference(
             losses = [
                 cross_entropy_reference(model, logits, sequences.reward[t, b, 0])
                 for z in here
-                for logits in model.reward_logits(z, action, task=task)
+                for logits in model.logits("reward", z, action, task=task)
             ]
             found["reward"].append(factor * fmean(losses))
             if params.reward.episodic:
                 ended = float(sequences.terminated[t, b, 0])
-                odds = [float(model.termination_logits(z, task=task)) for z in there]
+                odds = [float(model.logits("termination", z, task=task)[0]) for z in there]
                 losses = [math.log1p(math.exp(odd)) - ended * odd for odd in odds]
                 found["termination"].append(mask * fmean(losses))
                 mask *= 1 - ended

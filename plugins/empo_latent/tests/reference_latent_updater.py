@@ -49,7 +49,7 @@ class PerCandidate(nn.Module):
 def loop_model(model: LatentModel, candidates: int) -> LatentModel:
     """A copy of a model that loops over heads and values starts for each candidate."""
     copied = reference_model(model)
-    copied.value_heads = PerCandidate(copied.value_heads, candidates)  # type: ignore[assignment]
+    copied.heads["value"] = PerCandidate(copied.heads["value"], candidates)
     return copied
 
 
@@ -100,6 +100,9 @@ class LoopUpdater:
     @torch.no_grad()
     def _follow(self) -> None:
         """Let averages of the values' weights follow."""
-        pairs = (self._model.value_heads.parameters(), self._model.value_targets.parameters())
+        pairs = (
+            self._model.heads["value"].parameters(),
+            self._model.averages["value"].parameters(),
+        )
         for online, average in zip(*pairs, strict=True):
             average.lerp_(online, self._rate)

@@ -201,7 +201,7 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
     (batch.target.mean(-1).T.softmax(0) * score).mean().backward()
     assert all(weight.grad.abs().sum() > 0 for weight in model.groups()["policy"][:1])
     for name, each in model.named_parameters():
-        if not name.startswith("policy_head"):
+        if not name.startswith("heads.policy"):
             grad = kept.get(name)
             assert each.grad is None if grad is None else torch.equal(each.grad, grad)
 
@@ -216,17 +216,17 @@ def prepared(small: Any, lab: Any) -> tuple[Any, LatentParams]:
 
 def test_the_check_names_a_parameter_that_a_loss_must_leave_alone(small: Any, lab: Any) -> None:
     model, params = prepared(small, lab)
-    model.policy_head.weights[1].grad = torch.ones_like(model.policy_head.weights[1])
-    match = r"loss 'value' gave parameter 'policy_head.weights.1' \(group 'policy'\)"
+    model.heads["policy"].weights[1].grad = torch.ones_like(model.heads["policy"].weights[1])
+    match = r"loss 'value' gave parameter 'heads.policy.weights.1' \(group 'policy'\)"
     with pytest.raises(GradientContractError, match=match):
         check_gradients(model, "value", params)
 
 
 def test_the_check_names_an_average_that_got_a_gradient(small: Any, lab: Any) -> None:
     model, params = prepared(small, lab)
-    weight = model.value_targets.biases[0].requires_grad_()
+    weight = model.averages["value"].biases[0].requires_grad_()
     weight.grad = torch.ones_like(weight)
-    with pytest.raises(GradientContractError, match=r"'value_targets.biases.0' \(no group"):
+    with pytest.raises(GradientContractError, match=r"'averages.value.biases.0' \(no group"):
         check_gradients(model, "value", params)
 
 
@@ -260,7 +260,7 @@ def test_a_fresh_model_whose_heads_are_0_keeps_the_contract(small: Any, lab: Any
     params = small(**FULL)
     model = lab.model(params, optimistic=True)
     with torch.no_grad():
-        for heads in (model.reward_heads, model.value_heads, model.termination_head):
+        for heads in (model.heads["reward"], model.heads["value"], model.heads["termination"]):
             heads.weights[-1].zero_()
             heads.biases[-1].zero_()
     for name in ("reward", "value", "termination"):

@@ -136,7 +136,7 @@ def test_a_loaded_model_can_go_on_learning(saved: Saved, load: Load, tmp_path: P
         assert any(
             bool(weight.grad.any()) for weight in model.groups()[group] if weight.grad is not None
         )
-    assert not any(weight.requires_grad for weight in model.value_targets.parameters())
+    assert not any(weight.requires_grad for weight in model.averages["value"].parameters())
 
 
 def test_another_model_takes_its_place(saved: Saved, load: Load, tmp_path: Path) -> None:

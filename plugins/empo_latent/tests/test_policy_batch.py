@@ -129,13 +129,13 @@ def test_actions_that_a_task_does_not_use_have_no_slope(small: Any, lab: Any) ->
 
 def test_the_end_of_an_episode_is_a_constant_for_the_slope(small: Any, lab: Any) -> None:
     model = lab.model(small(reward={"episodic": True}))
-    assert model.termination_head is not None
+    assert "termination" in model.heads
     z, u = torch.rand(3, 8).double(), torch.randn(3, 2).double()
     with torch.no_grad():
-        model.termination_head.biases[-1].fill_(1e3)
+        model.heads["termination"].biases[-1].fill_(1e3)
     always = critic(model, torch.tensor(0.9))(z, u)
     paid = model.reward(z, u.tanh()).squeeze(-1).T
     torch.testing.assert_close(always, paid.expand_as(always))
-    ending = [weight.requires_grad_() for weight in model.termination_head.parameters()]
+    ending = [weight.requires_grad_() for weight in model.heads["termination"].parameters()]
     total = critic(model, torch.tensor(0.9))(z, u).sum()
     assert all(grad is None for grad in torch.autograd.grad(total, ending, allow_unused=True))

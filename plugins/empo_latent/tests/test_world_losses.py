@@ -159,9 +159,9 @@ def test_dynamics_learn_what_the_averaged_encoder_says_where_there_is_one(
     before = [
         losses_of(model, sequences, params, average=each)[0].metrics for each in (False, True)
     ]
-    assert model.encoder_average is not None
+    assert "encoder" in model.averages
     with torch.no_grad():
-        for weight in model.encoder_average.parameters():
+        for weight in model.averages["encoder"].parameters():
             weight.mul_(-1)
     after = [losses_of(model, sequences, params, average=each)[0].metrics for each in (False, True)]
     assert after[0]["loss/consistency"] == before[0]["loss/consistency"]

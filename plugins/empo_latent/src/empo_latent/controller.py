@@ -96,7 +96,7 @@ class Controller:
     def _planned(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
     ) -> ControllerOutput:
-        optimistic = explore and self._model.optimistic_head is not None
+        optimistic = explore and "optimistic" in self._model.heads
         plan = self._planner.plan(z, self._mean, task=task, explore=explore, optimistic=optimistic)
         # Copied, since compiled plans may lie where the next one will.
         self._mean.copy_(plan.mean)

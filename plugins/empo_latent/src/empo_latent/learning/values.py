@@ -60,7 +60,7 @@ def value_loss(
         weights: How much each of several targets counts, 1 together at each start; None: all
             alike.
     """
-    logits = model.value_logits(latents, task=task, training=True)
+    logits = model.logits("value", latents, task=task, training=True)
     loss = _cross_entropy(model, logits, target, weights)
     return _fit("value", model, logits, target, loss, weight, params.coef)
 
@@ -120,7 +120,9 @@ def q_value_loss(
         weight: How much each step counts: ``step_weights`` of T steps times ``alive`` before them.
         params: Coefficient.
     """
-    logits = model.value_logits(latents[:-1], sequences.action, task=sequences.task, training=True)
+    logits = model.logits(
+        "value", latents[:-1], sequences.action, task=sequences.task, training=True
+    )
     loss = _cross_entropy(model, logits, target.unsqueeze(-2), None)
     return _fit("value", model, logits, target.unsqueeze(-2), loss, weight, params.coef)
 
@@ -144,7 +146,7 @@ def auxiliary_loss(
         params: Coefficient.
         task: Which task each sequence is of.
     """
-    logits = model.auxiliary_logits(latents, task=task, training=True)
+    logits = model.logits("auxiliary", latents, task=task, training=True)
     loss = _cross_entropy(model, logits, target, None)
     return _fit("auxiliary", model, logits, target, loss, weight, params.coef)
 

@@ -110,7 +110,7 @@ def _reward_loss(
     """Cross-entropy of each reward, mean over heads."""
     reward, action = sequences.reward, sequences.action
     if params.reward.predict_from == "encoding":
-        logits = model.reward_logits(encodings[:-1], action, task=sequences.task, training=True)
+        logits = model.logits("reward", encodings[:-1], action, task=sequences.task, training=True)
         return model.two_hot.cross_entropy(logits, reward).mean(0)
     # All dynamics heads begin at the same latent, which is judged once.
     steps, heads, number = len(action), predicted.shape[1], predicted.shape[2]
@@ -119,7 +119,7 @@ def _reward_loss(
     actions = torch.cat([action[0], action[1:, None].expand(*later, -1).flatten(0, 2)])
     rewards = torch.cat([reward[0], reward[1:, None].expand(*later, -1).flatten(0, 2)])
     task = None if sequences.task is None else sequences.task.repeat(1 + (steps - 1) * heads)
-    logits = model.reward_logits(latents, actions, task=task, training=True)
+    logits = model.logits("reward", latents, actions, task=task, training=True)
     loss = model.two_hot.cross_entropy(logits, rewards).mean(0)
     return torch.cat([loss[None, :number], loss[number:].view(later).mean(1)])
 
@@ -134,6 +134,6 @@ def _termination_loss(
     """Binary cross-entropy of whether each step ended the episode, mean over heads."""
     from_rollout = params.reward.predict_from == "rollout"
     latents = predicted[1:] if from_rollout else encodings[1:, None]
-    logits = model.termination_logits(latents, task=sequences.task)
+    logits = model.logits("termination", latents, task=sequences.task)[0]
     ended = sequences.terminated[:, None].expand_as(logits)
     return F.binary_cross_entropy_with_logits(logits, ended, reduction="none").mean((1, 3))
