@@ -39,8 +39,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from empo_core.experiment import build
-from empo_latent.learning import objectives
-from empo_latent.learning.objectives import ModelObjective
+from empo_latent.learning import agent_losses
+from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -69,11 +69,12 @@ SQUARES = (512, 1024, 2048)
 """Sides of matrices that the machine's rate is measured with."""
 PARTS: Mapping[str, tuple[Any, str]] = {
     "encode": (LatentModel, "encode"),
-    "world model's losses": (objectives, "world_losses"),
-    "imagine": (objectives, "imagine"),
-    "targets": (objectives, "td_targets"),
-    "value loss": (objectives, "value_loss"),
-    "policy loss": (ModelObjective, "policy_loss"),
+    "latent rollout": (agent_losses, "latent_rollout"),
+    "reward loss": (agent_losses, "reward_loss"),
+    "policy rollout": (agent_losses, "policy_rollout"),
+    "targets": (agent_losses, "td_targets"),
+    "value loss": (agent_losses, "value_loss"),
+    "policy loss": (AgentLosses, "policy_loss"),
     "backward": (Tensor, "backward"),
     "clip gradients": (nn.utils, "clip_grad_norm_"),
     "Adam": (torch.optim.Adam, "step"),

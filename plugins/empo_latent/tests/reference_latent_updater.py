@@ -16,7 +16,7 @@ from reference_latent_networks import reference_model
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_latent.learning.objectives import ModelObjective
+from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
@@ -65,7 +65,7 @@ class LoopUpdater:
     ) -> None:
         """As of ``Updater``; of the losses, ``policy`` is used."""
         self._model, self._loss, self._rate = model, losses["policy"], params.value.target_rate
-        self._objective = ModelObjective(model, losses, params, discounts)
+        self._objective = AgentLosses(model, losses, params, discounts)
         groups, options = model.groups(), params.optimiser
         encoder, self._policy = groups.pop("encoder"), groups.pop("policy")
         rest = [weight for group in groups.values() for weight in group]
@@ -77,10 +77,10 @@ class LoopUpdater:
 
     def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
         """As ``Updater.update``."""
-        total, metrics, lesson = self._objective.model_loss(sequences, True, True)
+        total, metrics, batch = self._objective.model_loss(sequences, True, True)
         metrics["gradient/model"] = self._step(total, self._optimiser, self._weights)
-        assert lesson is not None
-        loss, found, memory = self._objective.policy_loss("policy", lesson)
+        assert batch is not None
+        loss, found, memory = self._objective.policy_loss("policy", batch)
         norm = self._step(loss, self._policy_optimiser, self._policy)
         if isinstance(self._loss, AdaptivePolicyLoss):
             self._loss.adapt(memory, progress)

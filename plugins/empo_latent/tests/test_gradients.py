@@ -2,9 +2,10 @@ from typing import Any
 
 import pytest
 import torch
+from latent_world_losses import world_losses
 from torch import Tensor
 
-from empo_latent.learning.gradients import (
+from empo_latent.learning.gradient_contract import (
     CONTRACT,
     SUMS,
     GradientContractError,
@@ -12,21 +13,21 @@ from empo_latent.learning.gradients import (
     contract,
 )
 from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.policy_batch import alive, critic, policy_batch, step_weights
+from empo_latent.learning.loss_terms import alive, step_weights
+from empo_latent.learning.policy_batch import critic, imagined_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
     td_targets,
     value_target,
 )
-from empo_latent.learning.values import (
+from empo_latent.learning.value_losses import (
     auxiliary_loss,
     prediction_latents,
     q_target,
     q_value_loss,
     value_loss,
 )
-from empo_latent.learning.world import world_losses
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
 
@@ -92,7 +93,7 @@ def loss_of(name: str, model: Any, sequences: SequenceBatch, params: LatentParam
         target = auxiliary_target(found, params.auxiliary, 4, 2)
         auxiliary = params.auxiliary
         return auxiliary_loss(model, encodings, target, weight, auxiliary, task=task).total
-    batch = policy_batch(rollout, td, weight)
+    batch = imagined_batch(rollout, td, weight)
     starts_task = None if task is None else task.repeat(4)
     policy = model.policy(batch.start, task=starts_task, optimistic=name == "optimistic")
     score = policy.log_prob(batch.action.transpose(0, 1)).T
@@ -190,7 +191,7 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
     )
     rollout = policy_rollout(model, encodings, candidates=3, task=sequences.task)
     td, _ = td_targets(model, rollout, GAMMA)
-    batch = policy_batch(rollout, td, weighed(sequences))
+    batch = imagined_batch(rollout, td, weighed(sequences))
     losses.total.backward()
     weights = [weight for name in ("encoder", "dynamics") for weight in model.groups()[name]]
     torch.optim.SGD(weights, lr=0.1).step()  # In place, as optimisers do.

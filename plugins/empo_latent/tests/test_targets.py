@@ -23,7 +23,7 @@ from empo_latent.learning.targets import (
     td_targets,
     value_target,
 )
-from empo_latent.learning.values import auxiliary_loss
+from empo_latent.learning.value_losses import auxiliary_loss
 from empo_latent.params.networks import AuxiliaryParams, ValueParams
 
 FEW = settings(max_examples=7, derandomize=True, deadline=None)

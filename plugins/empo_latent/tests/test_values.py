@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from reference_latent_losses import cross_entropy_reference, value_loss_reference
 from torch import Tensor
 
-from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.policy_batch import alive, step_weights
+from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
+from empo_latent.learning.loss_terms import alive, step_weights
 from empo_latent.learning.targets import drawn_pair, td_targets, value_target
-from empo_latent.learning.values import (
+from empo_latent.learning.value_losses import (
     auxiliary_loss,
     prediction_latents,
     q_target,
     q_value_loss,
     value_loss,
 )
-from empo_latent.learning.world import latent_rollout
 from empo_latent.params.networks import ValueParams
 
 GAMMA = torch.tensor(0.9).double()

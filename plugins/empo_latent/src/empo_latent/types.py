@@ -104,12 +104,12 @@ class PolicyRollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
-    """Named parts of a loss: as they are, and what they add to the total.
+class WeightedLoss:
+    """A term of a loss, or a sum of such terms.
 
     Attributes:
-        total: What is minimised.
-        metrics: Numbers for people, 0-d tensors.
+        total: ``coefficient * loss``, which is minimised.
+        metrics: Numbers to report, 0-d tensors.
     """
 
     total: Float[Tensor, ""]

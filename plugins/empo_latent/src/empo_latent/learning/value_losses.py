@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_latent.learning.loss_terms import added, disagreement, step_metrics
+from empo_latent.learning.loss_terms import disagreement, step_metrics, weighted_loss
 from empo_latent.learning.targets import bootstrapped, drawn_pair
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.networks import AuxiliaryParams, ValueParams
-from empo_latent.types import Losses, SequenceBatch
+from empo_latent.types import SequenceBatch, WeightedLoss
 
 
 def prediction_latents(
@@ -43,7 +43,7 @@ def value_loss(
     *,
     task: Int[Tensor, " sequence"] | None = None,
     weights: Float[Tensor, "start target"] | None = None,
-) -> Losses:
+) -> WeightedLoss:
     """How far the values of starts are from their targets.
 
     ``mean_{s, b} weight[s, b] * mean_e CE(V_e(z[s, b]), bins(y[e, s, b]))``. It reaches the value
@@ -107,7 +107,7 @@ def q_value_loss(
     target: Float[Tensor, "value time sequence 1"],
     weight: Float[Tensor, "time sequence"],
     params: ValueParams,
-) -> Losses:
+) -> WeightedLoss:
     """How far the values of actions that were taken are from their targets.
 
     Predictions are made at the latents before each action, the loss is as ``value_loss``'s.
@@ -135,7 +135,7 @@ def auxiliary_loss(
     params: AuxiliaryParams,
     *,
     task: Int[Tensor, " sequence"] | None = None,
-) -> Losses:
+) -> WeightedLoss:
     """How far auxiliary values are from their targets; mean over discounts, else as values.
 
     Args:
@@ -172,7 +172,7 @@ def _fit(
     loss: Float[Tensor, "step sequence"],
     weight: Float[Tensor, "step sequence"],
     coefficient: float,
-) -> Losses:
+) -> WeightedLoss:
     predicted = model.two_hot.decode(logits.detach())
     aim = target.detach().mean(-2)
     counts = (weight > 0).to(weight).unsqueeze(-1).expand_as(predicted)
@@ -184,4 +184,4 @@ def _fit(
         f"{name}/target_mean": aim.mean(),
         f"{name}/prediction_disagreement": disagreement(predicted),
     }
-    return added({name: (coefficient, (weight * loss).mean())}, metrics)
+    return weighted_loss(name, coefficient, (weight * loss).mean(), metrics)

@@ -1,4 +1,4 @@
-"""What an update minimises, put together from its parts; no optimiser, no state of its own.
+"""The losses of an update, one after the other; no optimiser, no state of its own.
 
 Both functions can be compiled as one graph each: what the second needs of the first goes through
 a ``PolicyBatch`` of constants. So a policy's gradient cannot reach the model, and does not mind
@@ -8,17 +8,17 @@ that the model has been moved in between.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_core.types import ImaginedBatch
-from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.policy_batch import alive, critic, policy_batch, step_weights
+from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
+from empo_latent.learning.loss_terms import alive, step_weights, total_loss
+from empo_latent.learning.policy_batch import PolicyBatch, critic, imagined_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
@@ -26,49 +26,27 @@ from empo_latent.learning.targets import (
     td_targets,
     value_target,
 )
-from empo_latent.learning.values import (
+from empo_latent.learning.value_losses import (
     auxiliary_loss,
     prediction_latents,
     q_target,
     q_value_loss,
     value_loss,
 )
-from empo_latent.learning.world import world_losses
+from empo_latent.learning.world_losses import (
+    consistency_loss,
+    encoder_consistency_loss,
+    latent_metrics,
+    reward_loss,
+    termination_loss,
+)
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import LatentParams
-from empo_latent.types import Losses, PolicyRollout, SequenceBatch
+from empo_latent.types import PolicyRollout, SequenceBatch, WeightedLoss
 
 
-class PolicyBatch(NamedTuple):
-    """What policies learn from: the fields of an ``ImaginedBatch``, as plain constants.
-
-    Attributes:
-        start: See there; so are the next four.
-        action: See there.
-        target: See there.
-        log_prob: See there.
-        weight: See there.
-        loc: Of the proposal.
-        log_std: Of the proposal.
-        active: Of the proposal.
-        task: Which task each start is of; None where there is one.
-        expert: Mean and log standard deviation of the expert; None where nobody asked.
-    """
-
-    start: Float[Tensor, "start latent"]
-    action: Float[Tensor, "start candidate action"]
-    target: Float[Tensor, "start candidate head"]
-    log_prob: Float[Tensor, "start candidate"]
-    weight: Float[Tensor, " start"]
-    loc: Float[Tensor, "start action"]
-    log_std: Float[Tensor, "start action"]
-    active: Bool[Tensor, "*start action"] | None
-    task: Int[Tensor, " start"] | None
-    expert: Float[Tensor, "start 2 action"] | None
-
-
-class ModelObjective:
-    """The two losses of an update."""
+class AgentLosses:
+    """The loss of the model, and the loss of each policy."""
 
     def __init__(
         self,
@@ -100,46 +78,76 @@ class ModelObjective:
     def model_loss(
         self, sequences: SequenceBatch, with_value: bool, with_policy: bool
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor], PolicyBatch | None]:
-        """The loss of the model, metrics, and what policies are to learn from.
+        """The loss of world model and values (Hansen et al. 2024, eq. 3), and what comes with it.
+
+            L = c_p consistency + c_r reward [+ c_d termination] + c_v value [+ c_x auxiliary]
+
+        The world model is fitted to what happened. Values are fitted to one-step returns of
+        candidate actions that the policy draws at every encoding; the same returns are what
+        policies learn from, see ``policy_loss``.
 
         Args:
-            sequences: What happened.
+            sequences: Recorded experience.
             with_value: Whether values are to be learned.
-            with_policy: Whether policies will be; without, there is no lesson.
+            with_policy: Whether policies will be.
+
+        Returns:
+            The loss, metrics, and the batch of policies; None without ``with_policy``.
         """
         model, params, task = self._model, self._params, sequences.task
-        encodings = model.encode(sequences.observation, task=task, training=True)
-        averaged = params.encoder.target == "average"
-        with torch.no_grad():
-            targets = (
-                model.encode(sequences.observation, task=task, average=True)
-                if averaged
-                else encodings
-            ).detach()
-        world, predicted = world_losses(model, sequences, encodings, targets, params, self._rho)
-        total, metrics = world.total, dict(world.metrics)
+        rho, mask = self._rho, alive(sequences)[:-1]
+        # Encodings z, and latents predicted from z[0] along the actions that were taken.
+        z = model.encode(sequences.observation, task=task, training=True)
+        targets = self._consistency_targets(sequences, z)
+        predicted = latent_rollout(model, z[0], sequences, training=True)
+
+        # The world model: consistency, reward, termination.
+        coefficient = params.latents.consistency_coef
+        terms = [
+            consistency_loss(predicted, targets, mask, rho, coefficient),
+            reward_loss(model, sequences, z, predicted, rho, params.reward),
+        ]
+        if params.encoder.consistency_coef:
+            coefficient = params.encoder.consistency_coef
+            terms.append(encoder_consistency_loss(z, predicted, mask, rho, coefficient))
+        if params.reward.episodic:
+            terms.append(termination_loss(model, sequences, z, predicted, params.reward))
+        metrics = latent_metrics(z, predicted)
         if not (with_value or with_policy):
-            return total, metrics, None
-        weight = self._start_rho.unsqueeze(-1) * alive(sequences)
-        source = encodings if params.imagination.start == "encoding" else predicted[:, 0]
-        rollout = policy_rollout(model, source.detach(), candidates=self._candidates, task=task)
-        discount = self._of(rollout.task)
+            world = total_loss(terms)
+            return world.total, {**world.metrics, **metrics}, None
+
+        # Candidate actions of the policy, one step of the model after each, and their returns.
+        start = z if params.imagination.start == "encoding" else predicted[:, 0]
+        rollout = policy_rollout(model, start.detach(), candidates=self._candidates, task=task)
+        discount = self._discount_of(rollout.task)
         td, v_next = td_targets(model, rollout, discount)
         metrics |= target_metrics(td, v_next)
         judged = td
         if params.imagination.critic == "online":
             judged, _ = td_targets(model, rollout, discount, network="online")
-        lesson = self._lesson(rollout, judged, sequences, weight)
+        weight = self._start_rho.unsqueeze(-1) * alive(sequences)
+        policy_batch = self._policy_batch(rollout, judged, sequences, weight)
+
+        # Values, and those under other discounts.
         if with_value:
-            latents = prediction_latents(encodings, predicted, params.value.gradient)
-            parts = [self._value_loss(sequences, encodings, latents, td, weight, lesson)]
+            latents = prediction_latents(z, predicted, params.value.gradient)
+            terms.append(self._value_loss(sequences, z, latents, td, weight, policy_batch))
             if params.auxiliary.discounts:
-                parts.append(self._auxiliary_loss(sequences, encodings, rollout, weight))
-            for part in parts:
-                total = total + part.total
-                metrics |= part.metrics
-        metrics["loss/total"] = total.detach()
-        return total, metrics, lesson if with_policy else None
+                terms.append(self._auxiliary_loss(sequences, z, rollout, weight))
+        loss = total_loss(terms)
+        metrics = {**loss.metrics, **metrics, "loss/total": loss.total.detach()}
+        return loss.total, metrics, policy_batch if with_policy else None
+
+    def _consistency_targets(
+        self, sequences: SequenceBatch, z: Float[Tensor, "moment sequence latent"]
+    ) -> Float[Tensor, "moment sequence latent"]:
+        """Latents that dynamics should predict, as constants: of the encoder or its average."""
+        if self._params.encoder.target == "online":
+            return z.detach()
+        with torch.no_grad():
+            observation, task = sequences.observation, sequences.task
+            return self._model.encode(observation, task=task, average=True).detach()
 
     def _value_loss(
         self,
@@ -148,19 +156,20 @@ class ModelObjective:
         latents: Float[Tensor, "moment sequence latent"],
         td: Float[Tensor, "step reward dynamics value m 1"],
         weight: Float[Tensor, "moment sequence"],
-        lesson: PolicyBatch,
-    ) -> Losses:
+        policy_batch: PolicyBatch,
+    ) -> WeightedLoss:
+        """The value loss: on candidates (critic ``v``) or on recorded actions (``q``)."""
         model, value, task = self._model, self._params.value, sequences.task
         if value.critic == "q":
             taken = self._rho.unsqueeze(-1) * alive(sequences)[:-1]
-            target = q_target(model, sequences, encodings, self._of(task), value)
+            target = q_target(model, sequences, encodings, self._discount_of(task), value)
             return q_value_loss(model, sequences, latents, target, taken, value)
         weights = None
         if value.weighting == "policy":
             loss = self._losses["policy"]
             assert isinstance(loss, WeighsCandidates)
             with torch.no_grad():
-                weights = loss.weights(self._batch(lesson, with_expert=False))
+                weights = loss.weights(self._imagined_batch(policy_batch, with_expert=False))
         moments, number = weight.shape
         target = value_target(td, value, moments, number, self._candidates, weights)
         kept = weights if value.average == "cross_entropy" else None
@@ -172,7 +181,8 @@ class ModelObjective:
         encodings: Float[Tensor, "moment sequence latent"],
         rollout: PolicyRollout,
         weight: Float[Tensor, "moment sequence"],
-    ) -> Losses:
+    ) -> WeightedLoss:
+        """The loss of values under further discounts, which only shape the encoder."""
         auxiliary = self._params.auxiliary
         targets = auxiliary_targets(self._model, rollout, self._auxiliary_discounts)
         target = auxiliary_target(targets, auxiliary, *weight.shape)
@@ -181,40 +191,48 @@ class ModelObjective:
         )
 
     def policy_loss(
-        self, name: str, lesson: PolicyBatch
+        self, name: str, policy_batch: PolicyBatch
     ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """The loss of a policy, metrics, and what the loss would remember.
+        """The loss of a policy, which is a component of its own (``policy_loss``).
 
         Args:
             name: Which policy, ``policy`` or ``optimistic``.
-            lesson: What the model found.
+            policy_batch: From ``model_loss``.
+
+        Returns:
+            The loss, metrics, and the statistics that an adaptive loss is to remember.
         """
         loss, model = self._losses[name], self._model
 
         def policy(features: Tensor) -> BoundedNormal:
-            return model.policy(features, task=lesson.task, optimistic=name == "optimistic")
+            return model.policy(features, task=policy_batch.task, optimistic=name == "optimistic")
 
         through = None
         if loss.needs.critic:
             wanted = self._params.imagination.critic
             network: Network = "target" if wanted == "target" else "online"
-            through = critic(model, self._of(lesson.task), lesson.task, network)
-        output = loss(policy, self._batch(lesson, with_expert=loss.needs.expert), through)
+            through = critic(
+                model, self._discount_of(policy_batch.task), policy_batch.task, network
+            )
+        output = loss(
+            policy, self._imagined_batch(policy_batch, with_expert=loss.needs.expert), through
+        )
         metrics = {
             key: torch.as_tensor(number, device=output.loss.device)
             for key, number in output.metrics.items()
         }
         return output.loss, metrics, output.memory
 
-    def _lesson(
+    def _policy_batch(
         self,
         rollout: PolicyRollout,
         td: Tensor,
         sequences: SequenceBatch,
         weight: Float[Tensor, "moment sequence"],
     ) -> PolicyBatch:
-        """What policies learn from these candidates, judged by these targets."""
-        batch, proposal, task = policy_batch(rollout, td, weight), rollout.proposal, sequences.task
+        """The batch that policies learn from: these candidates, judged by these targets."""
+        batch, proposal = imagined_batch(rollout, td, weight), rollout.proposal
+        task = sequences.task
         return PolicyBatch(
             start=batch.start,
             action=batch.action,
@@ -228,31 +246,31 @@ class ModelObjective:
             expert=_padded(sequences.expert) if self._with_expert else None,
         )
 
-    def _batch(self, lesson: PolicyBatch, *, with_expert: bool) -> ImaginedBatch:
-        """A lesson as losses take it."""
+    def _imagined_batch(self, policy_batch: PolicyBatch, *, with_expert: bool) -> ImaginedBatch:
+        """The batch as policy losses take it."""
         bound = self._params.policy.bound
 
         def normal(loc: Tensor, log_std: Tensor) -> BoundedNormal:
-            return BoundedNormal(loc, log_std, bound=bound, active=lesson.active)
+            return BoundedNormal(loc, log_std, bound=bound, active=policy_batch.active)
 
-        weight, expert = lesson.weight, None
+        weight, expert = policy_batch.weight, None
         if with_expert:
-            assert lesson.expert is not None
-            # Nobody planned before learning began, nor at the last moment of a sequence.
-            known = lesson.expert.isfinite().all(-1).all(-1)
+            assert policy_batch.expert is not None
+            # There is no plan before learning began, nor at the last moment of a sequence.
+            known = policy_batch.expert.isfinite().all(-1).all(-1)
             weight = weight * known
-            expert = normal(*lesson.expert.nan_to_num(0.0).unbind(1))
+            expert = normal(*policy_batch.expert.nan_to_num(0.0).unbind(1))
         return ImaginedBatch(
-            lesson.start,
-            lesson.action,
-            lesson.target,
-            lesson.log_prob,
+            policy_batch.start,
+            policy_batch.action,
+            policy_batch.target,
+            policy_batch.log_prob,
             weight,
-            proposal=normal(lesson.loc, lesson.log_std),
+            proposal=normal(policy_batch.loc, policy_batch.log_std),
             expert=expert,
         )
 
-    def _of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "*per_task"]:
+    def _discount_of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "*per_task"]:
         """The discount: a number, or one per row where there are several tasks."""
         return self._discounts[0] if task is None else self._discounts[task].unsqueeze(-1)
 
