@@ -1,7 +1,7 @@
-"""What actions are drawn from: options, or numbers.
+"""Distributions of actions: several categorical ones with masks, and independent normal ones.
 
-They do what ``torch.distributions`` would with much less to do per call, which counts where a
-policy acts thousands of times a second on few environments.
+The same as ``torch.distributions`` with much less overhead per call, which counts where a policy
+acts thousands of times a second on few environments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MultiCategorical(Distribution):
         logits: One number per option, the options of all choices one behind the other.
         nvec: How many options each choice has.
         mask: Which options are available, laid out as ``logits``; None where all are. Where a
-            choice has none at all, nobody is going to choose, and all count as available.
+            choice has none at all, the agent does not act, and all count as available.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
