@@ -16,7 +16,7 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.types import Features, FeatureShape
-from empo_multigrid.anatomy import Anatomy, Seen
+from empo_multigrid.channels import CHANNELS, CONDITION
 from empo_multigrid.codec import CONDITION_AT, decompress_grid_batch_to_tensor
 from empo_multigrid.descriptions import (
     AGENT_FEATURES,
@@ -26,8 +26,8 @@ from empo_multigrid.descriptions import (
     agent_features,
     object_features,
 )
+from empo_multigrid.feature_layout import Anatomy, Seen
 from empo_multigrid.layout import AGENT_WORDS
-from empo_multigrid.looks import CHANNELS, CONDITION
 
 GLOBALS: Final = 4
 

@@ -10,10 +10,7 @@ from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
 from empo_core.types import Features, FeatureShape
-from empo_multigrid.anatomy import Anatomy, Seen, aspects, item_looks
-from empo_multigrid.compact import Compactor
-from empo_multigrid.layout import NOTHING, Layout
-from empo_multigrid.looks import (
+from empo_multigrid.channels import (
     CHANNELS,
     CONDITION,
     FIRST_AGENT,
@@ -25,6 +22,9 @@ from empo_multigrid.looks import (
     item_look,
     terrain_look,
 )
+from empo_multigrid.compact import Compactor
+from empo_multigrid.feature_layout import Anatomy, Seen, aspects, item_looks
+from empo_multigrid.layout import NOTHING, Layout
 
 
 class _Brushes(NamedTuple):

@@ -28,6 +28,7 @@ from empo_multigrid.effects import (
     landing_cell,
     passable,
 )
+from empo_multigrid.intents import load, unload
 from empo_multigrid.kernel import pack
 from empo_multigrid.layout import (
     AGENT_WORDS,
@@ -50,7 +51,6 @@ from empo_multigrid.layout import (
     Ints,
     Layout,
 )
-from empo_multigrid.plans import load, unload
 
 IMPASSABLE: Final = -1
 UNREACHABLE: Final = 2**30

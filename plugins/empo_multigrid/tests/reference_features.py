@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reference_scene import Item, Scene
+
 from empo_multigrid.layout import (
     BALL,
     BLOCK,
@@ -31,7 +33,6 @@ from empo_multigrid.layout import (
     WALL,
     Layout,
 )
-from empo_multigrid.reference_scene import Item, Scene
 
 NAMES = (
     "wall", "ball", "box", "goal square", "lava", "block", "rock", "unsteady ground", "switch",

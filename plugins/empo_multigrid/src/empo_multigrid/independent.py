@@ -15,14 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled
-from empo_multigrid.chance import (
-    MAX_OUTCOMES,
-    Luck,
-    enter,
-    list_outcomes,
-    sort_items,
-    stumble,
-)
 from empo_multigrid.effects import (
     AGENTS,
     AWAITING,
@@ -38,6 +30,17 @@ from empo_multigrid.effects import (
     Tables,
     is_pushable,
     perform,
+)
+from empo_multigrid.intents import (
+    IDLE,
+    NORMAL,
+    STUMBLER,
+    Plans,
+    advance,
+    executed,
+    is_available,
+    load,
+    unload,
 )
 from empo_multigrid.layout import (
     AGENT_WORDS,
@@ -56,16 +59,13 @@ from empo_multigrid.layout import (
     Ints,
     Longs,
 )
-from empo_multigrid.plans import (
-    IDLE,
-    NORMAL,
-    STUMBLER,
-    Plans,
-    advance,
-    executed,
-    is_available,
-    load,
-    unload,
+from empo_multigrid.outcomes import (
+    MAX_OUTCOMES,
+    Luck,
+    enter,
+    list_outcomes,
+    sort_items,
+    stumble,
 )
 
 Indices = NDArray[np.uint16]

@@ -36,6 +36,16 @@ from empo_multigrid.effects import (
     record,
     vacant,
 )
+from empo_multigrid.intents import (
+    BUSH_ENTERER,
+    IDLE,
+    NORMAL,
+    STUMBLER,
+    WALL_ENTERER,
+    Plans,
+    load,
+    unload,
+)
 from empo_multigrid.layout import (
     AGENT_WORDS,
     ANY_SIDE,
@@ -46,16 +56,6 @@ from empo_multigrid.layout import (
     RIGHT,
     Floats,
     Ints,
-)
-from empo_multigrid.plans import (
-    BUSH_ENTERER,
-    IDLE,
-    NORMAL,
-    STUMBLER,
-    WALL_ENTERER,
-    Plans,
-    load,
-    unload,
 )
 
 # What an individual outcome lets the agent do.

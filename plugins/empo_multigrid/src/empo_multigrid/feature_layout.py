@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float32, Int, Int32, Int64
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_multigrid.channels import content_code
 from empo_multigrid.codec import AGENT_AT, FIRST_FIXED, ground_bits, item_bits
 from empo_multigrid.descriptions import AGENT_SHIFTS, DESCRIBED, able_bits, carried_bits
 from empo_multigrid.layout import (
@@ -26,7 +27,6 @@ from empo_multigrid.layout import (
     Layout,
     Longs,
 )
-from empo_multigrid.looks import content_code
 
 COLOURED: Final = (WALL, GOAL_SQUARE, FLOOR)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from reference_scene import Control, Item, Plan, Scene
+
 from empo_multigrid.layout import (
     BLOCK,
     BOX,
@@ -23,7 +25,6 @@ from empo_multigrid.layout import (
     ROCK,
     TOGGLE,
 )
-from empo_multigrid.reference_scene import Control, Item, Plan, Scene
 
 PAUSE_ON, PAUSE_ENABLED = 1, 2
 BUTTONS = (KILL_BUTTON, PAUSE_SWITCH, DISABLING_SWITCH)

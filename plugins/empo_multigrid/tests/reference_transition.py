@@ -14,6 +14,18 @@ from itertools import product
 from math import prod
 from typing import Literal, NamedTuple
 
+from reference_effects import (
+    PUSHABLE,
+    TURN,
+    act,
+    forward,
+    is_enabled,
+    push_landing,
+    record,
+    vacant,
+)
+from reference_scene import Plan, Scene
+
 from empo_multigrid.layout import (
     ANY_SIDE,
     BOX,
@@ -30,17 +42,6 @@ from empo_multigrid.layout import (
     UNSTEADY,
     Layout,
 )
-from empo_multigrid.reference_effects import (
-    PUSHABLE,
-    TURN,
-    act,
-    forward,
-    is_enabled,
-    push_landing,
-    record,
-    vacant,
-)
-from empo_multigrid.reference_scene import Plan, Scene
 
 
 class Outcome(NamedTuple):

@@ -8,17 +8,8 @@ and one is picked. The answers are those of picking from ``kernel.transitions``.
 from __future__ import annotations
 
 from empo_core.compilation import compiled
-from empo_multigrid.chance import (
-    Luck,
-    form_blocks,
-    is_sequential,
-    list_outcomes,
-    play_out,
-    sort_items,
-)
 from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, perform
-from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
-from empo_multigrid.plans import (
+from empo_multigrid.intents import (
     IDLE,
     NORMAL,
     Plans,
@@ -28,6 +19,15 @@ from empo_multigrid.plans import (
     is_available,
     plan_action,
     unload,
+)
+from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
+from empo_multigrid.outcomes import (
+    Luck,
+    form_blocks,
+    is_sequential,
+    list_outcomes,
+    play_out,
+    sort_items,
 )
 
 
