@@ -4,7 +4,7 @@ Run ``python tests/benchmarks/bench_worlds.py``. 4,096 copies, in which all agen
 an agent-step is one agent of one copy acting once. The contenders take turns:
 
 - *environments*: a loop over ``MultigridParallelEnv``, one per copy (64 of them);
-- *reference*: the plain reference of the tests, which lists all successors in plain Python (64 states);
+- *reference*: the reference of the tests, all successors in plain Python (64 states);
 - *listed*: one successor drawn from all that ``world.transitions`` lists;
 - *world.step*: one call of the world, in one thread, and in two with half of the copies each;
 - *copies*: ``world.step``, and everything a learner needs but observations: what others do, what

@@ -53,7 +53,7 @@ class Agent(NamedTuple):
 
     @property
     def tramples(self) -> bool:
-        """Whether bushes give way to it for good."""
+        """True if bushes give way to it for good."""
         return self.colour == GREY or self.can_push_rocks or self.can_enter_magic
 
 
@@ -95,10 +95,10 @@ def populate(file: WorldFile, codes: list[Code], problems: Problems) -> list[Age
 
 
 def action_set(file: WorldFile, codes: list[Code]) -> tuple[int, ...]:
-    """What each action index means; chosen by the map unless the file names a set."""
+    """Meaning of each action index; chosen by the map unless the file names a set."""
     if file.action_class is not None:
         return ACTION_SETS[file.action_class]
-    # A kill button alone is not enough: so it is in the public implementation, where nobody
+    # A kill button alone is not enough: so it is in the public implementation, where none
     # can then use it.
     needed = any((code.layer, code.kind) in _NEEDS_OBJECT_ACTIONS for code in codes)
     return ACTION_SETS["ObjectActions" if needed else "SmallActions"]
@@ -161,7 +161,7 @@ def _chosen(rule: ActionRule, number: int, agents: list[Agent], problems: Proble
         if rule.agents in ("all", f"{agent.role}s", COLOURS[agent.colour])
     ]
     if not chosen:
-        problems.add(("action_rules", number), f"applies to nobody: no agent is {rule.agents!r}")
+        problems.add(("action_rules", number), f"applies to no agent: none is {rule.agents!r}")
     return chosen
 
 

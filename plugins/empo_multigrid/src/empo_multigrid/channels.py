@@ -1,4 +1,4 @@
-"""How things appear in the picture of a state: its channels, and what they have.
+"""Channels of the picture of a state, and the values of each.
 
 Each thing shows a value in a channel of its own and 1 in the channel of its sort, so things that
 share a cell are all visible. ``docs/reference/compact_states.md`` has the same as a table.
@@ -42,9 +42,9 @@ FIXED_CHANNEL: Final = {
 }  # fmt: skip
 ITEM_CHANNEL: Final = {BALL: 1, BOX: 2, BLOCK: 5, ROCK: 6, KEY: FIRST_KEY}
 DISABLES: Final = {KILL_BUTTON: 1, PAUSE_SWITCH: 2, CONTROL_BUTTON: 3}
-"""What a disabling switch shows, by what it disables."""
+"""Value of a disabling switch, by what it disables."""
 SOLID: Final = 6
-"""What a magic wall shows that can no longer be entered."""
+"""Value of a magic wall that can no longer be entered."""
 CONDITION: Final = 3
 """The bits of a fixed object's word in a state row that its appearance depends on."""
 
@@ -61,14 +61,14 @@ INVISIBLE: Final = Look(OVERLAPPABLE, 0, NOTHING)
 
 
 def terrain_look(kind: int) -> Look:
-    """How ``EMPTY`` ... ``FLOOR`` appear."""
+    """Channels of ``EMPTY`` ... ``FLOOR``."""
     if kind == EMPTY:
         return INVISIBLE
     return Look(TERRAIN_CHANNEL[kind], 1, IMMOBILE if kind == WALL else OVERLAPPABLE)
 
 
 def fixed_look(kind: int, colour: int, aspect: int, condition: int) -> Look:
-    """How ``DOOR`` ... ``CONTROL_BUTTON`` appear.
+    """Channels of ``DOOR`` ... ``CONTROL_BUTTON``.
 
     Args:
         kind: The kind.
@@ -90,7 +90,7 @@ def fixed_look(kind: int, colour: int, aspect: int, condition: int) -> Look:
 
 
 def item_look(kind: int, colour: int, content: int) -> Look:
-    """How ``BLOCK`` ... ``BOX`` appear.
+    """Channels of ``BLOCK`` ... ``BOX``.
 
     Args:
         kind: The kind.
@@ -104,5 +104,5 @@ def item_look(kind: int, colour: int, content: int) -> Look:
 
 
 def content_code(kind: int, colour: int) -> int:
-    """What a box holds as one number: 0 nothing, 1 + colour a key, 8 + colour a ball."""
+    """Content of a box as one number: 0 nothing, 1 + colour a key, 8 + colour a ball."""
     return {KEY: 1 + colour, BALL: 8 + colour}.get(kind, 0)

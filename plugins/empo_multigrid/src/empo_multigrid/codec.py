@@ -95,7 +95,7 @@ def decompress_grid_to_tensor(
 
 
 class _Looks(NamedTuple):
-    """How all words of ground, of items and of agents appear.
+    """Channels of every value that a word of ground, item or agent can have.
 
     A look is channel | value << 6 | overlappable << 10 | immobile << 11.
     """

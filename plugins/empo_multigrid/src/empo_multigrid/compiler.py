@@ -52,7 +52,7 @@ def compile_world(
     max_steps: int | None = None,
     reference: bool = False,
 ) -> tuple[WorldSpec, Layout, Ints]:
-    """What a world file describes.
+    """The world that a file describes.
 
     Args:
         file: The world file.

@@ -1,4 +1,4 @@
-"""Where everything is in many states at once: state rows taken apart, on any device."""
+"""Positions and conditions of all things in a batch of state rows, on any device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLOURED: Final = (WALL, GOAL_SQUARE, FLOOR)
 
 
 class Tables(NamedTuple):
-    """What compact rows need of a layout, on one device.
+    """The tensors of a layout that compact rows are made from, on one device.
 
     Attributes:
         ground: Bits of each cell with its fixed object in condition 0.
@@ -99,7 +99,7 @@ class Anatomy:
         self._tables: dict[torch.device, Tables] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Whether states are read alike."""
+        """True if states are read alike."""
         if not isinstance(other, Anatomy):
             return NotImplemented
         mine, theirs = self.layout, other.layout
@@ -115,11 +115,11 @@ class Anatomy:
 
     @cached_property
     def num_objects(self) -> int:
-        """How many objects are described one by one."""
+        """Number of objects that are described one by one."""
         return int(np.isin(self.layout.fixed_kind, DESCRIBED).sum())
 
     def seen(self, states: Int[Tensor, "state word"]) -> Seen:
-        """Where everybody and everything is.
+        """Cells of all agents and objects.
 
         Raises:
             WorldError: The rows have another length.

@@ -67,7 +67,7 @@ class Fixture(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What ``objects`` says about one cell, and the key it says it under."""
+    """Settings of ``objects`` for one cell, and the key that names the cell."""
 
     key: str
     values: ObjectSettings
@@ -79,7 +79,7 @@ _NONE: Final = Settings("", ObjectSettings())
 def settings_by_cell(
     file: WorldFile, codes: list[Code], width: int, problems: Problems
 ) -> dict[int, Settings]:
-    """What ``objects`` says about each cell, after checking that the object has such settings."""
+    """Settings of ``objects`` for each cell, after checking that the object has such settings."""
     found: dict[int, Settings] = {}
     for key, values in file.objects.items():
         loc = ("objects", key)

@@ -148,7 +148,7 @@ class PathHeuristic:
         return bounded
 
     def _advantages(self, gain: Floats) -> Floats:
-        """What each action promises [state goal action]."""
+        """Estimated value of each action, `[state goal action]`."""
         best = gain.max(-1)
         turns = {RIGHT: gain[..., RIGHTWARD] / 2, LEFT: gain[..., LEFTWARD] / 2}
         elsewhere = (best > 0) & (gain[..., AHEAD] < best)

@@ -75,7 +75,7 @@ MAX_TOUCHED = 8
 
 
 class Solos(NamedTuple):
-    """What each agent's action does when nobody interferes.
+    """Effect of each agent's action where no other agent interferes.
 
     Attributes:
         outcomes: How many ways it can turn out; 0 where the fast path must not be used
@@ -140,7 +140,7 @@ def touch(solo: Solos, agent: int, action: int, cell: int) -> None:
 def touch_path(t: Tables, s: Scene, solo: Solos, agent: int, action: int, direction: int) -> None:
     """Note what moving in a direction may touch: its target, what it pushes, its own cell."""
     cell = t.cell[s.row[AGENT_WORDS * agent + CELL], NEIGHBOUR + direction]
-    # An agent in front blocks the way whatever it does: nobody may follow into its cell.
+    # An agent in front blocks the way whatever it does: none may follow into its cell.
     if cell < 0 or s.agent_at[cell] >= 0:
         return
     while cell >= 0 and s.item_at[cell] >= 0 and is_pushable(t, s.item_at[cell]):
@@ -153,7 +153,7 @@ def touch_path(t: Tables, s: Scene, solo: Solos, agent: int, action: int, direct
 
 @compiled
 def is_recorded(t: Tables, s: Scene, agent: int) -> bool:
-    """Whether some control button waits for this agent's action."""
+    """True if some control button waits for this agent's action."""
     if t.size[CONTROLS]:
         for fixed in range(t.size[FIXTURES]):
             if t.fixed[fixed, FIXED_KIND] == CONTROL_BUTTON:
@@ -277,7 +277,7 @@ def play_alone(
 
 @compiled
 def clashes(solo: Solos, i: int, a: int, j: int, b: int) -> bool:
-    """Whether two actions touch a common cell."""
+    """True if two actions touch a common cell."""
     for x in range(solo.touches[i, a]):
         for y in range(solo.touches[j, b]):
             if solo.touched[i, a, x] == solo.touched[j, b, y]:

@@ -1,4 +1,4 @@
-"""What each agent's own actions come to in one state, whatever the others do; compiled."""
+"""Intended effect of each agent's actions in one state, before other agents count; compiled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ IDLE, NORMAL, STUMBLER, WALL_ENTERER, BUSH_ENTERER = range(5)
 
 
 class Plans(NamedTuple):
-    """What each agent's actions come to in one state, whatever the others do.
+    """Intended effect of each agent's actions in one state, before other agents count.
 
     Attributes:
         category: ``IDLE`` ... ``BUSH_ENTERER`` [agent action].
@@ -122,7 +122,7 @@ def unload(t: Tables, s: Scene) -> None:
 
 @compiled
 def forward_category(t: Tables, s: Scene, agent: int) -> int:
-    """How moving forward is resolved."""
+    """Category by which a forward move is resolved."""
     base = AGENT_WORDS * agent
     target = front_cell(t, s, agent)
     fixed = t.cell[target, FIXED] if target >= 0 else -1
@@ -147,7 +147,7 @@ def forward_category(t: Tables, s: Scene, agent: int) -> int:
 
 @compiled
 def plan_toggle(t: Tables, s: Scene, p: Plans, agent: int, action: int, target: int) -> None:
-    """What toggling the thing in ``target`` contests, stops, disables and uses."""
+    """Intent of toggling ``target``: cells contested, and what it stops, disables and uses."""
     if s.agent_at[target] >= 0:
         return
     item = s.item_at[target]
@@ -236,7 +236,7 @@ def executed(s: Scene, agent: int, action: int) -> int:
 
 @compiled
 def is_available(t: Tables, s: Scene, chosen: Ints) -> bool:
-    """Whether every agent has its chosen action in the cell where it stands."""
+    """True if every agent has its chosen action in the cell where it stands."""
     for agent in range(t.size[AGENTS]):
         if not t.mask[agent, s.state[AGENT_WORDS * agent + CELL], chosen[agent]]:
             return False

@@ -1,4 +1,4 @@
-"""What lies around an agent: doors, keys, room to put something down. For many states at once."""
+"""Surroundings of an agent in a batch of states: doors, keys, room to put something down."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def neighbours(layout: Layout) -> Longs:
 
 
 class Surroundings:
-    """What one agent has around it in each state.
+    """Surroundings of one agent in each state.
 
     Attributes:
         rows: State rows.
@@ -68,21 +68,21 @@ class Surroundings:
         self._locked = self._locked_colours()
 
     def closed_doors(self) -> Bools:
-        """Where doors are that the agent can open now [state relative]."""
+        """Relative positions of doors that the agent can open now, `[state relative]`."""
         kind, colour, word = self._fixed_around()
         carried = np.take_along_axis(self._carried_keys(), np.maximum(colour, 0), 1)
         found: Bools = (kind == DOOR) & ((word == DOOR_CLOSED) | ((word == DOOR_LOCKED) & carried))
         return found
 
     def open_door_ahead(self) -> Bools:
-        """Whether the agent faces an open door that nothing blocks [state]."""
+        """True where the agent faces an open door that nothing blocks, `[state]`."""
         kind, _, word = self._fixed_around()
         is_open = (kind[:, AHEAD] == DOOR) & (word[:, AHEAD] == DOOR_OPEN)
         found: Bools = is_open & self.free[:, AHEAD]
         return found
 
     def useful_keys(self) -> Bools:
-        """Where keys lie that the agent can use and has a hand for [state relative]."""
+        """Relative positions of keys that the agent can use and take, `[state relative]`."""
         found = np.zeros(self.around.shape, dtype=np.bool_)
         for colour, places in self._keys:
             here = (self.around == places[:, None]) & (places >= 0)[:, None]
@@ -90,12 +90,12 @@ class Surroundings:
         return found & ~self._carries_something[:, None]
 
     def carries_useless_key(self) -> Bools:
-        """Whether the agent carries a key for which no locked door is left [state]."""
+        """True where the agent carries a key for which no locked door is left, `[state]`."""
         found: Bools = np.any(self._carried_keys() & ~self._locked, axis=-1)
         return found
 
     def has_room_ahead(self) -> Bools:
-        """Whether something could be put down ahead [state]."""
+        """True where something could be put down ahead, `[state]`."""
         layout, ahead = self._layout, self.around[:, AHEAD]
         kind, _, word = self._fixed_around()
         ground = (kind[:, AHEAD] == NOTHING) | ((kind[:, AHEAD] == BUSH) & (word[:, AHEAD] == 1))
@@ -139,14 +139,14 @@ class Surroundings:
         return keys, carries
 
     def _carried_keys(self) -> Bools:
-        """Whether the agent carries a key of each colour [state colour]."""
+        """True where the agent carries a key of each colour, `[state colour]`."""
         carried = np.zeros((len(self.rows), len(COLOURS)), dtype=np.bool_)
         for colour, places in self._keys:
             carried[:, colour] |= places == self._layout.num_cells + self.agent
         return carried
 
     def _locked_colours(self) -> Bools:
-        """Whether a door of each colour is locked somewhere [state colour]."""
+        """True where a door of each colour is locked somewhere, `[state colour]`."""
         layout = self._layout
         locked = np.zeros((len(self.rows), len(COLOURS)), dtype=np.bool_)
         for fixed in np.flatnonzero(layout.fixed_kind == DOOR):

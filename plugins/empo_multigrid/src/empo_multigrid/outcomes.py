@@ -1,4 +1,4 @@
-"""What chance decides about one joint action, and every way it can turn out; compiled.
+"""Random outcomes of one joint action, with their probabilities; compiled.
 
 Conflict winners and individual luck are independent (section C.5 of the transition law); every
 combination is played out on a scene, and equal successors are merged.
@@ -64,7 +64,7 @@ MAX_OUTCOMES = 5
 
 
 class Luck(NamedTuple):
-    """What chance decides about one joint action.
+    """Random events of one joint action.
 
     Attributes:
         action: The executed action of each agent [agent].
@@ -101,7 +101,7 @@ def empty_luck(agents: int) -> Luck:
 
 @compiled
 def interact(t: Tables, p: Plans, luck: Luck, i: int, j: int) -> bool:
-    """Whether the order of two normal agents' actions may matter to the law."""
+    """True if the order of two normal agents' actions may matter to the law."""
     a, b = luck.action[i], luck.action[j]
     if p.contest[i, a] >= 0 and p.contest[i, a] == p.contest[j, b]:
         return True
@@ -120,7 +120,7 @@ def interact(t: Tables, p: Plans, luck: Luck, i: int, j: int) -> bool:
 
 @compiled
 def is_sequential(t: Tables, s: Scene, luck: Luck) -> bool:
-    """Whether the reference's shortcut applies: everybody acts in index order."""
+    """True if the reference's shortcut applies: everybody acts in index order."""
     active, busy, lucky, only_any_side = 0, 0, 0, True
     for agent in range(t.size[AGENTS]):
         if luck.category[agent] == IDLE:

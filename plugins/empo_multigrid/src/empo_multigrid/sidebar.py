@@ -1,4 +1,4 @@
-"""What stands beside and below the board: the legend of the heat map, policies, the caption."""
+"""Sidebar and caption of a picture: legend of the heat map, policies, text."""
 
 from __future__ import annotations
 

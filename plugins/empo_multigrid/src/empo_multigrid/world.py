@@ -67,7 +67,7 @@ class MultigridWorld:
         return torch.from_numpy(self.layout.action_mask[np.arange(cells.shape[1]), cells])
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-        """Whether each goal's human stands in one of the goal's cells."""
+        """True if each goal's human stands in one of the goal's cells."""
         cells = self._cells(self._checked(states))[:, self.layout.goal_human]
         return torch.from_numpy(self.layout.goal_cells[np.arange(cells.shape[1]), cells])
 
