@@ -161,7 +161,7 @@ def _chosen(rule: ActionRule, number: int, agents: list[Agent], problems: Proble
         if rule.agents in ("all", f"{agent.role}s", COLOURS[agent.colour])
     ]
     if not chosen:
-        problems.add(("action_rules", number), f"applies to no agent: none is {rule.agents!r}")
+        problems.add(("action_rules", number), f"has no effect: no agent is {rule.agents!r}")
     return chosen
 
 
