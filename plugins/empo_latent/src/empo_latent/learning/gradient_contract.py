@@ -1,4 +1,4 @@
-"""Which loss teaches which networks, and a check that no other was touched."""
+"""Groups of parameters that each loss reaches, and a check of the gradients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reach:
     may: frozenset[str] = frozenset()
 
     def __or__(self, other: Reach) -> Reach:
-        """What the sum of two losses reaches."""
+        """The reach of the sum of two losses."""
         return Reach(self.must | other.must, self.may | other.may)
 
     def without(self, *groups: str) -> Reach:
@@ -54,7 +54,7 @@ CONTRACT: Mapping[str, Reach] = MappingProxyType(
         "optimistic": _reach("optimistic"),
     }
 )
-"""What each loss reaches where options do not narrow it down; see ``contract``."""
+"""The reach of each loss where options do not narrow it down; see ``contract``."""
 
 SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -73,7 +73,7 @@ SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def contract(loss: str, params: LatentParams) -> Reach:
-    """What a loss, or a sum of losses, reaches under these options.
+    """The reach of a loss, or of a sum of losses, under these options.
 
     Args:
         loss: A key of ``CONTRACT`` or ``SUMS``.

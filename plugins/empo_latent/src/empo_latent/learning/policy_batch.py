@@ -14,7 +14,7 @@ from empo_latent.types import PolicyRollout
 
 
 class PolicyBatch(NamedTuple):
-    """What policies learn from: the fields of an ``ImaginedBatch``, as plain constants.
+    """A batch for policies: the fields of an ``ImaginedBatch``, as plain constants.
 
     Attributes:
         start: See there; so are the next four.
@@ -26,7 +26,7 @@ class PolicyBatch(NamedTuple):
         log_std: Of the proposal.
         active: Of the proposal.
         task: Which task each start is of; None where there is one.
-        expert: Mean and log standard deviation of the expert; None where nobody asked.
+        expert: Mean and log standard deviation of the expert; None where no loss needs it.
     """
 
     start: Float[Tensor, "start latent"]
@@ -74,7 +74,7 @@ def critic(
     task: Int[Tensor, "*batch"] | None = None,
     network: Network = "online",
 ) -> Critic:
-    """What actions are worth, differentiable in them.
+    """A critic of actions, differentiable in them.
 
     For critic ``v`` that is ``r(z, a) + discount * (1 - d(z')) * V(z')`` with ``z' = f(z, a)``,
     by each reward, dynamics and value head; for ``q`` it is ``Q(z, a)`` by each value head.

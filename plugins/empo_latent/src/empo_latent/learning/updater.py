@@ -17,7 +17,7 @@ from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
 
 MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
-"""What the optimiser of the model moves, besides the encoder, which has a rate of its own."""
+"""Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
 
 
 class Updater:
@@ -123,7 +123,7 @@ class Updater:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What the optimisers and losses remember."""
+        """State of the optimisers and of adaptive losses."""
         return {
             "updates": self._updates,
             "model": _moments(self._optimiser),
@@ -178,7 +178,7 @@ def _adam(
 
 
 def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """What an optimiser remembers of each weight, by its position."""
+    """Moments of each weight, by its position."""
     return {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
 
 

@@ -20,7 +20,7 @@ def prediction_latents(
     predicted: Float[Tensor, "moment dynamics sequence latent"],
     gradient: Literal["rollout", "encoder", "none"],
 ) -> Float[Tensor, "moment sequence latent"]:
-    """Where values are predicted, which says what learns from them besides the value heads.
+    """Latents at which values are predicted; they decide what learns besides the value heads.
 
     Args:
         encodings: What was seen, encoded, with gradients.
@@ -44,7 +44,7 @@ def value_loss(
     task: Int[Tensor, " sequence"] | None = None,
     weights: Float[Tensor, "start target"] | None = None,
 ) -> WeightedLoss:
-    """How far the values of starts are from their targets.
+    """Cross-entropy between the values of starts and their targets.
 
     ``mean_{s, b} weight[s, b] * mean_e CE(V_e(z[s, b]), bins(y[e, s, b]))``. It reaches the value
     heads, and whatever ``latents`` come from.
@@ -72,7 +72,7 @@ def q_target(
     discount: Float[Tensor, "*per_task"],
     params: ValueParams,
 ) -> Float[Tensor, "value time sequence 1"]:
-    """What actions that were taken are worth: what they paid, then what target networks say.
+    """Targets of recorded actions: the reward, then the value by the target networks.
 
     ``y_e = r + discount * (1 - d) * Q_e(z', a')`` with ``a'`` drawn by the policy at the encoding
     ``z'`` of what came next, as in TD-MPC2 (Hansen et al., 2024); ``bootstrap`` says which heads
@@ -108,7 +108,7 @@ def q_value_loss(
     weight: Float[Tensor, "time sequence"],
     params: ValueParams,
 ) -> WeightedLoss:
-    """How far the values of actions that were taken are from their targets.
+    """Cross-entropy between the values of recorded actions and their targets.
 
     Predictions are made at the latents before each action, the loss is as ``value_loss``'s.
 
@@ -136,7 +136,7 @@ def auxiliary_loss(
     *,
     task: Int[Tensor, " sequence"] | None = None,
 ) -> WeightedLoss:
-    """How far auxiliary values are from their targets; mean over discounts, else as values.
+    """Cross-entropy between auxiliary values and their targets, mean over discounts.
 
     Args:
         model: The world model.

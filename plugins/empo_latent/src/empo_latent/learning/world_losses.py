@@ -97,7 +97,7 @@ def latent_metrics(
     encodings: Float[Tensor, "moment sequence latent"],
     predicted: Float[Tensor, "moment dynamics sequence latent"],
 ) -> dict[str, Tensor]:
-    """How much encodings differ between sequences, 0 once they have collapsed, and heads."""
+    """Variance of encodings over sequences, 0 once they have collapsed, and over heads."""
     return {
         "latent/variance": mean_variance(encodings, 1),
         "latent/disagreement": mean_variance(predicted[1:], 1),

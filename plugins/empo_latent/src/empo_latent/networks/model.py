@@ -90,7 +90,7 @@ class LatentModel(nn.Module):
 
     @property
     def active(self) -> Bool[Tensor, "task action"]:
-        """Which numbers of an action each task uses."""
+        """True for the numbers of an action that each task uses."""
         return self.task_embedding.active
 
     def encode(
@@ -124,7 +124,7 @@ class LatentModel(nn.Module):
         split: bool = False,
         training: bool = False,
     ) -> Float[Tensor, "dynamics *_batches latent"]:
-        """Where an action leads, as each head sees it.
+        """The next latent after an action, as each dynamics head predicts it.
 
         Args:
             z: Latents; with ``split``, one for each head, heads first.
@@ -257,7 +257,7 @@ class LatentModel(nn.Module):
 
     @property
     def critic(self) -> Literal["v", "q"]:
-        """Whether values are of states or of actions in them."""
+        """The kind of critic: values of states (``v``) or of actions in them (``q``)."""
         return self._params.value.critic
 
     @torch.no_grad()

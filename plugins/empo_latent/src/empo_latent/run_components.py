@@ -1,4 +1,4 @@
-"""The parts of a run, and how it stood after some steps."""
+"""Components of a run, and its progress after some steps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from empo_learning.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """How a run stood after some steps.
+class ProgressMark:
+    """Progress of a run after some steps.
 
     Attributes:
         steps: Steps of all environments so far.
@@ -32,7 +32,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class RunComponents:
     """The moving parts of a run.
 
     Attributes:
