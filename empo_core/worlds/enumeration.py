@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.parallel import StartMethod, WorkerPool
+from empo_core.protocols.executors import ParallelMap
 from empo_core.types import AgentSpec, Goal, Segments, Successors, WorldSpec
 from empo_core.worlds import sampling
 from empo_core.worlds.expansion import SUM_TOLERANCE, Expander, Expansion, Predicate
@@ -221,22 +220,20 @@ def enumerate_world(
     *,
     max_steps: int | None = None,
     max_states: int = 1_000_000,
-    workers: int = 0,
-    start_method: StartMethod | None = None,
+    parallel: ParallelMap | None = None,
 ) -> EnumeratedWorld:
     """Visit every state the model can reach, breadth first, and check it on the way.
 
     States are numbered in the order of their discovery, which depends on nothing but the
-    model: not on the number of workers, the start method or the hash seed. States that are
+    model: not on where states are expanded, nor on the hash seed. States that are
     first met at the horizon are not asked for successors and look terminal.
 
     Args:
         model: The game as its author wrote it.
         max_steps: Horizon; None means the model's own.
         max_states: Give up beyond so many states.
-        workers: Processes that expand states; 0 does it in this process. The model must
-            then be one that cloudpickle can send.
-        start_method: How processes start; see ``WorkerPool``.
+        parallel: Expands states elsewhere, e.g. ``empo_executors.worker_pool.worker_processes``;
+            the model must then be one that cloudpickle can send. None does it in this process.
 
     Raises:
         WorldError: The model contradicts itself; the message names the state and the actions.
@@ -257,11 +254,10 @@ def enumerate_world(
         releases_gil=True,
     )
     expander = Expander(model, spec, predicates)
-    with ExitStack() as stack:
-        if workers > 0:
-            pool = stack.enter_context(WorkerPool(expander, workers, start_method))
-            return _search(spec, expander.initial(), pool.map, max_states)
+    if parallel is None:
         return _search(spec, expander.initial(), partial(map, expander), max_states)
+    with parallel(expander) as expand:
+        return _search(spec, expander.initial(), expand, max_states)
 
 
 _Task = tuple[Sequence[Hashable], bool]

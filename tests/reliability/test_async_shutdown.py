@@ -122,7 +122,11 @@ def cycle(folder: Path, method: str) -> None:
 
         return SimpleNamespace(act=lambda training_step: Experience({}, 1))
 
-    params = {"actors": 2, "min_env_steps": 5, "start_method": method}
+    params = {
+        "actors": 2,
+        "min_env_steps": 5,
+        "executor": {"name": "local", "params": {"start_method": method}},
+    }
     collector = AsyncCollector(AsyncParams.model_validate(params))
     collector.start(make, folder)  # type: ignore[arg-type]
     assert len(collector.collect(0)) >= 5
@@ -150,8 +154,8 @@ def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_pat
 def test_what_a_killed_learner_left_is_removed_by_the_next(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
-    left, others = tmp_path / f"actors-{gone.pid}-abc", tmp_path / "actors-of-mine"
-    alive = tmp_path / f"actors-{os.getpid()}-abc"
+    left, others = tmp_path / f"workers-{gone.pid}-abc", tmp_path / "workers-of-mine"
+    alive = tmp_path / f"workers-{os.getpid()}-abc"
     for folder in (left, others, alive):
         folder.mkdir()
         (folder / "file").touch()

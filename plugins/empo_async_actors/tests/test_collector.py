@@ -271,7 +271,7 @@ def test_an_actor_that_sends_what_is_no_array_is_reported(start: Start) -> None:
 def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     collector = AsyncCollector(AsyncParams())
-    with pytest.raises(StorageError, match=r"the files that actors need cannot be made"):
+    with pytest.raises(StorageError, match=r"the files that workers need cannot be made"):
         collector.start(Reporter, tmp_path / "file")
     assert collector.pids() == []
 
@@ -303,7 +303,9 @@ def test_a_stopped_collector_can_start_again_and_goes_on_counting(
     "params",
     [
         {"actors": 0}, {"queue_size": 0}, {"min_env_steps": 0}, {"heartbeat_s": 0.0},
-        {"max_env_steps_per_training_step": 0.0}, {"start_method": "fork"}, {"max_restarts": -1},
+        {"max_env_steps_per_training_step": 0.0}, 
+        {"executor": {"name": "local", "params": {"start_method": "fork"}}},
+        {"max_restarts": -1},
         {"actor": 2},
     ],
 )  # fmt: skip

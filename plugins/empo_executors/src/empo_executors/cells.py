@@ -1,7 +1,7 @@
-"""Numbers that the learner and one actor see of each other without waiting.
+"""Numbers that a caller and one worker process share without waiting for each other.
 
 Each cell is an aligned 8-byte integer in a small file that both map into memory, and has one
-writer. A message would not do: a pipe to an actor that hangs fills up and blocks the learner.
+writer. A message would not do: a pipe to a worker that hangs fills up and blocks the caller.
 """
 
 from __future__ import annotations
@@ -12,34 +12,26 @@ from pathlib import Path
 
 
 class Cell(IntEnum):
-    """Which number; the learner writes the first block, the actor the second."""
+    """Position of each number; the caller writes the first block, the worker the second."""
 
     STOP = 0
-    """1 where the actor is to end."""
-    TRAINING_STEP = 1
-    """Training steps so far."""
-    GRANTED = 2
-    """Environment steps up to which the actor may begin further ones."""
-    VERSION = 3
-    """The newest policy."""
-    MESSAGES = 4
-    """States sent to the actor so far, to go on from."""
-    STATE_ASKED = 5
-    """How often the actor was asked for its state."""
+    """1 where the worker is to end."""
+    VERSION = 1
+    """The newest broadcast."""
 
     BEAT = 8
-    """Grows as long as the actor lives."""
+    """Grows as long as the process lives and is not stopped."""
     SENT = 9
-    """Frames that the actor has begun to send; written before the frame."""
-    ACKNOWLEDGED = 10
-    """The policy that the actor has loaded."""
+    """Frames that the worker has begun to send; written before the frame."""
+    LOADED = 10
+    """The broadcast that the worker has loaded."""
 
 
 _SIZE = 4096
 
 
 class Cells:
-    """The cells of one actor process."""
+    """The cells of one worker process."""
 
     def __init__(self, path: Path) -> None:
         """Map the file that ``create`` wrote."""

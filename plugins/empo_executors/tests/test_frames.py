@@ -14,7 +14,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from empo_async_actors.frames import (
+from empo_core.errors import WorkerError
+from empo_executors.frames import (
     Disconnected,
     Kind,
     Receiver,
@@ -22,7 +23,6 @@ from empo_async_actors.frames import (
     decode_arrays,
     encode_arrays,
 )
-from empo_core.errors import WorkerError
 
 Pipes = tuple["Connection[Any, Any]", "Connection[Any, Any]"]
 DTYPES = st.sampled_from(["?", "u1", "<i4", ">i8", "<f4", "<f8", "<c16"])
@@ -73,16 +73,16 @@ def test_only_numbers_and_booleans_are_sent(array: np.ndarray) -> None:
 def test_frames_arrive_in_order_with_what_they_say(pipes: Pipes) -> None:
     sender, receiver = Sender(pipes[0], 3, 1), Receiver(pipes[1], 3, 1)
     sender.send(Kind.READY, [], version=0)
-    sender.send(Kind.EXPERIENCE, [b"ab", memoryview(b"c")], version=7, env_steps=16)
+    sender.send(Kind.PART, [b"ab", memoryview(b"c")], version=7, call=16)
     assert receiver.receive().kind is Kind.READY
     frame = receiver.receive()
-    assert (frame.kind, frame.number, frame.version, frame.env_steps) == (Kind.EXPERIENCE, 1, 7, 16)
+    assert (frame.kind, frame.number, frame.version, frame.call) == (Kind.PART, 1, 7, 16)
     assert frame.payload == b"abc"
     assert receiver.accepted == 2
 
 
 def test_no_bit_can_change_unnoticed(pipes: Pipes) -> None:
-    Sender(pipes[0], 0, 0).send(Kind.EXPERIENCE, [b"payload"], version=1, env_steps=1)
+    Sender(pipes[0], 0, 0).send(Kind.PART, [b"payload"], version=1, call=1)
     message = pipes[1].recv_bytes()
     for bit in range(8 * len(message)):
         damaged = bytearray(message)
@@ -96,27 +96,27 @@ def test_no_bit_can_change_unnoticed(pipes: Pipes) -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 63, 64, 70])
 def test_a_message_cut_short_is_refused(pipes: Pipes, length: int) -> None:
-    Sender(pipes[0], 0, 0).send(Kind.EXPERIENCE, [b"payload"], version=1, env_steps=1)
+    Sender(pipes[0], 0, 0).send(Kind.PART, [b"payload"], version=1, call=1)
     pipes[0].send_bytes(pipes[1].recv_bytes()[:length])
     with pytest.raises(WorkerError, match=r"not a frame|damaged"):
         Receiver(pipes[1], 0, 0).receive()
 
 
 @pytest.mark.parametrize(
-    ("actor", "incarnation", "skipped"), [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 2)]
+    ("worker", "incarnation", "skipped"), [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 2)]
 )
 def test_only_the_next_frame_of_the_same_incarnation_is_taken(
-    pipes: Pipes, actor: int, incarnation: int, skipped: int
+    pipes: Pipes, worker: int, incarnation: int, skipped: int
 ) -> None:
-    sender = Sender(pipes[0], actor, incarnation)
+    sender = Sender(pipes[0], worker, incarnation)
     sender.number = skipped
-    sender.send(Kind.EXPERIENCE, [b"x"], version=0, env_steps=1)
+    sender.send(Kind.PART, [b"x"], version=0, call=1)
     with pytest.raises(WorkerError, match=r"where frame 0 was due"):
         Receiver(pipes[1], 0, 0).receive()
 
 
 def test_a_frame_that_comes_twice_is_refused(pipes: Pipes) -> None:
-    Sender(pipes[0], 0, 0).send(Kind.EXPERIENCE, [b"x"], version=0, env_steps=1)
+    Sender(pipes[0], 0, 0).send(Kind.PART, [b"x"], version=0, call=1)
     message = pipes[1].recv_bytes()
     receiver = Receiver(pipes[1], 0, 0)
     for _ in range(2):

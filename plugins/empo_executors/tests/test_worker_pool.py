@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from empo_core.errors import WorkerError
-from empo_core.parallel import StartMethod, WorkerPool
+from empo_executors.supervised_process import StartMethod
+from empo_executors.worker_pool import WorkerPool
 
 Pool = WorkerPool[int, tuple[int, int]]
 
@@ -82,7 +83,7 @@ def test_results_do_not_depend_on_workers_or_start_method(
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_workers_run_under_any_hash_seed(seed: str) -> None:
     script = """
-        from empo_core.parallel import WorkerPool
+        from empo_executors.worker_pool import WorkerPool
         if __name__ == "__main__":
             with WorkerPool(lambda words: sorted(set(words)), 2) as pool:
                 print(list(pool.map([("b", "a"), ("d", "c", "d")])))
@@ -230,7 +231,7 @@ def test_closing_is_bounded_even_when_a_worker_is_busy(tmp_path: Path) -> None:
 def test_workers_end_when_their_parent_is_killed(method: StartMethod, tmp_path: Path) -> None:
     script = f"""
         import os, pathlib, time
-        from empo_core.parallel import WorkerPool
+        from empo_executors.worker_pool import WorkerPool
 
         def announce(n):
             pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
@@ -254,7 +255,7 @@ def test_workers_end_when_their_parent_is_killed(method: StartMethod, tmp_path: 
 def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(
-        "from empo_core.parallel import WorkerPool\n"
+        "from empo_executors.worker_pool import WorkerPool\n"
         "with WorkerPool(str, 1) as pool:\n    print(list(pool.map([1])))\n"
     )
     done = subprocess.run(

@@ -1,9 +1,9 @@
-"""Messages from an actor: numbered, checked, and one pipe per actor.
+"""Messages of a worker: numbered, checked, and one pipe per worker.
 
-A frame is a header of 64 bytes and a payload. The header says what the payload is, which actor
-sent it, how often that actor had been replaced (its incarnation), the frame's number within the
-incarnation, the policy it was acted with, and a CRC32 of all that. The receiver takes nothing
-but the next number.
+A frame is a header of 64 bytes and a payload. The header says what the payload is, which worker
+sent it, how often that worker had been replaced (its incarnation), the frame's number within the
+incarnation, the call it belongs to, the broadcast that the worker had loaded, and a CRC32 of all
+that. The receiver takes nothing but the next number.
 """
 
 from __future__ import annotations
@@ -31,12 +31,18 @@ _KINDS = "biufc"
 
 
 class Kind(IntEnum):
-    """What a frame carries."""
+    """Meaning of a frame's payload."""
 
     READY = 0
-    EXPERIENCE = 1
-    STATE = 2
+    """The worker was built."""
+    PART = 1
+    """Sent ahead of a call's answer."""
+    ANSWER = 2
+    """Result of a call."""
     RAISED = 3
+    """Traceback of a call."""
+    FAILED = 4
+    """Traceback of a worker that ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +50,17 @@ class Frame:
     """One message.
 
     Attributes:
-        kind: What the payload is.
+        kind: Meaning of the payload.
         number: Position in the sequence of its incarnation, from 0.
-        version: The policy that the actor acted with.
-        env_steps: Environment steps in the payload.
+        version: The broadcast that the worker had loaded.
+        call: Number of the call within the incarnation.
         payload: Writable, so that tensors can be made of it without copying.
     """
 
     kind: Kind
     number: int
     version: int
-    env_steps: int
+    call: int
     payload: bytearray
 
 
@@ -63,26 +69,26 @@ class Disconnected(Exception):
 
 
 class Sender:
-    """The actor's end: numbers the frames."""
+    """The worker's end: numbers the frames."""
 
-    def __init__(self, pipe: Connection[Any, Any], actor: int, incarnation: int) -> None:
+    def __init__(self, pipe: Connection[Any, Any], worker: int, incarnation: int) -> None:
         self._pipe = pipe
-        self._actor = actor
+        self._worker = worker
         self._incarnation = incarnation
         self.number = 0
         """The number of the next frame."""
 
     def send(
-        self, kind: Kind, parts: Sequence[bytes | memoryview], *, version: int, env_steps: int = 0
+        self, kind: Kind, parts: Sequence[bytes | memoryview], *, version: int, call: int = 0
     ) -> None:
         """Send one frame, waiting until the receiver has read most of it.
 
         Raises:
-            Disconnected: Nobody reads any more.
+            Disconnected: The other end is closed.
         """
         length = sum(len(part) for part in parts)
         fields = (
-            kind, self._actor, self._incarnation, self.number, version, env_steps, length,
+            kind, self._worker, self._incarnation, self.number, version, call, length,
         )  # fmt: skip
         crc = zlib.crc32(_HEADER.pack(_MAGIC, 0, *fields)[_CRC_AT:])
         for part in parts:
@@ -95,20 +101,20 @@ class Sender:
 
 
 class Receiver:
-    """The learner's end: accepts the next frame of one incarnation, and nothing else."""
+    """The caller's end: accepts the next frame of one incarnation, and nothing else."""
 
-    def __init__(self, pipe: Connection[Any, Any], actor: int, incarnation: int) -> None:
+    def __init__(self, pipe: Connection[Any, Any], worker: int, incarnation: int) -> None:
         self._pipe = pipe
-        self._actor = actor
+        self._worker = worker
         self._incarnation = incarnation
         self.accepted = 0
-        """How many frames were accepted; the number of the next one."""
+        """Frames accepted so far; the number of the next one."""
 
     def receive(self) -> Frame:
         """Wait for the next frame.
 
         Raises:
-            Disconnected: The actor is gone; part of a frame may have been left behind.
+            Disconnected: The worker is gone; part of a frame may have been left behind.
             WorkerError: The frame is damaged or not the next one.
         """
         try:
@@ -120,23 +126,23 @@ class Receiver:
     def _accept(self, message: bytearray) -> Frame:
         if len(message) < _HEADER.size or message[:4] != _MAGIC:
             raise self._refused("is not a frame")
-        _, crc, kind, actor, incarnation, number, version, env_steps, length = _HEADER.unpack_from(
+        _, crc, kind, worker, incarnation, number, version, call, length = _HEADER.unpack_from(
             message
         )
         if length != len(message) - _HEADER.size or crc != zlib.crc32(
             memoryview(message)[_CRC_AT:]
         ):
             raise self._refused("is damaged (its CRC32 or length is wrong)")
-        if (actor, incarnation, number) != (self._actor, self._incarnation, self.accepted):
-            raise self._refused(f"is frame {number} of actor {actor}, incarnation {incarnation}")
+        if (worker, incarnation, number) != (self._worker, self._incarnation, self.accepted):
+            raise self._refused(f"is frame {number} of worker {worker}, incarnation {incarnation}")
         self.accepted += 1
         # Deleting the front of a bytearray moves a pointer and no bytes.
         del message[: _HEADER.size]
-        return Frame(Kind(kind), number, version, env_steps, message)
+        return Frame(Kind(kind), number, version, call, message)
 
     def _refused(self, why: str) -> WorkerError:
         return WorkerError(
-            f"a message of actor {self._actor} (incarnation {self._incarnation}) {why}, where "
+            f"a message of worker {self._worker} (incarnation {self._incarnation}) {why}, where "
             f"frame {self.accepted} was due; nothing of it was used"
         )
 
@@ -152,8 +158,7 @@ def encode_arrays(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
         array = np.ascontiguousarray(value)
         if array.dtype.kind not in _KINDS:
             raise WorkerError(
-                f"array {name!r} of an actor's experience has dtype {array.dtype}; only booleans "
-                "and numbers can be sent"
+                f"array {name!r} has dtype {array.dtype}; only booleans and numbers can be sent"
             )
         # A scalar's ascontiguousarray has one axis; the shape is that of the original.
         entries.append([name, array.dtype.str, np.shape(value), position])
@@ -165,15 +170,15 @@ def encode_arrays(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
     return [_PREFIX.pack(len(header)), header, *pieces]
 
 
-def decode_arrays(payload: bytearray) -> dict[str, np.ndarray]:
-    """What ``encode_arrays`` was given; the arrays share the memory of ``payload``."""
-    (length,) = _PREFIX.unpack_from(payload)
-    base = _PREFIX.size + length
+def decode_arrays(payload: bytearray, start: int = 0) -> dict[str, np.ndarray]:
+    """Named arrays from the output of ``encode_arrays``; they share its memory."""
+    (length,) = _PREFIX.unpack_from(payload, start)
+    base = start + _PREFIX.size + length
     return {
         name: np.frombuffer(payload, np.dtype(dtype), math.prod(shape), base + position).reshape(
             shape
         )
-        for name, dtype, shape, position in json.loads(payload[_PREFIX.size : base])
+        for name, dtype, shape, position in json.loads(payload[start + _PREFIX.size : base])
     }
 
 
