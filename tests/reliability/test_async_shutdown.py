@@ -103,6 +103,22 @@ def test_no_process_outlives_the_run(
         assert not list(tmp_path.rglob("*")), errors
 
 
+def test_stopped_actors_end_with_a_learner_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "SIGKILL", "forkserver", "full"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as learner:
+        assert learner.stdout is not None
+        actors = [psutil.Process(int(pid)) for pid in learner.stdout.readline().split()]
+        assert len(actors) == 2
+        for actor in actors:
+            actor.suspend()
+        learner.kill()
+    _, alive = psutil.wait_procs(actors, timeout=PATIENCE_S)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+
+
 def resources() -> dict[str, int]:
     """What a cycle must not use up."""
     process = psutil.Process()

@@ -16,8 +16,10 @@ import pytest
 import torch
 
 from empo_core.errors import WorkerError
+from empo_executors.local import LocalExecutor
+from empo_executors.plugin import LocalParams
 from empo_executors.supervised_process import StartMethod
-from empo_executors.worker_pool import WorkerPool
+from empo_executors.worker_pool import WorkerPool, map_over, worker_processes
 
 Pool = WorkerPool[int, tuple[int, int]]
 
@@ -270,3 +272,32 @@ def test_impossible_arguments_are_refused() -> None:
         WorkerPool(str, 0)
     with pytest.raises(ValueError, match="'fork' is not one of forkserver, spawn"):
         WorkerPool(str, 1, "fork")
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_an_item_whose_worker_was_lost_is_tried_again(deaths: int, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def fragile(n: int) -> int:
+        died = len(list(marks.iterdir()))
+        if n == 3 and died < deaths:
+            (marks / str(died)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n * n
+
+    executor = LocalExecutor(LocalParams())
+    results = map_over(executor, fragile, range(12), workers=2, directory=tmp_path / "run")
+    if deaths == 1:
+        assert list(results) == [n * n for n in range(12)]
+    else:
+        with pytest.raises(WorkerError, match="killed by signal 9 while it worked on item 3"):
+            list(results)
+    assert not (tmp_path / "run").exists()
+    assert all(state.pid is None for state in executor.workers())
+
+
+def test_an_open_map_serves_several_passes() -> None:
+    with worker_processes(2)(lambda n: n + 1) as apply:
+        assert list(apply(range(5))) == [1, 2, 3, 4, 5]
+        assert list(apply([7])) == [8]
