@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,40 +19,18 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.protocols.executors import ParallelMap
-from empo_core.types import AgentSpec, Goal, Segments, Successors, WorldSpec
+from empo_core.types import Goal, Segments, Successors, WorldSpec
 from empo_core.worlds import sampling
-from empo_core.worlds.expansion import SUM_TOLERANCE, Expander, Expansion, Predicate
+from empo_core.worlds.expansion import (
+    SUM_TOLERANCE,
+    EnumerableModel,
+    Expander,
+    Expansion,
+    Predicate,
+)
 
 _CHUNK = 64
 """States per task of a worker; fixed, so that the worker count changes nothing."""
-
-
-class EnumerableModel(Protocol):
-    """What ``enumerate_world`` needs; states are any hashable values.
-
-    A model may also have these attributes:
-
-    * ``name: str`` (default: the class name);
-    * ``horizon: int``, steps after which an episode ends (default: the world ends by itself);
-    * ``goals: {human index: [(name, predicate on states, weight)]}``; without weights each
-      of a human's ``n`` goals weighs ``1 / n``;
-    * ``available_actions(state, agent) -> iterable of action indices`` (default: all
-      actions); where no agent has any, the state is terminal;
-    * ``transition_durations(state, actions, transitions) -> [duration per transition]``,
-      positive (default: 1 each).
-    """
-
-    @property
-    def agents(self) -> Sequence[AgentSpec]:
-        """Who acts, as what, and what each of their actions is called."""
-
-    def initial_state(self) -> Hashable:
-        """Where every episode starts."""
-
-    def transition_probabilities(
-        self, state: Hashable, actions: tuple[int, ...]
-    ) -> Sequence[tuple[float, Hashable]] | None:
-        """What can follow when the agents act so; None where the state is terminal."""
 
 
 class EnumeratedWorld:
