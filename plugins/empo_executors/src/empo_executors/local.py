@@ -284,7 +284,7 @@ class LocalExecutor:
         process.close()
         handle.process = None
         self._replies += process.lost(reason)
-        if not (self._launched or process.ready) and process.trouble.startswith("failed"):
+        if not (self._launched or process.ready) and process.raised:
             raise WorkerError(f"a worker cannot be built: {reason}")
         handle.budget.fail(reason, fruitful=process.fruitful)
 

@@ -52,6 +52,7 @@ class WorkerProcess:
     Attributes:
         ready: Whether the worker was built.
         fruitful: Whether any payload has come from it.
+        raised: Whether it ended with an exception outside of a call.
         trouble: Why it was cut off or ended; empty where its exit code says it.
         calls: Numbers of the calls that have not ended, in their order.
         account: Its numbers.
@@ -66,7 +67,7 @@ class WorkerProcess:
         self.number = number
         self.incarnation = incarnation
         self.account = Account(number, incarnation)
-        self.ready = self.fruitful = False
+        self.ready = self.fruitful = self.raised = False
         self.trouble = ""
         self.calls: deque[int] = deque()
         self._arrivals = launch.arrivals
@@ -223,6 +224,7 @@ class WorkerProcess:
                 self.account.accepted += 1
                 self.account.received_bytes += len(frame.payload)
                 if frame.kind is Kind.FAILED:
+                    self.raised = True
                     self.trouble = f"failed\n{frame.payload.decode()}"
                 self._arrivals.put((self, frame))
         except Disconnected:
