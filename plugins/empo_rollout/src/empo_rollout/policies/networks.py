@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from empo_core.distributions import BoundedNormal
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.distributions import DiagonalNormal, MultiCategorical
+from empo_rollout.policies.distributions import MultiCategorical, diagonal_normal
 from empo_rollout.policies.layers import (
     POLICY_GAIN,
     VALUE_GAIN,
@@ -213,7 +214,7 @@ class Networks(nn.Module):
         hidden: Float[Tensor, "row feature"],
         agent: Int[Tensor, " row"],
         mask: Bool[Tensor, "row option"] | None = None,
-    ) -> MultiCategorical | DiagonalNormal:
+    ) -> MultiCategorical | BoundedNormal:
         """The distributions over actions ``[row number]`` that belong to ``hidden``."""
         if len(self.networks) == 1:
             output = self.each[0].head(hidden)
@@ -226,11 +227,11 @@ class Networks(nn.Module):
         output: Float[Tensor, "row output"],
         agent: Int[Tensor, " row"],
         mask: Bool[Tensor, "row option"] | None,
-    ) -> MultiCategorical | DiagonalNormal:
+    ) -> MultiCategorical | BoundedNormal:
         if self._choices:
             return MultiCategorical(output, self._choices, mask)
         log_std = torch.stack([network.log_std for network in self.each])
-        return DiagonalNormal(output, log_std if len(log_std) == 1 else log_std[agent])
+        return diagonal_normal(output, log_std if len(log_std) == 1 else log_std[agent])
 
     def _routed(
         self,
