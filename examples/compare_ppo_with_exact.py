@@ -23,8 +23,8 @@ from empo_core.experiment import build, run
 from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.worlds.row_table import RowTable
-from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.plugin import ExactParams
+from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_rollout.empowerment.playback import LearnedRobots

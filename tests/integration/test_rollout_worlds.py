@@ -176,7 +176,7 @@ def judge() -> Any:
 
 
 def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
-    from empo_exact.playing import SolvedRobots
+    from empo_exact.policies import SolvedRobots
 
     world = world_of("multigrid/trivial", max_steps=5)
     solution = solve(world, ExactParams(theory=CompleteTheory(beta_r=3.0, gamma_r=0.9, zeta=2.0)))

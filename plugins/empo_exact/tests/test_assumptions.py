@@ -18,8 +18,8 @@ from empo_core.errors import SolveError, StorageError, WorldError
 from empo_exact.plugin import ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.result import ExactResult
-from empo_exact.saving import load
 from empo_exact.solver import solve
+from empo_exact.storage import load
 
 SHAPE = Shape(6, ("human", "robot", "human"), (3, 2, 3), 3, timed=False, masked=False)
 ACTIONS = 3

@@ -22,8 +22,8 @@ from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.theory import CompleteTheory
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.saving import load
 from empo_exact.solver import solve
+from empo_exact.storage import load
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
 PARAMS = ExactParams(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
-from empo_exact.game import Floats
 from empo_exact.induction import Policies
+from empo_exact.kernel_data import Floats
 
 if TYPE_CHECKING:
     from empo_exact.result import ExactResult

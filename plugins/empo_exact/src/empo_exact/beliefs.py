@@ -8,8 +8,8 @@ import numpy as np
 
 from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
-from empo_exact.game import Floats, Game
 from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import Floats, Game
 from empo_exact.plugin import PriorParams
 from empo_executors.worker_pool import WorkerPool
 

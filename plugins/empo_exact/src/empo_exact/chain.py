@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_exact.game import Floats
+from empo_exact.kernel_data import Floats
 
 if TYPE_CHECKING:
     from empo_exact.result import ExactResult

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_exact.game import Floats, Game, Humans, Scratch, Theory, aligned, make_scratch
 from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import Floats, Game, Humans, Scratch, Theory, aligned, make_scratch
 from empo_exact.phase1 import phase1
 from empo_exact.phase2 import phase2
-from empo_exact.problem import ask_prior
+from empo_exact.setup import ask_prior
 from empo_exact.values import Values
 
 POLICY_ENTRIES = 1 << 16

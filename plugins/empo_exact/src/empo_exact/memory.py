@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from empo_core.errors import SolveError
-from empo_exact.game import Game
 from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import Game
 from empo_exact.plugin import ExactParams
 
 GIB = 1 << 30

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from empo_core.compilation import compiled, inlined
 from empo_core.equations import TIE_TOLERANCE
-from empo_exact.game import WIDEST, Floats, Game, Humans, Scratch
-from empo_exact.lanes import (
+from empo_exact.kernel_data import WIDEST, Floats, Game, Humans, Scratch
+from empo_exact.rows import PLAIN, TERMINAL, blend_some, extreme, find_rows
+from empo_exact.simd import (
     Lanes,
     eight,
     entry,
@@ -26,7 +27,6 @@ from empo_exact.lanes import (
     times_power_of_two,
     where_less,
 )
-from empo_exact.rows import PLAIN, TERMINAL, blend_some, extreme, find_rows
 
 NEGLIGIBLE = -708.0
 """Exponentials of less than this are taken to be 0; they are below 1e-307."""

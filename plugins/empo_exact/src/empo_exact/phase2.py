@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled, inlined
-from empo_exact.game import Floats, Game, Scratch, Theory
-from empo_exact.lanes import Lanes, eight, entry, four, lane_sum, load, store
+from empo_exact.kernel_data import Floats, Game, Scratch, Theory
 from empo_exact.rows import PLAIN, TERMINAL, blend, blend_some, find_rows
+from empo_exact.simd import Lanes, eight, entry, four, lane_sum, load, store
 
 
 @inlined

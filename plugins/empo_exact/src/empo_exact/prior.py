@@ -17,12 +17,16 @@ from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.worlds.row_table import RowTable
 from empo_exact.acyclic import levels_of
-from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import build_graph
 from empo_exact.induction import Problem
+from empo_exact.kernel_data import Floats, make_scratch
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
+<<<<<<< HEAD
 from empo_exact.problem import Assumptions, build_prior, check_humans, uniform_policy
+=======
+from empo_exact.setup import Assumptions, build_prior, check_roles, uniform_policy
+>>>>>>> fdd6813 (Rename modules of the exact solver by the field's nouns)
 from empo_exact.solver import pose
 
 

@@ -21,7 +21,6 @@ from empo_core.types import WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_exact import memory
 from empo_exact.asking import numbers_of, policies_of, time_of
-from empo_exact.game import Floats, make_scratch
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
     Policies,
@@ -32,6 +31,7 @@ from empo_exact.induction import (
     sweep_block,
     terminal_values,
 )
+from empo_exact.kernel_data import Floats, make_scratch
 from empo_exact.plugin import ExactParams
 from empo_exact.reach import Unrolled, reachable_masks, unrolled_sizes
 from empo_exact.values import Values, ValueStore
@@ -345,9 +345,9 @@ class ExactResult:
         return tables(self)
 
     def save(self, directory: Path) -> None:
-        """Write tables that ``empo_exact.saving.load`` reads, and pictures where possible."""
+        """Write tables that ``empo_exact.storage.load`` reads, and pictures where possible."""
         from empo_exact.pictures import draw
-        from empo_exact.saving import save
+        from empo_exact.storage import save
 
         save(self, directory)
         draw(self, directory)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import inlined
-from empo_exact.game import Floats, Game, Scratch
-from empo_exact.lanes import Lanes, eight, entry, four, larger, load, sixteen, smaller, store
+from empo_exact.kernel_data import Floats, Game, Scratch
+from empo_exact.simd import Lanes, eight, entry, four, larger, load, sixteen, smaller, store
 
 TERMINAL, SOME, PLAIN = 0, 1, 2
 """A state without joint actions; any other; one where each has exactly one successor."""

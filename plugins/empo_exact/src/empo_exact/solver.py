@@ -22,7 +22,9 @@ from empo_exact.graph import StateGraph, build_graph
 from empo_exact.induction import Problem, Seconds, Solver, room, terminal_values
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import (
+from empo_exact.reach import reachable_masks
+from empo_exact.result import ExactResult
+from empo_exact.setup import (
     Assumptions,
     OfActions,
     OfGoals,
@@ -33,8 +35,6 @@ from empo_exact.problem import (
     make_humans,
     make_theory,
 )
-from empo_exact.reach import reachable_masks
-from empo_exact.result import ExactResult
 from empo_exact.values import Values, ValueStore
 
 log = logging.getLogger("empo_exact")

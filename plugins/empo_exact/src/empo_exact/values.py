@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays
-from empo_exact.game import Floats
+from empo_exact.kernel_data import Floats
 
 
 class Values(NamedTuple):

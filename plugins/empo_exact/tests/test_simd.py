@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from empo_core.compilation import compiled
-from empo_exact.game import CACHE_LINE, aligned
-from empo_exact.lanes import four, lane_sum, load, sixteen, store
+from empo_exact.kernel_data import CACHE_LINE, aligned
 from empo_exact.phase1 import exponential
 from empo_exact.rows import blend, extreme
+from empo_exact.simd import four, lane_sum, load, sixteen, store
 
 
 @compiled

@@ -14,11 +14,11 @@ from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_core.types import WorldSpec
-from empo_exact.game import Humans
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
+from empo_exact.kernel_data import Humans
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Assumptions, build_prior
+from empo_exact.setup import Assumptions, build_prior
 from empo_exact.solver import pose
 from empo_exact.values import Values, ValueStore
 

@@ -21,8 +21,8 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
 from empo_core.worlds.roles import check_roles
 from empo_exact.beliefs import Believed, belief_table, believe
-from empo_exact.game import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.plugin import ExactParams, PriorParams
 
 OfGoals = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal"]]
