@@ -9,13 +9,12 @@ from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS
 from empo_exact import memory
+from empo_exact.goal_axis import check_humans
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
-from empo_exact.result import ExactResult
-from empo_exact.setup import check_humans
+from empo_exact.result import ExactResult, load
 from empo_exact.solver import solve
-from empo_exact.storage import load
 
 CHECK_STATES = 200_000
 """``empo check`` stops counting states here."""

@@ -1,0 +1,101 @@
+"""The problem that a sweep solves: world, state graph, and the arrays that the kernels read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_exact.graph import StateGraph
+from empo_exact.human_policies import prior_policy
+from empo_exact.kernel_data import Floats, Game, Humans, Theory, aligned
+
+POLICY_ENTRIES = 1 << 16
+"""Human action probabilities that pass from one phase to the other at a time, per thread.
+
+So many still fit into a core's second-level cache, half a megabyte.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Everything that the sweep needs.
+
+    Attributes:
+        world: The world.
+        graph: Its state graph.
+        game: The graph and the robot's parameters, as the sweep reads them.
+        humans: The assumptions of Phase 1; not used with a ``prior``.
+        theory: The parameters of Phase 2.
+        habit: The habitual policy as a prior; None: ``humans`` has it.
+        prior: The humans' policy; None solves Phase 1.
+        gamma_h: The humans' discount.
+        horizon: Steps per episode; None where the world ends by itself.
+        workers: Threads.
+        places: Where the sweep has each goal of the world's goal axis [goal].
+    """
+
+    world: WorldModel
+    graph: StateGraph
+    game: Game
+    humans: Humans
+    theory: Theory
+    habit: HumanPrior | None
+    prior: HumanPrior | None
+    gamma_h: float
+    horizon: int | None
+    workers: int
+    places: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def is_timed(self) -> bool:
+        """Durations of transitions differ."""
+        return bool((self.graph.duration != 1).any())
+
+    @property
+    def block(self) -> int:
+        """Number of states that one thread works on at a time."""
+        per_state = len(self.game.weight) * int(self.game.num_actions.max())
+        return max(64, min(8192, POLICY_ENTRIES // per_state))
+
+    def humans_at(self, steps_left: int) -> Humans:
+        """The assumptions of Phase 1 with so many steps left: a habit may depend on them."""
+        if self.habit is None or not self.humans.has_habit:
+            return self.humans
+        return _with_habit(self, steps_left)
+
+    def worth(self, values: Floats) -> Floats:
+        """Table of ``kernel_data.Worth`` from the values of all states [state goal].
+
+        Rows beyond the states' are scratch: one per thread and joint action.
+        """
+        number = len(values)
+        room = aligned((number + self.workers * self.game.num_joint, values.shape[1]))
+        self.renew_worth(values, room[:number], slice(0, number))
+        return room
+
+    def spare(self, table: Floats, worker: int) -> int:
+        """First scratch row of a thread in a table that ``worth`` returned."""
+        return len(table) - (self.workers - worker) * self.game.num_joint
+
+    def renew_worth(self, values: Floats, worth: Floats, states: slice | NDArray[np.int32]) -> None:
+        """Renew the rows of some states in a table that ``worth`` returned."""
+        achieved = self.game.achieved[states] > 0
+        factor, paid = (1.0, 0.0) if self.is_timed else (self.gamma_h, 1.0)
+        worth[states] = np.where(achieved, paid, factor * values[states])
+
+
+@lru_cache(maxsize=1)
+def _with_habit(problem: Problem, steps_left: int) -> Humans:
+    graph, habit = problem.graph, problem.habit
+    assert habit is not None
+    count = graph.num_expanded
+    if problem.horizon is not None:
+        count = min(count, graph.within(problem.horizon - steps_left))
+    actions = int(problem.game.num_actions.max())
+    policy = prior_policy(graph, habit, np.arange(count), steps_left, actions)
+    # A leading axis of 1 would mean that it holds for all states.
+    return problem.humans._replace(habit=np.concatenate([policy, policy[:1]]))
