@@ -83,7 +83,7 @@ class Exact:
 
 
 def _finished(context: RunContext) -> ExactResult:
-    """What a run saved at its end, with the values of all times."""
+    """The result that a run saved at its end, with the values of all times."""
     results = context.directory / RESULTS
     if not (results / "tables").is_dir():
         raise StorageError(

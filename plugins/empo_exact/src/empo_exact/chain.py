@@ -55,12 +55,12 @@ class Chain:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.time)
 
     @property
     def final(self) -> NDArray[np.bool_]:
-        """Whether the chain ends at each node [node]."""
+        """Nodes at which the chain ends [node]."""
         return np.diff(self.offsets) == 0
 
     def expected_total(self, reward: Floats | OfStates, gamma: float = 1.0) -> Floats:
@@ -159,7 +159,7 @@ def close_loop(solution: Solution) -> Chain:
 
 
 def _steps(solution: Solution, here: Longs, time: int) -> tuple[Longs, Longs, Floats, Floats]:
-    """Where the chain goes from some states: source position, target state, probability, U_r."""
+    """Steps of the chain from some states: source position, target state, probability, U_r."""
     graph, game = solution.graph, solution.problem.game
     joint = solution.spec.num_joint_actions
     reward = np.zeros(len(here))

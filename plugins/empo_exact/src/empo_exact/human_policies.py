@@ -17,7 +17,7 @@ from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats
 
 SINGLE = 1e-5
-"""How far from 1 probabilities may sum: a policy may have been worked out in single precision."""
+"""Allowed distance of a sum of probabilities from 1: a policy may come in single precision."""
 
 
 def prior_policy(

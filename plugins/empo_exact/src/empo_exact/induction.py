@@ -36,7 +36,7 @@ class Seconds:
 
 
 class Continuation(NamedTuple):
-    """What the kernels read of the values one step later.
+    """The values one step later, as the kernels read them.
 
     Attributes:
         hoped: Table of ``Worth`` from V_h^m [row goal].
@@ -50,7 +50,7 @@ class Continuation(NamedTuple):
 
 
 def continuation(problem: Problem, later: Values) -> Continuation:
-    """What the kernels read of the values one step later."""
+    """The values one step later, as the kernels read them."""
     return Continuation(problem.worth(later.v_m), problem.worth(later.v_e), later.v_r)
 
 

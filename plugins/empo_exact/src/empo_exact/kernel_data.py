@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 LANES: Final = 4
 CACHE_LINE: Final = 64
 WIDEST: Final = 16
-"""How many neighbours are treated alike at most."""
+"""Largest number of neighbours that are treated alike."""
 
 Floats = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -78,7 +78,7 @@ class Game(NamedTuple):
 
 
 class Humans(NamedTuple):
-    """What Phase 1 assumes. Arrays with a leading axis of 1 hold for all states.
+    """Assumptions of Phase 1. Arrays with a leading axis of 1 hold for all states.
 
     Attributes:
         beta: Rationality, infinity allowed [1 or state, goal].
@@ -144,7 +144,7 @@ class Here(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """What reaching a state is worth to each goal, one step later.
+    """Payoff of reaching a state to each goal, one step later.
 
     Where all transitions take as long, an entry is 1 where the goal is achieved and the discounted
     value elsewhere; where durations differ, it is 0 and the undiscounted value.
@@ -175,7 +175,7 @@ class Values(NamedTuple):
 
 
 class Policies(NamedTuple):
-    """What a sweep over some states decides, by position [position ...].
+    """Policies in some states, with Q_r, X_h and U_r, by position [position ...].
 
     Attributes:
         pi_h: Humans' policies, goals as the sweep orders them [position action goal].

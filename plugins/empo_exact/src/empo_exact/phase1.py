@@ -64,7 +64,7 @@ def list_plainly(game: Game, human: int, s: Scratch) -> None:
 
 @inlined
 def place(game: Game, human: int, action: int, goal: int, s: Scratch) -> int:
-    """Where ``s.weight`` has an action and goal of a human."""
+    """Position in ``s.weight`` of an action and goal of a human."""
     begin, end = game.first_goal[human], game.first_goal[human + 1]
     return begin * s.q.shape[0] + action * (end - begin) + goal - begin
 
