@@ -40,9 +40,9 @@ SMALL: dict[str, Any] = {
 CARTPOLE = {"kind": "gymnasium", "id": "CartPole-v1"}
 
 
-def params(environment: Mapping[str, Any] = CARTPOLE, **groups: Any) -> dict[str, Any]:
+def params(environment: str | Mapping[str, Any] = CARTPOLE, **groups: Any) -> dict[str, Any]:
     """Small parameters, with some keys of some groups changed."""
-    changed = {"environment": dict(environment), **SMALL}
+    changed = {"environment": environment, **SMALL}
     for name, group in groups.items():
         before = changed.get(name)
         changed[name] = {**before, **group} if isinstance(before, dict) else group
@@ -349,7 +349,7 @@ def test_no_option_is_accepted_and_ignored(words: str, keys: dict[str, Any]) -> 
 )
 def test_reasons_can_be_told_apart(names: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        RolloutParams.model_validate(params({**CARTPOLE, "reasons": names}))
+        RolloutParams.model_validate(params({"name": CARTPOLE, "params": {"reasons": names}}))
 
 
 @pytest.mark.parametrize("betas", [[1.0, 0.9], [0.9, -0.1], [0.9]])
