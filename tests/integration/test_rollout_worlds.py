@@ -26,7 +26,7 @@ from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
-from empo_rollout.environments import PowerReward
+from empo_rollout.world_params import PowerReward
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {
@@ -59,7 +59,7 @@ def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Run:
 def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dict[str, Any]:
     given = {
         "total_steps": total_steps,
-        "environment": {"kind": "world", **environment},
+        "environment": {"name": "world", "params": environment},
         "vectorisation": {"envs": 128, "async_factor": 1},
         "experience": {"bptt_horizon": 8},
         "update": {"minibatch_size": 512, "update_epochs": 4},

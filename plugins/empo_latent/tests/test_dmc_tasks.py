@@ -11,14 +11,17 @@ import pytest
 from pydantic import ValidationError
 
 from empo_core.errors import ConfigError
+from empo_core.protocols.environments import EnvironmentContext
+from empo_environments.components import DmcEnvironment
+from empo_environments.params import DmcParams
 from empo_latent.environments.fleet import Fleet
-from empo_latent.tasks import DmcTask
 
 pytest.importorskip("dm_control", reason="needs the extra dmc")
 
 
-def task(domain: str, name: str, **given: object) -> DmcTask:
-    return DmcTask(kind="dmc", domain=domain, task=name, **given)  # type: ignore[arg-type]
+def task(domain: str, name: str, **given: object) -> DmcEnvironment:
+    params = DmcParams.model_validate({"task": f"{domain}-{name}", **given})
+    return DmcEnvironment(params, EnvironmentContext())
 
 
 def played(fleet: Fleet, steps: int, seed: int = 0) -> list[np.ndarray]:

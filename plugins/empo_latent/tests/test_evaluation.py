@@ -88,8 +88,8 @@ class Place:
     def __init__(
         self, small: Any, envs: int, tasks: int, rendering: bool, how: dict[str, Any], groups: Any
     ) -> None:
-        task = {"kind": "gymnasium", "id": NAME, "kwargs": how}
-        others = [{**task, "kwargs": {**how, "width": 2}}] * (tasks - 1)
+        task = {"name": f"gymnasium/{NAME}", "params": {"kwargs": how}}
+        others = [{**task, "params": {"kwargs": {**how, "width": 2}}}] * (tasks - 1)
         self.params = small(tasks=[task, *others], **{"reward": {"episodic": True}, **groups})
         first = len(Drawn.made)
         self.fleet = Fleet(self.params.tasks, envs=envs, rendering=rendering)

@@ -347,7 +347,7 @@ def _unfit(kind: str, path: tuple[str | int, ...], space: Space[Any]) -> str:
     known = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
     return (
         f"{kind} space{_at(path)} {space}: cannot be written as a row of numbers; what can: "
-        f"{known}. Observe other parts of it (keys), or give a wrapped environment to "
+        f"{known}. Observe other parts (keys), or wrap the environment and give that to "
         "empo_core.run(config, environment=...)"
     )
 

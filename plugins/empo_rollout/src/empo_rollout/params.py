@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
-from empo_core.config import PolicyLossRef, merged
+from empo_core.config import EnvironmentRef, PolicyLossRef, merged
 from empo_learning.params import Compute, Reporting
-from empo_rollout.environments import Environment
 from empo_rollout.presets import PRESETS, Preset
 
 
@@ -282,7 +281,11 @@ class RolloutParams(Config):
         "default", description="Where the defaults of all keys come from that are not given."
     )
     total_steps: int = Field(ge=1, description="Steps of all agents together.")
-    environment: Environment = Field(description="What is acted in.")
+    environment: EnvironmentRef | None = Field(
+        None,
+        description="The environment, e.g. gymnasium/CartPole-v1; null where a function of the "
+        "Python API makes it.",
+    )
     vectorisation: Vectorisation = Vectorisation()
     experience: ExperienceParams = ExperienceParams()
     advantages: AdvantageParams = AdvantageParams()
