@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -208,6 +208,11 @@ class RunConfig(Config):
     trackers: list[TrackerRef] = Field(
         default_factory=list,
         description="Trackers of the run; left out: those that plugins declare as the default.",
+    )
+    on_tracker_error: Literal["fail", "warn"] = Field(
+        "fail",
+        description="Whether a tracker that fails ends the run, which can then be resumed, or is "
+        "switched off with a warning.",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
     runs: ConfigPath = Field(

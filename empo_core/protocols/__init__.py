@@ -30,6 +30,8 @@ from empo_core.protocols.collection import (
     Weights,
 )
 from empo_core.protocols.environments import Environment, VectorEnv
+from empo_core.protocols.context import RunContext
+from empo_core.protocols.episodes import EpisodeMetric
 from empo_core.protocols.executors import (
     Account,
     Executor,
@@ -57,17 +59,12 @@ from empo_core.protocols.learning import (
 from empo_core.protocols.runs import (
     Algorithm,
     Empowering,
-    EpisodeTracker,
     IntrinsicReward,
-    Narrator,
     Playable,
     Result,
-    Rewindable,
-    RunContext,
-    RunStatus,
     Solution,
-    Tracker,
 )
+from empo_core.protocols.trackers import RunStatus, Tracker
 from empo_core.protocols.world import (
     Compactable,
     Drawable,
@@ -90,7 +87,7 @@ __all__ = [
     "Drawable",
     "Empowering",
     "Environment",
-    "EpisodeTracker",
+    "EpisodeMetric",
     "Executor",
     "Explorer",
     "FitsItself",
@@ -98,7 +95,6 @@ __all__ = [
     "IntrinsicReward",
     "LearnedExplorer",
     "Located",
-    "Narrator",
     "Needs",
     "ParallelMap",
     "Payload",
@@ -108,7 +104,6 @@ __all__ = [
     "Regression",
     "Reply",
     "Result",
-    "Rewindable",
     "RobotPolicy",
     "RunContext",
     "RunStatus",

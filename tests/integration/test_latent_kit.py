@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from empo_core.errors import ConfigError
-from empo_core.experiment import Context
-from empo_core.protocols import Algorithm
+from empo_core.protocols import Algorithm, RunContext
 from empo_core.testing.algorithm import AlgorithmTests, fresh
 from empo_core.testing.worlds import TinyWorld
 from empo_latent.algorithm import LatentAlgorithm
@@ -42,7 +41,7 @@ class TestLatent(AlgorithmTests):
     def volatile(self) -> set[str]:
         return {"seconds", "steps_per_second"}
 
-    def test_a_world_is_refused(self, algorithm: Algorithm, context: Context) -> None:
+    def test_a_world_is_refused(self, algorithm: Algorithm, context: RunContext) -> None:
         world = fresh(TinyWorld(), context.directory.parent / "with a world")
         with pytest.raises(
             ConfigError, match="world_model: algorithm 'latent' learns in its tasks"

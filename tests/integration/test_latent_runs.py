@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from empo_core import experiment
 from empo_core.config import RunConfig, merged
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.protocols import Tracker
 from empo_latent.modelfile import load_model
 
 AGENT: dict[str, Any] = {
@@ -56,7 +57,7 @@ def small(tmp_path: Path, **options: Any) -> experiment.Run:
     return experiment.execute(config(tmp_path, **options))
 
 
-class InterruptAt:
+class InterruptAt(Tracker):
     """Stops a run after so many logs, as Ctrl-C does."""
 
     def __init__(self, logs: int) -> None:

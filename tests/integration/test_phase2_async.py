@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from empo_core.config import WorldModelRef
-from empo_core.experiment import Context, build, seed_everything
+from empo_core.experiment import build, seed_everything
+from empo_core.protocols import RunContext
 from empo_core.storage.state_tree import flatten
 from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
@@ -43,7 +44,7 @@ def params(**changes: Any) -> Phase2Params:
     return Phase2Params.model_validate(SMALL | changes)
 
 
-def given(directory: Path, reference: WorldModelRef | None = REFERENCE) -> Context:
+def given(directory: Path, reference: WorldModelRef | None = REFERENCE) -> RunContext:
     context = fresh(build(REFERENCE), directory)
     context.world_model = reference
     return context
@@ -62,14 +63,14 @@ class Stopper(RecordingTracker):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def numbers(context: Context, name: str) -> list[float]:
+def numbers(context: RunContext, name: str) -> list[float]:
     """What was reported under a name."""
     assert isinstance(context.tracker, RecordingTracker)
     found = [metrics[name] for _, metrics in context.tracker.logged if name in metrics]
     return [number for number in found if not isinstance(number, Histogram)]
 
 
-def saved(context: Context) -> dict[str, Any]:
+def saved(context: RunContext) -> dict[str, Any]:
     """The newest checkpoint."""
     found = Checkpoints(context.directory / CHECKPOINTS).newest()
     assert found is not None

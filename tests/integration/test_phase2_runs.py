@@ -14,8 +14,8 @@ import pytest
 from safetensors.torch import load_file
 
 from empo_core.config import WorldModelRef
-from empo_core.experiment import Context, build, seed_everything
-from empo_core.protocols import Algorithm, WorldModel
+from empo_core.experiment import build, seed_everything
+from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.testing.algorithm import SEED, AlgorithmTests, RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_phase2.algorithm import Phase2
@@ -140,7 +140,7 @@ def test_a_resumed_run_ends_exactly_like_one_that_never_stopped(name: str, tmp_p
     assert without_seconds(resumed.summary()) == without_seconds(whole.summary())
 
 
-def stopping(world: WorldModel, directory: Path, step: int, *, resume: bool) -> Context:
+def stopping(world: WorldModel, directory: Path, step: int, *, resume: bool) -> RunContext:
     context = fresh(world, directory)
     context.tracker, context.resume = Stopper(step), resume
     return context

@@ -12,10 +12,11 @@ import torch
 
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Context, Run, RunInterrupted, Trackers, build, execute, resume
-from empo_core.protocols import WorldModel
+from empo_core.experiment import Run, RunInterrupted, build, execute, resume
+from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.testing.environment import Player
 from empo_core.theory import CompleteTheory
+from empo_core.tracker_group import TrackerGroup
 from empo_core.worlds.sampling import is_terminal
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
@@ -68,8 +69,10 @@ def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dic
     return {"name": "rollout", "params": given | params}
 
 
-def context(world: WorldModel, directory: Path) -> Context:
-    return Context(world=world, seed=0, directory=directory, tracker=Trackers([]), resume=True)
+def context(world: WorldModel, directory: Path) -> RunContext:
+    return RunContext(
+        world=world, seed=0, directory=directory, tracker=TrackerGroup([]), resume=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +214,7 @@ def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
     assert len(evaluation.goals) == 6
 
 
-class InterruptAt:
+class InterruptAt(Tracker):
     """Stops a run after so many logs, as Ctrl-C does."""
 
     def __init__(self, logs: int) -> None:

@@ -30,6 +30,7 @@ from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import RunInterrupted, execute, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_core.protocols import Tracker
 from empo_core.storage.run_directory import RunDirectory
 from empo_core.types import Histogram
 
@@ -93,7 +94,7 @@ class FakeAlgorithm:
         return {}
 
 
-class FakeTracker:
+class FakeTracker(Tracker):
     def __init__(self, params: Config | None = None) -> None:
         self.params = params
 

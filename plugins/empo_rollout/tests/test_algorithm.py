@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError, NonFiniteError
 from empo_core.experiment import RunInterrupted, resume, run
-from empo_core.protocols import Algorithm
+from empo_core.protocols import Algorithm, Tracker
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.testing.algorithm import AlgorithmTests
 from empo_core.types import Histogram
@@ -74,7 +74,7 @@ class TestRollout(AlgorithmTests):
         return {"seconds", "steps_per_second"}
 
 
-class InterruptAt:
+class InterruptAt(Tracker):
     """Stops a run after so many logs, as Ctrl-C does."""
 
     def __init__(self, logs: int) -> None:

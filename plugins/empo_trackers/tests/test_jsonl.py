@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_core.protocols import Rewindable, Tracker
+from empo_core.protocols import Tracker
 from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_trackers.jsonl import JsonlTracker
@@ -118,7 +118,6 @@ def test_lines_of_steps_that_are_logged_again_are_dropped(tmp_path: Path) -> Non
         first.log(step, {"y": 1.0})
     first.finish("interrupted")
     resumed = JsonlTracker(JsonlParams())
-    assert isinstance(resumed, Rewindable)
     resumed.start(tmp_path, {})
     resumed.rewind(3)
     for step in range(4, 6):

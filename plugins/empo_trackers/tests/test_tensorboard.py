@@ -6,7 +6,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.util.tensor_util import make_ndarray
 
-from empo_core.protocols import Rewindable, Tracker
+from empo_core.protocols import Tracker
 from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_trackers.plugin import TensorboardParams
@@ -17,9 +17,6 @@ class TestTensorboardTracker(TrackerTests):
     @pytest.fixture
     def tracker(self) -> Tracker:
         return TensorboardTracker(TensorboardParams())
-
-    def test_it_can_be_rewound(self, tracker: Tracker) -> None:
-        assert isinstance(tracker, Rewindable)
 
 
 @pytest.fixture

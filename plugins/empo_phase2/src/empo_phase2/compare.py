@@ -15,9 +15,10 @@ from torch import Tensor
 
 from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import Context, Trackers, build
+from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Algorithm, Solution, WorldModel
+from empo_core.protocols import Algorithm, RunContext, Solution, WorldModel
+from empo_core.tracker_group import TrackerGroup
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
 from empo_phase2.params import Theory
@@ -240,8 +241,8 @@ def solve(
     """
     directory.mkdir(parents=True, exist_ok=True)
     algorithm: Algorithm = build(reference, registry=registry)
-    context = Context(
-        world=world, seed=seed, directory=directory, tracker=Trackers([]), resume=False
+    context = RunContext(
+        world=world, seed=seed, directory=directory, tracker=TrackerGroup([]), resume=False
     )
     result = algorithm.run(context)
     if not isinstance(result, Solution):
