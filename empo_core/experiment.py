@@ -19,6 +19,7 @@ from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
+from empo_core.plugins.signatures import check_call, check_component
 from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
@@ -180,10 +181,15 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
         registry: Where to look the name up; default: the installed plugins.
 
     Raises:
-        PluginLoadError: The component's code does not import.
+        PluginLoadError: The component's code does not import, or is not what its kind asks for.
     """
     registry = registry if registry is not None else installed()
-    return registry.get(ref.kind, ref.name).load()(ref.params, *args)
+    offer = registry.offer(ref.kind, ref.name)
+    factory = offer.component.load()
+    check_call(offer, factory, 1 + len(args))
+    built = factory(ref.params, *args)
+    check_component(offer, built)
+    return built
 
 
 def build_world(config: RunConfig, registry: Registry | None = None) -> WorldModel | None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError, TrackerError
@@ -74,6 +73,9 @@ class TrackerGroup(Tracker):
                 stack.callback(self._finish, self._started.pop(), status)
 
     def _finish(self, tracker: Tracker, status: RunStatus) -> None:
+        if self._on_error == "fail":  # The results are there; nothing is left to be rescued.
+            tracker.finish(status)
+            return
         with self._guarded(tracker, "finish"):
             tracker.finish(status)
 
@@ -137,10 +139,10 @@ class _EpisodeMetrics:
 
     def step(
         self,
-        rewards: Float[Tensor, " env"],
-        dones: Bool[Tensor, " env"],
-        reasons: Int[Tensor, " env"] | None = None,
-        active: Bool[Tensor, " env"] | None = None,
+        rewards: Tensor,
+        dones: Tensor,
+        reasons: Tensor | None = None,
+        active: Tensor | None = None,
     ) -> None:
         """One step of the environments, for every metric."""
         for tracker, metric in [*self.members.values()]:

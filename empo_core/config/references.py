@@ -69,8 +69,8 @@ class ComponentRef(Config):
     Validate with ``context={"registry": registry, "base": folder}``; without a context the
     installed plugins and the working directory are used. A bare string is short for a name
     with default parameters. ``name: <component>/<stem>`` picks a file of the component's
-    library, e.g. ``multigrid/trivial``, or gives the param that the component calls ``short``,
-    e.g. ``gymnasium/CartPole-v1``.
+    library, e.g. ``grid/small``, or gives the param that the component calls ``short``,
+    e.g. ``suite/CartPole-v1``.
     """
 
     kind: ClassVar[Kind]

@@ -39,8 +39,8 @@ class Option:
     """A flag of ``empo run`` that is short for one boolean param of an algorithm.
 
     Attributes:
-        flag: As typed, e.g. ``"--count-unrolled"``.
-        key: Path of the param below ``algorithm.params``, e.g. ``"count_unrolled"``.
+        flag: As typed, e.g. ``"--more-details"``.
+        key: Path of the param below ``algorithm.params``, e.g. ``"more_details"``.
         help: One line for ``empo run --help``.
     """
 

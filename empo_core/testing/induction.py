@@ -1,7 +1,7 @@
 """Exact values of small worlds, computed the plainest way: backward induction on dense arrays.
 
 For tests of worlds and priors that have known values. It keeps every state under every joint
-action in memory and loops over time, humans and goals; ``plugins/empo_exact`` is the solver.
+action in memory and loops over time, humans and goals; a solver for larger worlds is a plugin.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from empo_core.testing.exploration import global_randomness_untouched
 from empo_core.types import Histogram
 
 CONFIG: dict[str, Any] = {
-    "world_model": {"name": "table", "params": {"file": "/somewhere/world.yaml"}},
-    "algorithm": {"name": "exact", "params": {"beta_h": 10.0, "list": [1, None, True]}},
+    "world_model": {"name": "grid", "params": {"file": "/somewhere/world.yaml"}},
+    "algorithm": {"name": "solve", "params": {"beta_h": 10.0, "list": [1, None, True]}},
     "trackers": [],
     "seed": 3,
 }

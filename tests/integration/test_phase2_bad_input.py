@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 
 CONFIG = """\
 world_model: {name: multigrid/trivial, params: {max_steps: 3}}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build

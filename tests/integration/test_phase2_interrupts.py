@@ -18,7 +18,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config.loading import load_config
 from empo_core.experiment import RunInterrupted, execute, resume
 from empo_core.testing.algorithm import RecordingTracker

@@ -19,7 +19,7 @@ from pydantic import Field
 from typer.testing import CliRunner, Result
 
 from empo_core import Config
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config import TrackerRef, installed
 from empo_core.config.schema import described
 
@@ -59,6 +59,7 @@ import os, time
 import torch
 from empo_core.config.loading import read_yaml, validate_document
 from empo_core.errors import ConfigError, SolveError
+from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from pydantic import Field
 from empo_core import Config
@@ -67,7 +68,7 @@ class CountFile(Config):
     title: str
     limit: int = Field(ge=1)
 
-class CountWorld:
+class CountWorld(TinyWorld):
     """Counts up to a limit: action 0 stays, action 1 counts."""
     def __init__(self, file, max_steps):
         self.limit = file.limit
@@ -439,7 +440,7 @@ def test_the_command_line_starts_fast_and_without_heavy_imports(
 ) -> None:
     code = textwrap.dedent(f"""
         import sys
-        from empo_core.cli import app
+        from empo_core.cli.app import app
         try:
             app({arguments!r})
         finally:

@@ -32,6 +32,7 @@ from empo_core.experiment import RunInterrupted, execute, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Tracker
 from empo_core.storage.run_directory import RunDirectory
+from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Histogram
 
 CALLS: list[str] = []
@@ -50,8 +51,9 @@ class FakeWorldParams(Config):
     file: ConfigPath
 
 
-class FakeWorld:
+class FakeWorld(TinyWorld):
     def __init__(self, params: FakeWorldParams) -> None:
+        super().__init__()
         self.params = params
 
 

@@ -338,7 +338,7 @@ class Phase2Actor:
             started=episodes.started,
             successors=successors,
             training_step=training_step,
-            stage_start=self._schedule.stage_start,
+            milestones=self._schedule.stage_start,
         )
 
     def _random(self) -> Float[Tensor, "env human"]:
