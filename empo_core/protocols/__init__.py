@@ -29,8 +29,8 @@ from empo_core.protocols.collection import (
     LearnedExplorer,
     Weights,
 )
-from empo_core.protocols.environments import Environment, VectorEnv
 from empo_core.protocols.context import RunContext
+from empo_core.protocols.environments import Environment, VectorEnv
 from empo_core.protocols.episodes import EpisodeMetric
 from empo_core.protocols.executors import (
     Account,
