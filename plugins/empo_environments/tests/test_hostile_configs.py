@@ -123,7 +123,7 @@ def test_no_command_runs_what_a_config_names(
         files[-1].write_text(yaml.safe_dump(config))
     # One process for all of them, as if it were typed at the command line, for starts take long.
     script = (
-        "import sys\nfrom empo_core.cli import app\n"
+        "import sys\nfrom empo_core.cli.app import app\n"
         "for file in sys.argv[2:]:\n"
         "    try:\n        app([sys.argv[1], file])\n"
         "    except SystemExit as end:\n        assert end.code, file\n"
