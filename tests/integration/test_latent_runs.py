@@ -96,7 +96,7 @@ RESUMED: dict[str, tuple[dict[str, Any], int]] = {
                     "entropy": {"schedule": "linear", "end": 1e-4},
                 },
             },
-            "collection": {"envs": 2},
+            "num_envs": 2,
             "auxiliary": {"discounts": [0.5]},
             "encoder": {"target": "average"},
             "optimistic_loss": "svg",
@@ -197,7 +197,7 @@ def test_several_tasks_share_one_model(tmp_path: Path) -> None:
         {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20},
         {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 30},
     ]
-    run = small(tmp_path, tasks=tasks, collection={"envs": 2}, reward={"episodic": True})
+    run = small(tmp_path, tasks=tasks, num_envs=2, reward={"episodic": True})
     found = run.result.summary()["evaluation"]["policy"]
     assert set(found) == {"Pendulum-v1", "MountainCarContinuous-v0"}
 
@@ -255,7 +255,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             ],
             "reward": {"episodic": True},
         },
-        "collection.envs",
+        "num_envs",
     ),
     "convolutions of numbers": ({"encoder": {"channels": 8}}, "encoder.channels"),
     "names for one task": ({"latents": {"task_size": 3}}, "latents.task_size"),
@@ -281,7 +281,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too little memory": ({"collection": {"capacity": 2}}, "collection.capacity"),
     "too little memory for each": (
-        {"collection": {"envs": 3, "capacity": 8}},
+        {"num_envs": 3, "collection": {"capacity": 8}},
         "collection.capacity: 8 rows of 3 .* set it to at least 9",
     ),
     "more judges than heads": (
@@ -330,7 +330,7 @@ class Short(gymnasium.Env[Any, Any]):
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "collection.envs": {"collection": {"envs": 2}},
+    "num_envs": {"num_envs": 2},
     "collection.seed_steps": {"collection": {"seed_steps": 50}},
     "collection.seed_updates": {"collection": {"seed_updates": 6}},
     "collection.capacity": {"collection": {"capacity": 40}},

@@ -48,7 +48,7 @@ AGENT: dict[str, Any] = {
         {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20},
         {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 20},
     ],
-    "collection": {"envs": 2},
+    "num_envs": 2,
     "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},
     "latents": {"size": 8, "group": 4, "width": 8, "heads": 2, "task_size": 3},
     "bins": {"number": 11},

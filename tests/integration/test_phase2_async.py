@@ -30,11 +30,11 @@ REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params":
 SMALL: dict[str, Any] = {
     "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
-    "steps": 120,
+    "total_steps": 120,
     "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},
-    "optimisation": {"lr": 1.0, "batch_size": 16, "target_interval": 5, "publish_interval": 10},
+    "optimiser": {"lr": 1.0, "batch_size": 16, "target_interval": 5, "publish_interval": 10},
     "collector": {"name": "async", "params": {"min_env_steps": 100}},
-    "exploration": {"environments": 8},
+    "num_envs": 8,
     "reporting": {"log_interval": 1},
 }
 
@@ -93,7 +93,7 @@ def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Pa
         warm_up={"v_h_e": 60, "q_r": 60, "ramp": 60},
         collector={"name": "async", "params": {"min_env_steps": 2500}},
         exploration={"frontier_prob": 0.5, "human": ["epsilon-greedy", RND]},
-        optimisation={"lr": 1.0, "target_interval": 5},
+        optimiser={"lr": 1.0, "target_interval": 5},
         reporting={"compare": "exact", "evaluation_interval": 600},
     )
     context = given(tmp_path)
@@ -107,7 +107,7 @@ def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Pa
 
 def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
     context = given(tmp_path)
-    exploring = {"environments": 8, "robot": [RND], "human": [RND, "count-bonus"]}
+    exploring = {"robot": [RND], "human": [RND, "count-bonus"]}
     Phase2(params(exploration=exploring)).run(context)
     published, known = (
         numbers(context, f"Collector/{name}_version") for name in ("policy", "acknowledged")

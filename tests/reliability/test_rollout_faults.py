@@ -35,8 +35,9 @@ def config(folder: Path, iterations: int, on_crash: str = "stop") -> dict[str, A
     params = {
         "total_steps": iterations * ROLLOUT,
         "environment": {"kind": "gymnasium", "id": "CartPole-v1"},
+        "num_envs": 8,
         "vectorisation": {
-            "backend": "process", "envs": 8, "workers": 2, "async_factor": 2, "on_crash": on_crash,
+            "backend": "process", "workers": 2, "async_factor": 2, "on_crash": on_crash,
         },
         "experience": {"bptt_horizon": 16},
         "policy": {"hidden": [8]},

@@ -186,10 +186,10 @@ class Network(nn.Module):
             if not name.startswith(shared):
                 yield name, parameter
 
-    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
         """What fits this network from now on."""
         self._is_fitted = True
-        return Fitting(self, weight_decay, max_gradient_norm)
+        return Fitting(self, weight_decay, max_grad_norm)
 
 
 def given(query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity) -> Tensor:

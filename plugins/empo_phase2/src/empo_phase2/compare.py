@@ -20,7 +20,7 @@ from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, Solution, WorldModel
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
 
 AT_ONCE = 4096
@@ -176,7 +176,7 @@ class Comparison:
 
 
 def solver_for(
-    name: str, theory: Theory, human_prior: HumanPriorRef, registry: Registry | None = None
+    name: str, theory: Phase2Theory, human_prior: HumanPriorRef, registry: Registry | None = None
 ) -> AlgorithmRef:
     """An algorithm with the parameters that make it solve what is to be learned.
 

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
 from empo_core.config import PolicyLossRef, merged
-from empo_learning.params import Compute, Reporting
+from empo_learning.params import Compute, Optimiser, Reporting
 from empo_rollout.environments import Environment
 from empo_rollout.presets import PRESETS, Preset
 
@@ -23,9 +23,6 @@ class Vectorisation(Config):
     )
     forward_pass_minibatch_target_size: int = Field(
         4096, ge=1, description="Agents that one forward pass of the policy should be about."
-    )
-    envs: int | None = Field(
-        None, ge=1, description="Instead of that: how many environments there are."
     )
     workers: int | None = Field(
         None, ge=1, description="Worker processes; null: one per processor, as far as they divide."
@@ -208,7 +205,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 """What is left of an average at each step."""
 
 
-class OptimiserParams(Config):
+class OptimiserParams(Optimiser):
     """What moves the weights."""
 
     name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
@@ -221,7 +218,6 @@ class OptimiserParams(Config):
         (0.9, 0.999), description="Decay of averages of gradients, and (Adam) of their squares."
     )
     eps: float = Field(1e-8, gt=0, description="Keeps steps finite without gradients (not sgd).")
-    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights.")
     max_grad_norm: float | None = Field(
         0.5, gt=0, description="Longer gradients are cut to this; null cuts none."
     )
@@ -282,6 +278,12 @@ class RolloutParams(Config):
         "default", description="Where the defaults of all keys come from that are not given."
     )
     total_steps: int = Field(ge=1, description="Steps of all agents together.")
+    num_envs: int | None = Field(
+        None,
+        ge=1,
+        description="Environments; null: as many as a forward pass should be about, see "
+        "vectorisation.forward_pass_minibatch_target_size.",
+    )
     environment: Environment = Field(description="What is acted in.")
     vectorisation: Vectorisation = Vectorisation()
     experience: ExperienceParams = ExperienceParams()

@@ -7,6 +7,7 @@ default Adam moves the weights, and a loop the running averages.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,7 +94,9 @@ class LoopUpdater:
     ) -> Tensor:
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(weights, self._longest)
+        norm = nn.utils.clip_grad_norm_(
+            weights, math.inf if self._longest is None else self._longest
+        )
         optimiser.step()
         return norm
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -148,7 +149,8 @@ class Updater:
 
     def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
         """Cut the gradient, follow it, and say how long it was."""
-        norm = nn.utils.clip_grad_norm_(weights, self._params.optimiser.max_grad_norm)
+        longest = self._params.optimiser.max_grad_norm
+        norm = nn.utils.clip_grad_norm_(weights, math.inf if longest is None else longest)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         return norm

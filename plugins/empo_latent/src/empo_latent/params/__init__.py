@@ -31,6 +31,9 @@ class LatentParams(Config):
         "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
     )
     total_steps: int = Field(ge=1, description="Steps of all environments together.")
+    num_envs: int = Field(
+        1, ge=1, description="Environments that act at once, shared by the tasks."
+    )
     tasks: list[Task] = Field(
         min_length=1, description="What to learn; several share all networks."
     )
