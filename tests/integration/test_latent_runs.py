@@ -154,7 +154,7 @@ def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) 
     rows = (run.directory / "results" / "curve.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 * 2  # Two evaluations of two actors.
     lines = (run.directory / "metrics.jsonl").read_text()
-    for key in ("evaluation/policy/return_mean", "loss/policy", "planner/elite_mean"):
+    for key in ("eval/policy/return_mean", "loss/policy", "policy/planner_elite_mean"):
         assert f'"{key}"' in lines, key
 
 

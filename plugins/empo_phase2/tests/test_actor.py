@@ -207,7 +207,7 @@ def test_explorers_learn_from_what_humans_really_did() -> None:
     numbers = explorers.learn(block)
     changed = (explorers.weights()[name] != before).view(4, -1).any(1)
     assert changed.tolist() == [False, False, True, False]
-    assert numbers["explorers/human_0/0/loss"] > 0
+    assert numbers["policy/explorers/human_0/0/loss"] > 0
 
 
 def test_a_cut_episode_leaves_no_mark_in_what_was_recorded() -> None:

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from empo_phase2.params import (
     OptimiserParams,
     Phase2Params,
+    Phase2Theory,
     ReplayParams,
-    Theory,
     Values,
     WarmUp,
 )
@@ -30,7 +30,7 @@ def schedule(learned: set[str] | None = None, **groups: Any) -> WarmUpSchedule:
     )
     parts: dict[str, Any] = {
         "values": values,
-        "theory": Theory(beta_r=10.0, gamma_h=0.99, gamma_r=0.95),
+        "theory": Phase2Theory(beta_r=10.0, gamma_h=0.99, gamma_r=0.95),
         "warm_up": SPEC,
         "optimiser": OptimiserParams(lr=1e-4),
         "replay": ReplayParams(),

@@ -98,7 +98,8 @@ class Phase2Learner(LoopLearner):
         if self._comparison is None:
             return None
         gap = self._comparison.record(self.steps, self._learned)
-        return Evaluated(gap, -gap["Compare/V_r_mean_rel"])
+        named = {name.replace("Compare/", "eval/").lower(): each for name, each in gap.items()}
+        return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 
     def state_dict(self, *, midway: bool) -> dict[str, Any]:
         """Everything needed to go on exactly so."""

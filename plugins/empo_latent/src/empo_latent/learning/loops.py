@@ -79,7 +79,7 @@ class LoopUpdater:
     def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
         """As ``Updater.update``."""
         total, metrics, lesson = self._objective.model_loss(sequences, True, True)
-        metrics["gradient/model"] = self._step(total, self._optimiser, self._weights)
+        metrics["optim/grad_norm_model"] = self._step(total, self._optimiser, self._weights)
         assert lesson is not None
         loss, found, memory = self._objective.policy_loss("policy", lesson)
         norm = self._step(loss, self._policy_optimiser, self._policy)
@@ -87,7 +87,7 @@ class LoopUpdater:
             self._loss.adapt(memory, progress)
         self._follow()
         metrics |= {f"policy/{name}": number for name, number in found.items()}
-        return {**metrics, "loss/policy": loss.detach(), "gradient/policy": norm}
+        return {**metrics, "loss/policy": loss.detach(), "optim/grad_norm_policy": norm}
 
     def _step(
         self, loss: Tensor, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]

@@ -92,7 +92,7 @@ class Updater:
         total, metrics, lesson = self._model_loss(sequences, with_value, with_policy)
         total.backward()
         self._check("model" if with_value else "world")
-        metrics["gradient/model"] = self._step(self._optimiser, self._weights)
+        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
         if with_policy:
             assert lesson is not None
             for name in self._losses:
@@ -111,7 +111,7 @@ class Updater:
         if isinstance(own, AdaptivePolicyLoss):
             own.adapt(memory, progress)
         found = {f"{name}/{key}": number for key, number in metrics.items()}
-        return {**found, f"loss/{name}": loss.detach(), f"gradient/{name}": norm}
+        return {**found, f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
 
     def losses(self, sequences: SequenceBatch) -> dict[str, Tensor]:
         """The numbers of an update that does not happen; nothing changes but random generators."""
