@@ -299,6 +299,14 @@ class RolloutParams(Config):
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
 
+    @property
+    def task_label(self) -> str | None:
+        """The environment's id, for the name of the run; a world model has a name already."""
+        label: str | None = getattr(
+            getattr(self.environment, "params", self.environment), "id", None
+        )
+        return label
+
     @model_validator(mode="after")
     def _has_an_effect(self) -> RolloutParams:
         if self.policy.memory == "none" and not self.experience.carry_memory:

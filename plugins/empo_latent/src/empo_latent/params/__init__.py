@@ -58,6 +58,15 @@ class LatentParams(Config):
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
 
+    @property
+    def task_label(self) -> str:
+        """The first task and how many there are besides, for the name of the run."""
+        task = getattr(self.tasks[0], "params", self.tasks[0])
+        known = [getattr(task, key, None) for key in ("id", "domain", "task")]
+        label = "-".join(str(each) for each in known if each is not None) or "task"
+        more = len(self.tasks) - 1
+        return f"{label}_and_{more}_more" if more else label
+
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, data: Any, info: ValidationInfo) -> Any:
