@@ -37,6 +37,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "tracker": ("Watches a run and changes nothing about it.", "Tracker"),
     "collector": ("Produces experience by running actors.", "Collector"),
     "explorer": ("How agents deviate from their policy to see more.", "Explorer"),
+    "executor": ("Runs worker processes and replaces those that fail.", "Executor"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
 

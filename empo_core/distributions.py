@@ -1,4 +1,4 @@
-"""Distributions of bounded actions, measured where they are still unbounded."""
+"""Normal distributions of actions, measured before the actions are bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, constraints, register_kl
 
 Bound = Literal["tanh", "clip"]
 """How an unbounded number becomes an action in [-1, 1]."""
@@ -26,7 +26,8 @@ class BoundedNormal(Distribution):
     parameters (the score), however far out the action is.
 
     With bound ``tanh``, ``log_prob(u)`` is the log-density of the action ``tanh(u)``; with
-    ``clip``, that of ``u`` itself. Actions that are not active are 0 and count for nothing.
+    ``clip``, that of ``u`` itself: a diagonal normal distribution, which also serves where others
+    bound ``u``. Actions that are not active are 0 and count for nothing.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -132,6 +133,14 @@ class BoundedNormal(Distribution):
         if self.active is not None:
             terms = terms.masked_fill(~self.active, 0.0)
         return terms.sum(-1)
+
+
+@register_kl(BoundedNormal, BoundedNormal)  # type: ignore[no-untyped-call, untyped-decorator]
+def _kl(one: BoundedNormal, other: BoundedNormal) -> Float[Tensor, "*batch"]:
+    """``KL(one || other)`` of ``u``."""
+    wider = other.log_std - one.log_std
+    distance = ((one.loc - other.loc) * torch.exp(-other.log_std)).square()
+    return one._summed(wider + 0.5 * ((-2 * wider).exp() + distance - 1))
 
 
 def log_one_minus_tanh_squared(u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

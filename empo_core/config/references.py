@@ -171,6 +171,12 @@ class ExplorerRef(ComponentRef):
     kind: ClassVar[Kind] = "explorer"
 
 
+class ExecutorRef(ComponentRef):
+    """A chosen executor."""
+
+    kind: ClassVar[Kind] = "executor"
+
+
 class AlgorithmRef(ComponentRef):
     """A chosen algorithm."""
 

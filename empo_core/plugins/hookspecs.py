@@ -24,6 +24,7 @@ Kind = Literal[
     "tracker",
     "collector",
     "explorer",
+    "executor",
     "algorithm",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -13,6 +13,7 @@ aggregator     ``factory(params)``
 tracker        ``factory(params)``
 collector      ``factory(params)``
 explorer       ``factory(params, spec, agents)``
+executor       ``factory(params)``
 algorithm      ``factory(params)``
 =============  ==========================================
 """
@@ -26,6 +27,18 @@ from empo_core.protocols.collection import (
     Explorer,
     LearnedExplorer,
     Weights,
+)
+from empo_core.protocols.executors import (
+    Account,
+    Executor,
+    Needs,
+    ParallelMap,
+    Payload,
+    Reply,
+    Send,
+    Worker,
+    WorkerFactory,
+    WorkerState,
 )
 from empo_core.protocols.learning import (
     AdaptivePolicyLoss,
@@ -63,6 +76,7 @@ from empo_core.protocols.world import (
 )
 
 __all__ = [
+    "Account",
     "Actor",
     "ActorFactory",
     "AdaptivePolicyLoss",
@@ -74,6 +88,7 @@ __all__ = [
     "Drawable",
     "Empowering",
     "EpisodeTracker",
+    "Executor",
     "Explorer",
     "FitsItself",
     "HumanPrior",
@@ -81,20 +96,28 @@ __all__ = [
     "LearnedExplorer",
     "Located",
     "Narrator",
+    "Needs",
+    "ParallelMap",
+    "Payload",
     "Playable",
     "Policy",
     "PolicyLoss",
     "Regression",
+    "Reply",
     "Result",
     "Rewindable",
     "RobotPolicy",
     "RunContext",
     "RunStatus",
+    "Send",
     "SharesEncoders",
     "Solution",
     "Tracker",
     "ValueNetwork",
     "WeighsCandidates",
     "Weights",
+    "Worker",
+    "WorkerFactory",
+    "WorkerState",
     "WorldModel",
 ]

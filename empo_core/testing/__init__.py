@@ -12,6 +12,7 @@ _KITS = [
     "algorithm",
     "collector",
     "environment",
+    "executor",
     "exploration",
     "human_prior",
     "policy_loss",

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,41 +18,19 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.parallel import StartMethod, WorkerPool
-from empo_core.types import AgentSpec, Goal, Segments, Successors, WorldSpec
+from empo_core.protocols.executors import ParallelMap
+from empo_core.types import Goal, Segments, Successors, WorldSpec
 from empo_core.worlds import sampling
-from empo_core.worlds.expansion import SUM_TOLERANCE, Expander, Expansion, Predicate
+from empo_core.worlds.expansion import (
+    SUM_TOLERANCE,
+    EnumerableModel,
+    Expander,
+    Expansion,
+    Predicate,
+)
 
 _CHUNK = 64
 """States per task of a worker; fixed, so that the worker count changes nothing."""
-
-
-class EnumerableModel(Protocol):
-    """What ``enumerate_world`` needs; states are any hashable values.
-
-    A model may also have these attributes:
-
-    * ``name: str`` (default: the class name);
-    * ``horizon: int``, steps after which an episode ends (default: the world ends by itself);
-    * ``goals: {human index: [(name, predicate on states, weight)]}``; without weights each
-      of a human's ``n`` goals weighs ``1 / n``;
-    * ``available_actions(state, agent) -> iterable of action indices`` (default: all
-      actions); where no agent has any, the state is terminal;
-    * ``transition_durations(state, actions, transitions) -> [duration per transition]``,
-      positive (default: 1 each).
-    """
-
-    @property
-    def agents(self) -> Sequence[AgentSpec]:
-        """Who acts, as what, and what each of their actions is called."""
-
-    def initial_state(self) -> Hashable:
-        """Where every episode starts."""
-
-    def transition_probabilities(
-        self, state: Hashable, actions: tuple[int, ...]
-    ) -> Sequence[tuple[float, Hashable]] | None:
-        """What can follow when the agents act so; None where the state is terminal."""
 
 
 class EnumeratedWorld:
@@ -221,22 +198,20 @@ def enumerate_world(
     *,
     max_steps: int | None = None,
     max_states: int = 1_000_000,
-    workers: int = 0,
-    start_method: StartMethod | None = None,
+    parallel: ParallelMap | None = None,
 ) -> EnumeratedWorld:
     """Visit every state the model can reach, breadth first, and check it on the way.
 
     States are numbered in the order of their discovery, which depends on nothing but the
-    model: not on the number of workers, the start method or the hash seed. States that are
+    model: not on where states are expanded, nor on the hash seed. States that are
     first met at the horizon are not asked for successors and look terminal.
 
     Args:
         model: The game as its author wrote it.
         max_steps: Horizon; None means the model's own.
         max_states: Give up beyond so many states.
-        workers: Processes that expand states; 0 does it in this process. The model must
-            then be one that cloudpickle can send.
-        start_method: How processes start; see ``WorkerPool``.
+        parallel: Expands states elsewhere, e.g. ``empo_executors.worker_pool.worker_processes``;
+            the model must then be one that cloudpickle can send. None does it in this process.
 
     Raises:
         WorldError: The model contradicts itself; the message names the state and the actions.
@@ -257,11 +232,10 @@ def enumerate_world(
         releases_gil=True,
     )
     expander = Expander(model, spec, predicates)
-    with ExitStack() as stack:
-        if workers > 0:
-            pool = stack.enter_context(WorkerPool(expander, workers, start_method))
-            return _search(spec, expander.initial(), pool.map, max_states)
+    if parallel is None:
         return _search(spec, expander.initial(), partial(map, expander), max_states)
+    with parallel(expander) as expand:
+        return _search(spec, expander.initial(), expand, max_states)
 
 
 _Task = tuple[Sequence[Hashable], bool]

@@ -11,21 +11,46 @@ import math
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from empo_core.errors import WorldError
-from empo_core.types import WorldSpec
-
-if TYPE_CHECKING:
-    from empo_core.worlds.enumeration import EnumerableModel
+from empo_core.types import AgentSpec, WorldSpec
 
 Predicate = Callable[[Hashable], object]
 
 SUM_TOLERANCE = 1e-9
 """How far the probabilities of one pair may be from 1 in total; they are then rescaled."""
+
+
+class EnumerableModel(Protocol):
+    """What ``enumerate_world`` needs; states are any hashable values.
+
+    A model may also have these attributes:
+
+    * ``name: str`` (default: the class name);
+    * ``horizon: int``, steps after which an episode ends (default: the world ends by itself);
+    * ``goals: {human index: [(name, predicate on states, weight)]}``; without weights each
+      of a human's ``n`` goals weighs ``1 / n``;
+    * ``available_actions(state, agent) -> iterable of action indices`` (default: all
+      actions); where no agent has any, the state is terminal;
+    * ``transition_durations(state, actions, transitions) -> [duration per transition]``,
+      positive (default: 1 each).
+    """
+
+    @property
+    def agents(self) -> Sequence[AgentSpec]:
+        """Who acts, as what, and what each of their actions is called."""
+
+    def initial_state(self) -> Hashable:
+        """Where every episode starts."""
+
+    def transition_probabilities(
+        self, state: Hashable, actions: tuple[int, ...]
+    ) -> Sequence[tuple[float, Hashable]] | None:
+        """What can follow when the agents act so; None where the state is terminal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,24 +2,29 @@
 
 Run ``python tests/benchmarks/bench_codec.py``. Sizes are of a 7 x 7 grid with two agents; dense
 means the features as float32. Speeds are of whole batches against the plain reference
-(``empo_multigrid.reference_features``), which describes one state after the other, in the same
+(``reference_features`` of its tests), which describes one state after the other, in the same
 run. All contenders use one thread and take turns; what counts is processor time, which does not
 depend on what else the machine does.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from empo_multigrid import reference_features
 from empo_multigrid.world import MultigridWorld, world_from_text
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_multigrid" / "tests"))
+
+import reference_features
 
 WORLD = """
 map: |

@@ -27,14 +27,15 @@ from empo_core.theory import CompleteTheory
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.solver import solve
-from empo_multigrid import reference
 from empo_multigrid.layout import AGENT_WORDS
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "plugins" / "empo_exact" / "tests"))
+for plugin in ("empo_exact", "empo_multigrid"):
+    sys.path.insert(0, str(ROOT / "plugins" / plugin / "tests"))
 
+import reference_transition  # noqa: E402
 from reference_solver import (  # noqa: E402
     Floats,
     Game,
@@ -64,7 +65,8 @@ class PlainGame(Game):
             ]
             outcomes = {
                 profile: [
-                    Outcome(p, s, 1.0) for p, s in reference.transition(layout, state, profile)
+                    Outcome(p, s, 1.0)
+                    for p, s in reference_transition.transition(layout, state, profile)
                 ]
                 for profile in itertools.product(*available)
             }

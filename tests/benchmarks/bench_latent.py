@@ -8,10 +8,10 @@ One observation has 17 numbers, one action 6; batches have 256 sequences of 3 st
 have, counted, at the greatest rate at which this machine multiplies matrices of float32 in the same
 run.
 
-``plain`` does the same in plain torch (``empo_latent.learning.loops``), without what makes it fast:
-it loops over heads, values every start once for each of its candidates, evaluates value heads that
-nobody asked for, and has torch's default Adam. First both are shown to agree, in float64 and
-without dropout.
+``plain`` does the same in plain torch (``reference_latent_updater``, in the plugin's tests) without
+what makes it fast: it loops over heads, values every start once for each of its candidates,
+evaluates value heads that are not needed, and has torch's default Adam. First both are shown to
+agree, in float64 and without dropout.
 
 On the CPU, times are processor time of one thread; on CUDA what passes until the device is done,
 and ``--compile`` means CUDA graphs, too. All are the least of several, taken in turns.
@@ -22,10 +22,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -37,9 +39,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from empo_core.experiment import build
-from empo_latent.learning import objectives
-from empo_latent.learning.loops import LoopUpdater, loop_model
-from empo_latent.learning.objectives import ModelObjective
+from empo_latent.learning import agent_losses
+from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -48,6 +49,10 @@ from empo_latent.presets import PRESETS
 from empo_latent.types import Interface, SequenceBatch
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.stage_profile import StageProfile
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "tests"))
+
+from reference_latent_updater import LoopUpdater, loop_model
 
 WORDS, ACTIONS, DISCOUNT = 17, 6, 0.99
 INTERFACE = Interface(
@@ -64,11 +69,12 @@ SQUARES = (512, 1024, 2048)
 """Sides of matrices that the machine's rate is measured with."""
 PARTS: Mapping[str, tuple[Any, str]] = {
     "encode": (LatentModel, "encode"),
-    "world model's losses": (objectives, "world_losses"),
-    "imagine": (objectives, "imagine"),
-    "targets": (objectives, "td_targets"),
-    "value loss": (objectives, "value_loss"),
-    "policy loss": (ModelObjective, "policy_loss"),
+    "latent rollout": (agent_losses, "latent_rollout"),
+    "reward loss": (agent_losses, "reward_loss"),
+    "policy rollout": (agent_losses, "policy_rollout"),
+    "targets": (agent_losses, "td_targets"),
+    "value loss": (agent_losses, "value_loss"),
+    "policy loss": (AgentLosses, "policy_loss"),
     "backward": (Tensor, "backward"),
     "clip gradients": (nn.utils, "clip_grad_norm_"),
     "Adam": (torch.optim.Adam, "step"),

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,8 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from empo_latent.replay import Replay
-from empo_latent.replay_reference import PlainReplay, Row
 from empo_latent.types import Interface
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "tests"))
+
+from reference_latent_replay import PlainReplay, Row
 
 BATCH = 256
 HORIZON = 3

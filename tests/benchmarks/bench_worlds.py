@@ -4,7 +4,7 @@ Run ``python tests/benchmarks/bench_worlds.py``. 4,096 copies, in which all agen
 an agent-step is one agent of one copy acting once. The contenders take turns:
 
 - *environments*: a loop over ``MultigridParallelEnv``, one per copy (64 of them);
-- *reference*: ``empo_multigrid.reference``, which lists all successors in plain Python (64 states);
+- *reference*: the reference of the tests, all successors in plain Python (64 states);
 - *listed*: one successor drawn from all that ``world.transitions`` lists;
 - *world.step*: one call of the world, in one thread, and in two with half of the copies each;
 - *copies*: ``world.step``, and everything a learner needs but observations: what others do, what
@@ -18,9 +18,11 @@ processors that have nothing else to do.
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,12 +34,15 @@ from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.worlds.sampling import sample_successors
 from empo_learning.allocator import keep_freed_memory
-from empo_multigrid import reference
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
 from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.empowerment.world_copies import Copies, Stage
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_multigrid" / "tests"))
+
+import reference_transition
 
 WORLDS = ("trivial", "two_robots", "small_trolley", "household", "warehouse")
 COPIES = 4096
@@ -100,7 +105,7 @@ class Contest:
     def _step_reference(self) -> None:
         actions = self._actions(FEW).tolist()
         for row, chosen in zip(self._states[:FEW].tolist(), actions, strict=True):
-            found = reference.transition(self.world.layout, row, chosen)
+            found = reference_transition.transition(self.world.layout, row, chosen)
             self._random.choices([s for _, s in found], [p for p, _ in found])
 
     def _step_listed(self) -> None:

@@ -70,7 +70,7 @@ def made(compiled, **options):
     model = LatentModel(params, fleet.interface, generator=generator, optimistic=True)
     with torch.no_grad():  # Heads that say 0 hide what follows them; so do ends of episodes.
         for name, weight in model.named_parameters():
-            if not name.startswith("termination_head."):
+            if not name.startswith("heads.termination."):
                 weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
     discounts = torch.tensor([0.9, 0.8])[: len(params.tasks)]
     return params, fleet.interface, model, Updater(model, losses, params, discounts), discounts

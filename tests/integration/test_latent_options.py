@@ -197,7 +197,7 @@ def planned(options: dict[str, Any]) -> Tensor:
         updater.update(experience(params, seed), 0.5)
     # A model that values nothing leaves a planner nothing to choose by.
     with torch.no_grad():
-        for weight in (*model.value_heads.parameters(), *model.reward_heads.parameters()):
+        for weight in (*model.heads["value"].parameters(), *model.heads["reward"].parameters()):
             weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)))
     planner = Planner(
         model,
@@ -244,8 +244,8 @@ def test_an_imitator_learns_nothing_from_random_steps() -> None:
         experience(params),
         (params.learning.horizon, params.learning.batch_size, 2, 2),
     )
-    before = {name: each.clone() for name, each in model.policy_head.state_dict().items()}
+    before = {name: each.clone() for name, each in model.heads["policy"].state_dict().items()}
     updater.update(replace(sequences, expert=torch.full(shape, torch.nan)), 0.5)
-    assert not differ(before, dict(model.policy_head.state_dict()))
+    assert not differ(before, dict(model.heads["policy"].state_dict()))
     updater.update(replace(sequences, expert=torch.zeros(shape)), 0.5)
-    assert differ(before, dict(model.policy_head.state_dict()))
+    assert differ(before, dict(model.heads["policy"].state_dict()))

@@ -21,8 +21,8 @@ from empo_core.storage.state_tree import flatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_latent.environments.fleet import Fleet
 from empo_latent.evaluator import Evaluator
-from empo_latent.learning.gradients import GradientContractError
-from empo_latent.learning.objectives import ModelObjective
+from empo_latent.learning.agent_losses import AgentLosses
+from empo_latent.learning.gradient_contract import GradientContractError
 from empo_latent.learning.policy_batch import critic
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
@@ -93,8 +93,8 @@ def random_model(params: LatentParams, interface: Interface = TWO_TASKS) -> Late
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
         # After some steps, not after all, episodes seem to end.
-        assert model.termination_head is not None
-        model.termination_head.biases[-1].sub_(0.5)
+        assert "termination" in model.heads
+        model.heads["termination"].biases[-1].sub_(1.0)
     return model
 
 
@@ -288,7 +288,7 @@ def test_the_model_does_not_notice_whether_policies_learn(mix: str) -> None:
         for every in (1, 5)
     )
     others = changed(kept(eager), kept(lazy))
-    policies = ("policy_head", "optimistic_head")
+    policies = ("heads.policy", "heads.optimistic")
     assert others == [name for name in kept(eager) if name.startswith(policies)]
 
 
@@ -317,9 +317,9 @@ def test_averages_follow_by_their_rates_and_nothing_else() -> None:
     Watched(model, params).update(experience(), 0.0)
 
     pairs = {
-        "value_targets.": ("value_heads.", 0.25),
-        "auxiliary_targets.": ("auxiliary_heads.", 0.25),
-        "encoder_average.": ("encoder.", 0.5),
+        "averages.value.": ("heads.value.", 0.25),
+        "averages.auxiliary.": ("heads.auxiliary.", 0.25),
+        "averages.encoder.": ("encoder.", 0.5),
     }
     seen, now = set(), kept(model)
     for name, average in now.items():
@@ -404,14 +404,14 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
         assert not torch.equal(after[part]["value"], remembered[name][part]["value"])
 
 
-def lesson_of(
+def policy_batch_of(
     params: LatentParams, sequences: SequenceBatch
-) -> tuple[LatentModel, ModelObjective, Any]:
+) -> tuple[LatentModel, AgentLosses, Any]:
     model = random_model(params)
-    objective = ModelObjective(model, losses_of(params), params, DISCOUNTS)
+    objective = AgentLosses(model, losses_of(params), params, DISCOUNTS)
     torch.manual_seed(0)
-    _, _, lesson = objective.model_loss(sequences, True, True)
-    return model, objective, lesson
+    _, _, batch = objective.model_loss(sequences, True, True)
+    return model, objective, batch
 
 
 @pytest.mark.parametrize(("normalise", "factor"), [(False, 1.0), (True, 3 / 1.75)])
@@ -419,48 +419,48 @@ def test_starts_count_by_powers_of_rho_unless_their_episode_is_over(
     normalise: bool, factor: float
 ) -> None:
     learning = {"rho": 0.5, "normalise_rho": normalise}
-    _, _, lesson = lesson_of(parameters(learning=learning), experience())
+    _, _, batch = policy_batch_of(parameters(learning=learning), experience())
     expected = factor * torch.tensor([1.0, 0.5, 0.25])[:, None].expand(3, 6).clone()
     expected[2, :2] = 0  # What came after the end.
-    torch.testing.assert_close(lesson.weight, expected.flatten())
+    torch.testing.assert_close(batch.weight, expected.flatten())
 
 
 @pytest.mark.parametrize("start", ["encoding", "rollout"])
-def test_a_lesson_lists_starts_candidates_and_targets_in_one_order(start: str) -> None:
+def test_a_policy_batch_lists_starts_candidates_and_targets_in_one_order(start: str) -> None:
     params, sequences = parameters(imagination={"start": start}), experience()
-    model, _, lesson = lesson_of(params, sequences)
+    model, _, batch = policy_batch_of(params, sequences)
     task = sequences.task
     assert task is not None
     if start == "encoding":
         encodings = model.encode(sequences.observation, task=task)
-        torch.testing.assert_close(lesson.start, encodings.flatten(0, 1))
-    assert torch.equal(lesson.task, task.repeat(3))
-    judge = critic(model, DISCOUNTS[lesson.task].unsqueeze(-1), lesson.task, "target")
-    candidates = lesson.action.transpose(0, 1)
-    action = model.bounded(lesson.action[:, 0], task=lesson.task)
-    after = model.next_latent(lesson.start, action, task=lesson.task)
-    assert 0.1 < model.terminates(after, task=lesson.task).mean() < 0.9
-    expected = judge(lesson.start, candidates).transpose(0, 1)
-    torch.testing.assert_close(lesson.target, expected, rtol=1e-4, atol=1e-4)
-    log_prob = model.policy(lesson.start, task=lesson.task).log_prob(candidates)
-    torch.testing.assert_close(lesson.log_prob, log_prob.T, rtol=1e-4, atol=1e-4)
-    assert not any(each.requires_grad for each in lesson if isinstance(each, Tensor))
+        torch.testing.assert_close(batch.start, encodings.flatten(0, 1))
+    assert torch.equal(batch.task, task.repeat(3))
+    judge = critic(model, DISCOUNTS[batch.task].unsqueeze(-1), batch.task, "target")
+    candidates = batch.action.transpose(0, 1)
+    action = model.bounded(batch.action[:, 0], task=batch.task)
+    after = model.next_latent(batch.start, action, task=batch.task)
+    assert 0.1 < model.terminates(after, task=batch.task).mean() < 0.9
+    expected = judge(batch.start, candidates).transpose(0, 1)
+    torch.testing.assert_close(batch.target, expected, rtol=1e-4, atol=1e-4)
+    log_prob = model.policy(batch.start, task=batch.task).log_prob(candidates)
+    torch.testing.assert_close(batch.log_prob, log_prob.T, rtol=1e-4, atol=1e-4)
+    assert not any(each.requires_grad for each in batch if isinstance(each, Tensor))
 
 
 def test_awr_does_not_mind_what_all_candidates_of_a_start_are_worth() -> None:
     own = {**AWR["params"], "normaliser": "state_std"}  # type: ignore[dict-item]
     params = parameters(policy_loss={"name": "awr", "params": own})
-    model, objective, lesson = lesson_of(params, experience())
+    model, objective, batch = policy_batch_of(params, experience())
 
     def learned(target: Tensor) -> list[Tensor]:
         torch.manual_seed(0)
-        loss, _, _ = objective.policy_loss("policy", lesson._replace(target=target))
+        loss, _, _ = objective.policy_loss("policy", batch._replace(target=target))
         return [loss.detach(), *torch.autograd.grad(loss, model.groups()["policy"])]
 
-    before = learned(lesson.target)
-    shift = torch.linspace(-3, 3, len(lesson.start))[:, None, None]
-    torch.testing.assert_close(learned(lesson.target + shift), before, rtol=1e-4, atol=1e-5)
-    turned = learned(-lesson.target)
+    before = learned(batch.target)
+    shift = torch.linspace(-3, 3, len(batch.start))[:, None, None]
+    torch.testing.assert_close(learned(batch.target + shift), before, rtol=1e-4, atol=1e-5)
+    turned = learned(-batch.target)
     assert not torch.allclose(turned[0], before[0], rtol=1e-3)
 
 

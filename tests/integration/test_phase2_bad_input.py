@@ -28,7 +28,7 @@ algorithm:
         ("algorithm.params.optimiser.lr=-1", "greater than 0"),
         ("algorithm.params.compute.device=abacus", "'abacus' is no device"),
         ("algorithm.params.replay.capacity=20", "replay.capacity (20) must be at least"),
-        ("algorithm.params.replay.memory=pinned", "CUDA"),
+        ("algorithm.params.replay.storage=pinned", "CUDA"),
         ("algorithm.params.values.q_r=null", "q_r and v_r cannot both be null"),
         ("algorithm.params.values.v_h_e=null", "v_h_e"),
         ("algorithm.params.targets={q_r: n_step, v_h_e: episode}", "at once"),

@@ -32,6 +32,7 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay.shape import ReplayShape
 
 
 def learn(text, spec, slots, blocks, steps):
@@ -39,12 +40,13 @@ def learn(text, spec, slots, blocks, steps):
     torch.set_num_threads(1)
     torch.manual_seed(3)
     humans = [spec.num_actions[human] for human in spec.humans]
-    replay = Replay(
-        params.replay.capacity, words=spec.state_words, dtype=spec.state_dtype,
+    shape = ReplayShape(
+        words=spec.state_words, dtype=spec.state_dtype,
         slots=len(slots["human"]), robot_actions=spec.num_robot_actions,
         human_slots=len(slots["human"]), human_actions=max(humans), humans=len(humans),
         profiles=spec.num_human_actions,
     )
+    replay = Replay(params.replay.capacity, shape)
     for arrays in blocks:
         replay.add(Block.from_arrays(arrays), training_step=0)
     slots = GoalIndex(**{name: torch.from_numpy(array) for name, array in slots.items()})

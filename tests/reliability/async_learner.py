@@ -21,6 +21,7 @@ import torch
 
 from empo_async_actors.collector import AsyncCollector
 from empo_async_actors.plugin import AsyncParams
+from empo_core.config import ExecutorRef
 from empo_core.protocols import Actor, ActorFactory, Weights
 from empo_core.types import Experience
 
@@ -196,10 +197,11 @@ def main(ending: str, start_method: str, channels: str) -> None:
     settings: dict[str, Any] = {"payload": 300_000} if full else {"pause_s": 0.05}
     if ending == "actor raises":
         settings |= {"fault": "raise", "at": 3}
+    executor = {"name": "local", "params": {"start_method": start_method}}
     params = AsyncParams(
-        actors=2, start_method=start_method, min_env_steps=1, queue_size=80, max_restarts=1,
-        max_env_steps_per_training_step=None,
-    )  # type: ignore[arg-type]  # fmt: skip
+        actors=2, executor=ExecutorRef.model_validate(executor), min_env_steps=1, queue_size=80,
+        max_restarts=1, max_env_steps_per_training_step=None,
+    )  # fmt: skip
     collector = AsyncCollector(params)
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -80,7 +80,11 @@ def test_kills_at_random_points_lose_nothing_that_was_accepted(
     actors: ModuleType, start: Start, payload: int, method: str
 ) -> None:
     kills = 6 if method == "forkserver" else 3
-    learner = start(actors.counting(payload=payload), start_method=method, max_restarts=100)
+    learner = start(
+        actors.counting(payload=payload),
+        executor={"name": "local", "params": {"start_method": method}},
+        max_restarts=100,
+    )
     actors.kill_at_random(learner, kills, random.Random(payload), kill)
     learn_until(learner, lambda: learner.collector.counters()["restarts"] == kills)
     before = learner.collector.counters()["env_steps"]
@@ -251,10 +255,10 @@ def test_a_policy_spoiled_on_the_disk_is_never_acted_with(
     learner = start(actors.counting(), max_restarts=1, actors=1)
     learner.learn()
     kill(learner.collector.pids()[0])  # The next one must load the policy anew.
-    (path,) = tmp_path.glob("*/policy-1.safetensors")
+    (path,) = tmp_path.glob("*/broadcast-1.blob")
     path.write_bytes(path.read_bytes()[:-1])
     learner.publish_every = 10**9
-    with pytest.raises(CollectError, match="policy 1 is damaged"):
+    with pytest.raises(CollectError, match="broadcast 1 is damaged"):
         learn_until(learner, lambda: False)
 
 

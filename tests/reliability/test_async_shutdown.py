@@ -103,6 +103,22 @@ def test_no_process_outlives_the_run(
         assert not list(tmp_path.rglob("*")), errors
 
 
+def test_stopped_actors_end_with_a_learner_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "SIGKILL", "forkserver", "full"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as learner:
+        assert learner.stdout is not None
+        actors = [psutil.Process(int(pid)) for pid in learner.stdout.readline().split()]
+        assert len(actors) == 2
+        for actor in actors:
+            actor.suspend()
+        learner.kill()
+    _, alive = psutil.wait_procs(actors, timeout=PATIENCE_S)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+
+
 def resources() -> dict[str, int]:
     """What a cycle must not use up."""
     process = psutil.Process()
@@ -122,7 +138,11 @@ def cycle(folder: Path, method: str) -> None:
 
         return SimpleNamespace(act=lambda training_step: Experience({}, 1))
 
-    params = {"actors": 2, "min_env_steps": 5, "start_method": method}
+    params = {
+        "actors": 2,
+        "min_env_steps": 5,
+        "executor": {"name": "local", "params": {"start_method": method}},
+    }
     collector = AsyncCollector(AsyncParams.model_validate(params))
     collector.start(make, folder)  # type: ignore[arg-type]
     assert len(collector.collect(0)) >= 5
@@ -150,8 +170,8 @@ def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_pat
 def test_what_a_killed_learner_left_is_removed_by_the_next(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
-    left, others = tmp_path / f"actors-{gone.pid}-abc", tmp_path / "actors-of-mine"
-    alive = tmp_path / f"actors-{os.getpid()}-abc"
+    left, others = tmp_path / f"workers-{gone.pid}-abc", tmp_path / "workers-of-mine"
+    alive = tmp_path / f"workers-{os.getpid()}-abc"
     for folder in (left, others, alive):
         folder.mkdir()
         (folder / "file").touch()

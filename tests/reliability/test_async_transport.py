@@ -2,82 +2,69 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import queue
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 
-from empo_async_actors.cells import Cell
-from empo_async_actors.frames import Frame, Kind, decode_arrays
-from empo_async_actors.process import ActorProcess
+from empo_core.protocols import Needs, Payload, Send, Worker, WorkerFactory
+from empo_executors.frames import decode_arrays, encode_arrays
+from empo_executors.local import LocalExecutor
+from empo_executors.plugin import LocalParams
 
-Events = queue.SimpleQueue[tuple[ActorProcess, Frame | None]]
 
+def writer(payload: int) -> WorkerFactory:
+    """A factory of workers that do nothing but write, and never wait."""
 
-def writer(payload: int) -> Callable[[int], Any]:
-    """A factory of actors that do nothing but write, and never wait."""
-
-    def make(index: int) -> Any:
+    def make(number: int, incarnation: int) -> Worker:
         from types import SimpleNamespace
 
-        from empo_core.types import Experience
+        parts = encode_arrays({"values": np.full(payload, incarnation % 251, np.uint8)})
 
-        values = np.full(payload, index % 251, np.uint8)
-        return SimpleNamespace(act=lambda training_step: Experience({"values": values}, 1))
+        def call(request: bytes, send: Send) -> Payload:
+            while True:
+                send(parts)
+
+        made: Worker = SimpleNamespace(call=call, close=lambda: None, load=None)  # type: ignore[assignment]
+        return made
 
     return make
 
 
-def drain(events: Events, process: ActorProcess, payload: int) -> int:
-    """Everything that is left of an ended process, checked; how many frames there were."""
-    frames = 0
-    while True:
-        source, frame = events.get(timeout=30)
-        if source is not process:
-            continue
-        if frame is None:
-            return frames
-        assert frame.number == frames
-        frames += 1
-        if frame.kind is Kind.EXPERIENCE:
-            values = decode_arrays(frame.payload)["values"]
-            assert values.tobytes() == bytes([process.incarnation % 251]) * payload
-
-
 def kills(payload: int, number: int, folder: Path, chance: random.Random, sig: int) -> int:
-    """Start and kill writers one after the other; how many frames were accepted in all."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "empo_core.parallel", "empo_async_actors.child"])
+    """Start and kill one writer after the other; how many parts were accepted in all."""
+    executor = LocalExecutor(LocalParams())
+    executor.start(writer(payload), 1, Needs(), folder, 10**6)
     accepted = 0
     for incarnation in range(number):
-        events: Events = queue.SimpleQueue()
-        process = ActorProcess(
-            context, folder, 0, incarnation, cloudpickle.dumps(writer(payload)), incarnation, events
-        )
-        process.cells[Cell.GRANTED] = 2**60
-        while process.account.experiences < 1:
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0, 0.02))
-        os.kill(process.pid, sig)
-        if sig != signal.SIGKILL:
-            time.sleep(0.01)
-            process.kill()
-        frames = drain(events, process, payload)
-        process.close()
-        account = process.account
-        assert not process.trouble
-        assert account.accepted == frames
+        while (state := executor.workers()[0]).incarnation < incarnation or state.pid is None:
+            assert executor.next(0.01) is None
+        executor.submit(0, b"write")
+        parts, killed = 0, False
+        while (reply := executor.next(30)) is not None:
+            assert (reply.incarnation, reply.number) == (incarnation, 0)
+            if reply.kind == "lost":
+                break
+            parts += 1
+            values = decode_arrays(reply.payload)["values"]
+            assert values.tobytes() == bytes([incarnation % 251]) * payload
+            if not killed:
+                time.sleep(chance.uniform(0, 0.02))
+                os.kill(state.pid, sig)
+                killed = True
+                if sig != signal.SIGKILL:
+                    time.sleep(0.01)
+                    executor.replace(0, "was stopped")
+        account = executor.account()[incarnation]
+        assert account.accepted == parts + 1  # The first says that the worker was built.
         assert account.sent - account.accepted in (0, 1)
-        accepted += frames
+        assert (account.submitted, account.answered, account.lost) == (1, 0, 1)
+        accepted += parts
+    executor.stop()
     assert not list(folder.iterdir())
     return accepted
 

@@ -17,6 +17,8 @@ from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.params import Phase2Params
 from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.replay.storage import StorageKind
 
 ENVIRONMENTS, ROBOT_ACTIONS, SLOTS, CAPACITY = 16, 16, 4, 500
 
@@ -64,14 +66,16 @@ def handles() -> tuple[int, int, int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-@pytest.mark.parametrize("memory", ["ram", "mapped"])
+@pytest.mark.parametrize("storage", ["ram", "mapped"])
 @pytest.mark.parametrize("steps", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_memory_stays_flat_once_the_replay_is_full(steps: int, memory: str, tmp_path: Path) -> None:
-    replay = Replay(
-        CAPACITY, words=2, dtype=torch.int32, slots=SLOTS, robot_actions=ROBOT_ACTIONS,
-        human_slots=SLOTS, human_actions=3, humans=1, profiles=1, memory=memory,
-        directory=tmp_path,
+def test_memory_stays_flat_once_the_replay_is_full(
+    steps: int, storage: StorageKind, tmp_path: Path
+) -> None:
+    shape = ReplayShape(
+        words=2, dtype=torch.int32, slots=SLOTS, robot_actions=ROBOT_ACTIONS,
+        human_slots=SLOTS, human_actions=3, humans=1, profiles=1,
     )  # fmt: skip
+    replay = Replay(CAPACITY, shape, storage=storage, directory=tmp_path)
     generator = torch.Generator().manual_seed(0)
 
     def once(step: int) -> None:
@@ -127,9 +131,9 @@ def assert_flat(once: Callable[[int], None], replay: Replay, *, before: int, ste
 
     go(before)
     assert len(replay) == replay.capacity
-    reserved, held = replay.memory_bytes(), handles()
+    reserved, held = replay.reserved_bytes(), handles()
     used = np.array(go(steps))
-    assert replay.memory_bytes() == reserved
+    assert replay.reserved_bytes() == reserved
     assert handles() == held
     slope = np.polyfit(np.arange(steps), used, 1)[0]
     # The floor is for short runs, where a few pages more look like a trend.

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import WorkerError, WorldError
-from empo_core.protocols import WorldModel
+from empo_core.protocols import ParallelMap, WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.worlds.enumeration import EnumeratedWorld, enumerate_world
 from empo_core.worlds.sampling import is_terminal, transition_probabilities
@@ -197,6 +197,15 @@ def test_unavailable_actions_have_no_successors_and_are_never_asked_for() -> Non
     assert transition_probabilities(world, [0], (0, 1)) is None
 
 
+def processes(workers: int, method: Any = None) -> ParallelMap | None:
+    """Worker processes of the foundation, where it is installed; None: this process."""
+    if not workers:
+        return None
+    executors = pytest.importorskip("empo_executors.worker_pool")
+    parallel: ParallelMap = executors.worker_processes(workers, method)
+    return parallel
+
+
 @pytest.mark.parametrize(
     ("workers", "method", "seed"),
     [
@@ -209,8 +218,8 @@ def test_unavailable_actions_have_no_successors_and_are_never_asked_for() -> Non
 def test_nothing_changes_the_result(workers: int, method: str | None, seed: str) -> None:
     script = f"""
 if __name__ == "__main__":
-    from tests.unit.test_enumeration import Words, enumerate_world, everything
-    print(everything(enumerate_world(Words(), workers={workers}, start_method={method!r})))
+    from tests.unit.test_enumeration import Words, enumerate_world, everything, processes
+    print(everything(enumerate_world(Words(), parallel=processes({workers}, {method!r}))))
 """
     root = Path(__file__).parents[2]
     done = subprocess.run(
@@ -231,7 +240,7 @@ def test_a_lambda_in_a_local_model_reaches_the_workers(walk: EnumeratedWorld) ->
             0: [("end", lambda s: s[0] == 4, 0.5), ("meet", lambda s: s[0] == s[1], 2)]
         }
 
-    assert everything(enumerate_world(Local(), workers=2)) == everything(walk)
+    assert everything(enumerate_world(Local(), parallel=processes(2))) == everything(walk)
 
 
 class Broken(Walk):
@@ -284,7 +293,7 @@ def test_workers_report_what_this_process_would(answer: object) -> None:
     complaints = []
     for workers in (0, 1):
         with pytest.raises(WorldError) as caught:
-            enumerate_world(Broken(answer), workers=workers)
+            enumerate_world(Broken(answer), parallel=processes(workers))
         complaints.append(str(caught.value))
         if isinstance(answer, Exception):
             assert "in transition_probabilities" in caught.value.__notes__[0]
@@ -363,8 +372,8 @@ def test_enum_states_are_fine_and_lost_workers_are_reported() -> None:
         def transition_probabilities(self, state: Any, actions: Any) -> Answer:
             os._exit(3)
 
-    with pytest.raises(WorkerError, match="exited with 3"):
-        enumerate_world(Deadly(), workers=1)
+    with pytest.raises(WorkerError, match="exited with code 3"):
+        enumerate_world(Deadly(), parallel=processes(1))
 
 
 def test_malformed_rows_and_actions_are_refused(walk: EnumeratedWorld) -> None:

@@ -38,10 +38,11 @@ FORBIDDEN = {
 }
 ALLOWED = {
     # Callables reach worker processes that we started, over pipes they inherit; never a file.
-    ("empo_core/parallel.py", "cloudpickle.loads"),
-    # Likewise what an actor is built from, and what it says about itself.
-    ("plugins/empo_async_actors/src/empo_async_actors/child.py", "cloudpickle.loads"),
-    ("plugins/empo_async_actors/src/empo_async_actors/fleet.py", "cloudpickle.loads"),
+    ("plugins/empo_executors/src/empo_executors/worker_main.py", "cloudpickle.loads"),
+    ("plugins/empo_executors/src/empo_executors/worker_pool.py", "cloudpickle.loads"),
+    # Likewise what an actor is built from, and the states that it sends and gets.
+    ("plugins/empo_async_actors/src/empo_async_actors/actor_worker.py", "cloudpickle.loads"),
+    ("plugins/empo_async_actors/src/empo_async_actors/actor_pool.py", "cloudpickle.loads"),
     # Likewise what makes environments in worker processes.
     ("plugins/empo_environments/src/empo_environments/worker_main.py", "cloudpickle.loads"),
     ("plugins/empo_environments/src/empo_environments/worker.py", "cloudpickle.loads"),

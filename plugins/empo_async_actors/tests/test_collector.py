@@ -271,7 +271,7 @@ def test_an_actor_that_sends_what_is_no_array_is_reported(start: Start) -> None:
 def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     collector = AsyncCollector(AsyncParams())
-    with pytest.raises(StorageError, match=r"the files that actors need cannot be made"):
+    with pytest.raises(StorageError, match=r"the files that workers need cannot be made"):
         collector.start(Reporter, tmp_path / "file")
     assert collector.pids() == []
 
@@ -303,10 +303,89 @@ def test_a_stopped_collector_can_start_again_and_goes_on_counting(
     "params",
     [
         {"actors": 0}, {"queue_size": 0}, {"min_env_steps": 0}, {"heartbeat_s": 0.0},
-        {"max_env_steps_per_training_step": 0.0}, {"start_method": "fork"}, {"max_restarts": -1},
+        {"max_env_steps_per_training_step": 0.0}, 
+        {"executor": {"name": "local", "params": {"start_method": "fork"}}},
+        {"max_restarts": -1},
         {"actor": 2},
     ],
 )  # fmt: skip
 def test_wrong_params_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         AsyncParams.model_validate(params)
+
+
+def test_an_actor_that_hangs_while_it_is_built_holds_nothing_up(start: Start) -> None:
+    def make(index: int) -> Reporter:
+        if index == 1:
+            time.sleep(1e9)
+        return Reporter(index)
+
+    begun = time.monotonic()
+    collector = start(make, actors=2, min_env_steps=300)
+    assert collector.counters()["actors"] == 1
+    found = collector.collect(0)
+    assert {experience.actor for experience in found} == {0}
+    assert sum(experience.env_steps for experience in found) >= 300
+    assert time.monotonic() - begun < 30
+    assert collector.counters()["restarts"] == 0
+
+
+def test_an_actor_that_hangs_in_its_first_round_keeps_nothing_from_the_others(start: Start) -> None:
+    class Sleepy(Reporter):
+        def act(self, training_step: int) -> Experience:
+            if self.index == 1:
+                time.sleep(1e9)
+            return super().act(training_step)
+
+    collector = start(Sleepy, actors=2, min_env_steps=300)
+    found = collector.collect(0)
+    assert {experience.actor for experience in found} == {0}
+    assert sum(experience.env_steps for experience in found) >= 300
+
+
+def test_the_first_round_may_take_longer_than_the_heartbeat(start: Start) -> None:
+    class Compiling(Reporter):
+        def act(self, training_step: int) -> Experience:
+            time.sleep(1.5 if self.acted == 0 else 0.0)
+            return super().act(training_step)
+
+    collector = start(Compiling, heartbeat_s=0.5, min_env_steps=6)
+    assert len(collector.collect(0)) >= 2
+    assert collector.counters()["restarts"] == 0
+
+
+@pytest.mark.parametrize("where", ["build", "act"])
+def test_where_no_actor_makes_progress_the_run_ends(start: Start, where: str) -> None:
+    class Sleepy(Reporter):
+        def __init__(self, index: int) -> None:
+            time.sleep(1e9 if where == "build" else 0.0)
+            super().__init__(index)
+
+        def act(self, training_step: int) -> Experience:
+            time.sleep(1e9)
+            raise AssertionError
+
+    begun = time.monotonic()
+    with pytest.raises(CollectError, match=r"has brought anything for 1 s \(stall_timeout_s\)"):
+        start(Sleepy, actors=2, stall_timeout_s=1.0).collect(0)
+    assert time.monotonic() - begun < 30
+
+
+def test_a_learner_that_wants_nothing_is_no_stall(start: Start) -> None:
+    collector = start(stall_timeout_s=0.3)
+    collector.collect(0)
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        collector.collect(0)
+
+
+def test_every_request_of_an_actor_is_accounted_for(start: Start) -> None:
+    collector = start(actors=2, max_env_steps_per_training_step=None, queue_size=60)
+    for step in range(20):
+        collector.collect(step)
+    pool = collector._pool
+    assert pool is not None
+    collector.stop()
+    for account in pool.executor.account():
+        assert account.submitted == account.answered + account.lost
+        assert account.sent - account.accepted in (0, 1)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from reference_latent_networks import reference_ensemble
 from torch import Tensor, nn
 
 from empo_latent.networks import ensemble as module
 from empo_latent.networks.ensemble import BLOCK, MlpEnsemble
 from empo_latent.networks.functions import simnorm
-from empo_latent.networks.reference import reference_ensemble
 
 WAYS = ["one by one", "together"]
 

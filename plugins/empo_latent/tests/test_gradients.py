@@ -2,9 +2,10 @@ from typing import Any
 
 import pytest
 import torch
+from latent_world_losses import world_losses
 from torch import Tensor
 
-from empo_latent.learning.gradients import (
+from empo_latent.learning.gradient_contract import (
     CONTRACT,
     SUMS,
     GradientContractError,
@@ -12,21 +13,21 @@ from empo_latent.learning.gradients import (
     contract,
 )
 from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.policy_batch import alive, critic, policy_batch, step_weights
+from empo_latent.learning.loss_terms import alive, step_weights
+from empo_latent.learning.policy_batch import critic, imagined_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
     td_targets,
     value_target,
 )
-from empo_latent.learning.values import (
+from empo_latent.learning.value_losses import (
     auxiliary_loss,
     prediction_latents,
     q_target,
     q_value_loss,
     value_loss,
 )
-from empo_latent.learning.world import world_losses
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
 
@@ -92,7 +93,7 @@ def loss_of(name: str, model: Any, sequences: SequenceBatch, params: LatentParam
         target = auxiliary_target(found, params.auxiliary, 4, 2)
         auxiliary = params.auxiliary
         return auxiliary_loss(model, encodings, target, weight, auxiliary, task=task).total
-    batch = policy_batch(rollout, td, weight)
+    batch = imagined_batch(rollout, td, weight)
     starts_task = None if task is None else task.repeat(4)
     policy = model.policy(batch.start, task=starts_task, optimistic=name == "optimistic")
     score = policy.log_prob(batch.action.transpose(0, 1)).T
@@ -190,7 +191,7 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
     )
     rollout = policy_rollout(model, encodings, candidates=3, task=sequences.task)
     td, _ = td_targets(model, rollout, GAMMA)
-    batch = policy_batch(rollout, td, weighed(sequences))
+    batch = imagined_batch(rollout, td, weighed(sequences))
     losses.total.backward()
     weights = [weight for name in ("encoder", "dynamics") for weight in model.groups()[name]]
     torch.optim.SGD(weights, lr=0.1).step()  # In place, as optimisers do.
@@ -201,7 +202,7 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
     (batch.target.mean(-1).T.softmax(0) * score).mean().backward()
     assert all(weight.grad.abs().sum() > 0 for weight in model.groups()["policy"][:1])
     for name, each in model.named_parameters():
-        if not name.startswith("policy_head"):
+        if not name.startswith("heads.policy"):
             grad = kept.get(name)
             assert each.grad is None if grad is None else torch.equal(each.grad, grad)
 
@@ -216,17 +217,17 @@ def prepared(small: Any, lab: Any) -> tuple[Any, LatentParams]:
 
 def test_the_check_names_a_parameter_that_a_loss_must_leave_alone(small: Any, lab: Any) -> None:
     model, params = prepared(small, lab)
-    model.policy_head.weights[1].grad = torch.ones_like(model.policy_head.weights[1])
-    match = r"loss 'value' gave parameter 'policy_head.weights.1' \(group 'policy'\)"
+    model.heads["policy"].weights[1].grad = torch.ones_like(model.heads["policy"].weights[1])
+    match = r"loss 'value' gave parameter 'heads.policy.weights.1' \(group 'policy'\)"
     with pytest.raises(GradientContractError, match=match):
         check_gradients(model, "value", params)
 
 
 def test_the_check_names_an_average_that_got_a_gradient(small: Any, lab: Any) -> None:
     model, params = prepared(small, lab)
-    weight = model.value_targets.biases[0].requires_grad_()
+    weight = model.averages["value"].biases[0].requires_grad_()
     weight.grad = torch.ones_like(weight)
-    with pytest.raises(GradientContractError, match=r"'value_targets.biases.0' \(no group"):
+    with pytest.raises(GradientContractError, match=r"'averages.value.biases.0' \(no group"):
         check_gradients(model, "value", params)
 
 
@@ -260,7 +261,7 @@ def test_a_fresh_model_whose_heads_are_0_keeps_the_contract(small: Any, lab: Any
     params = small(**FULL)
     model = lab.model(params, optimistic=True)
     with torch.no_grad():
-        for heads in (model.reward_heads, model.value_heads, model.termination_head):
+        for heads in (model.heads["reward"], model.heads["value"], model.heads["termination"]):
             heads.weights[-1].zero_()
             heads.biases[-1].zero_()
     for name in ("reward", "value", "termination"):

@@ -111,9 +111,9 @@ def test_nothing_that_is_imagined_carries_a_gradient(small: Any, lab: Any) -> No
 def test_candidates_come_from_the_pessimistic_policy(small: Any, lab: Any) -> None:
     model = lab.model(small(), optimistic=True)
     other = copy.deepcopy(model)
-    assert other.optimistic_head is not None
+    assert "optimistic" in other.heads
     with torch.no_grad():
-        for weight in other.optimistic_head.parameters():
+        for weight in other.heads["optimistic"].parameters():
             weight.add_(1.0)
     found = []
     for each in (model, other):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from reference_latent_networks import reference_model
 from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
-from empo_latent.networks.reference import reference_model
 from empo_latent.params import LatentParams
 from empo_latent.presets import PRESETS
 from empo_latent.types import Interface
@@ -67,14 +68,14 @@ def answers(model: LatentModel, task: Tensor | None = None, **options: Any) -> d
         "mean": policy.mean,
         "log_std": policy.log_std,
     }
-    if model.termination_head is not None:
-        said["termination"] = model.termination_logits(after, task=task)
-    if model.auxiliary_heads is not None:
+    if "termination" in model.heads:
+        said["termination"] = model.logits("termination", after, task=task)[0]
+    if "auxiliary" in model.heads:
         said["auxiliary"] = model.auxiliary(after, task=task)
         said["auxiliary target"] = model.auxiliary(after, task=task, network="target")
-    if model.encoder_average is not None:
+    if "encoder" in model.averages:
         said["average"] = model.encode(observation, task=task, average=True)
-    if model.optimistic_head is not None:
+    if "optimistic" in model.heads:
         said["optimistic"] = model.policy(z, task=task, optimistic=True).mean
     return said
 
@@ -142,7 +143,7 @@ def test_every_parameter_is_in_exactly_one_group_or_an_average(
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     assert len(grouped) == len(set(grouped))
     assert set(grouped) == trained
-    averages = ("value_targets.", "auxiliary_targets.", "encoder_average.", "policy_average.")
+    averages = ("averages.value.", "averages.auxiliary.", "averages.encoder.", "averages.policy.")
     assert all(names[key].startswith(averages) for key in names.keys() - trained)
     expected = {"encoder", "dynamics", "reward", "value", "policy"}
     expected |= {"termination", "auxiliary", "optimistic"} if groups else set()
@@ -159,10 +160,10 @@ def test_averages_follow_their_networks_at_their_rates(small: Any, lab: Any, hea
     }
     model = lab.model(small(**groups))
     pairs = (
-        (model.value_heads, model.value_targets, 0.1),
-        (model.auxiliary_heads, model.auxiliary_targets, 0.1),
-        (model.encoder, model.encoder_average, 0.3),
-        (model.policy_head, model.policy_average, 0.6),
+        (model.heads["value"], model.averages["value"], 0.1),
+        (model.heads["auxiliary"], model.averages["auxiliary"], 0.1),
+        (model.encoder, model.averages["encoder"], 0.3),
+        (model.heads["policy"], model.averages["policy"], 0.6),
     )
     before = [[p.clone() for p in average.parameters()] for _, average, _ in pairs]
     online = [parameter.clone() for group in model.groups().values() for parameter in group]
@@ -188,15 +189,15 @@ def test_averages_begin_as_their_networks(small: Any) -> None:
 @pytest.mark.parametrize(
     ("part", "affected"),
     [
-        ("value_heads", {"value"}),
-        ("value_targets", {"target"}),
-        ("auxiliary_heads", {"auxiliary"}),
-        ("auxiliary_targets", {"auxiliary target"}),
-        ("encoder_average", {"average"}),
-        ("termination_head", {"termination"}),
-        ("reward_heads", {"reward"}),
-        ("policy_head", {"mean", "log_std"}),
-        ("optimistic_head", {"optimistic"}),
+        ("heads.value", {"value"}),
+        ("averages.value", {"target"}),
+        ("heads.auxiliary", {"auxiliary"}),
+        ("averages.auxiliary", {"auxiliary target"}),
+        ("averages.encoder", {"average"}),
+        ("heads.termination", {"termination"}),
+        ("heads.reward", {"reward"}),
+        ("heads.policy", {"mean", "log_std"}),
+        ("heads.optimistic", {"optimistic"}),
     ],
 )
 def test_parts_have_parameters_of_their_own(
@@ -230,7 +231,7 @@ def test_weights_depend_on_the_generator_alone_and_optional_parts_draw_last(smal
 def test_the_second_policy_begins_on_its_own(small: Any) -> None:
     model = fresh(small(), optimistic=True)
 
-    one, other = model.policy_head.weights, model.optimistic_head.weights
+    one, other = model.heads["policy"].weights, model.heads["optimistic"].weights
 
     assert not any(map(torch.equal, one, other))
 
@@ -274,7 +275,7 @@ def test_what_there_is_not_is_refused_by_name(small: Any) -> None:
     with pytest.raises(ValueError, match=r"auxiliary\.discounts"):
         model.auxiliary(z)
     with pytest.raises(ValueError, match=r"reward\.episodic"):
-        model.termination_logits(z)
+        model.logits("termination", z)[0]
     with pytest.raises(ValueError, match="optimistic_loss"):
         model.policy(z, optimistic=True)
     with pytest.raises(ValueError, match=r"encoder\.target"):
@@ -286,9 +287,9 @@ def test_steps_terminate_where_that_is_likelier_than_not(small: Any, lab: Any) -
     model = lab.model(small(reward={"episodic": True}))
     z = 5 * normal(50, 8)
     with torch.no_grad():
-        model.termination_head.biases[-1].sub_(model.termination_logits(z).mean())
+        model.heads["termination"].biases[-1].sub_(model.logits("termination", z)[0].mean())
 
-    found, logits = model.terminates(z), model.termination_logits(z)
+    found, logits = model.terminates(z), model.logits("termination", z)[0]
 
     assert set(found.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(found == 1, logits.sigmoid() > 0.5)
@@ -299,13 +300,13 @@ def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any, netwo
     """The output for the second discount says 3 in symlog space, the others nothing."""
     groups = {"auxiliary": {"discounts": [0.1, 0.5, 0.9], "networks": networks}}
     model = lab.model(small(**groups, bins={"number": 21}))
-    last = model.auxiliary_heads
+    last = model.heads["auxiliary"]
     with torch.no_grad():
         last.weights[-1].zero_()
         last.biases[-1].zero_()
         last.biases[-1].view(3, 21)[1, 13] = 100.0
 
-    found = model.auxiliary_logits(normal(2, 5, 8))
+    found = model.logits("auxiliary", normal(2, 5, 8))
 
     assert found.shape == (3, 2, 5, 21)
     decoded = model.auxiliary(normal(2, 5, 8)).amax((1, 2, 3))
@@ -323,15 +324,15 @@ def test_widths_are_what_the_options_say(small: Any) -> None:
     )
 
     widths = {
-        name: [len(weight[0]) for weight in getattr(model, name).weights[:-1]]
-        for name in ("dynamics", "reward_heads", "value_heads", "auxiliary_heads", "policy_head")
+        name: [len(weight[0]) for weight in model.get_submodule(name).weights[:-1]]
+        for name in ("dynamics", "heads.reward", "heads.value", "heads.auxiliary", "heads.policy")
     }
     assert widths == {
         "dynamics": [8, 8],
-        "reward_heads": [4, 4],
-        "value_heads": [2, 2],
-        "auxiliary_heads": [24, 24],
-        "policy_head": [8, 8],
+        "heads.reward": [4, 4],
+        "heads.value": [2, 2],
+        "heads.auxiliary": [24, 24],
+        "heads.policy": [8, 8],
     }
 
 
@@ -350,7 +351,7 @@ DROPPING: list[tuple[dict[str, Any], Callable[[LatentModel, bool], Tensor]]] = [
     ),
     (
         {"value": {"dropout": 0.5}, "auxiliary": {"discounts": [0.5]}},
-        lambda model, training: model.auxiliary_logits(normal(9, 8), training=training),
+        lambda model, training: model.logits("auxiliary", normal(9, 8), training=training),
     ),
 ]
 
@@ -372,8 +373,9 @@ def test_target_networks_never_drop_units(small: Any, lab: Any) -> None:
     model = lab.model(small(value={"dropout": 0.5}, auxiliary={"discounts": [0.5]}))
     z = normal(9, 8)
 
-    for ask in (model.value_logits, model.auxiliary_logits):
-        assert torch.equal(ask(z, network="target", training=True), ask(z, network="target"))
+    for head in ("value", "auxiliary"):
+        ask = partial(model.logits, head, z, network="target")
+        assert torch.equal(ask(training=True), ask())
 
 
 @pytest.mark.parametrize("bound", ["tanh", "clip"])
@@ -381,11 +383,11 @@ def test_the_policy_s_spread_stays_within_its_bounds(small: Any, lab: Any, bound
     model = lab.model(small(policy={"min_log_std": -3.0, "max_log_std": 1.0, "bound": bound}))
     z = normal(400, 8)
     with torch.no_grad():
-        model.policy_head.weights[-1].mul_(5)
+        model.heads["policy"].weights[-1].mul_(5)
 
     policy = model.policy(z)
 
-    raw_mean, raw = model.policy_head(z)[0].chunk(2, -1)
+    raw_mean, raw = model.heads["policy"](z)[0].chunk(2, -1)
     torch.testing.assert_close(policy.log_std, -3 + 0.5 * 4 * (raw.tanh() + 1))
     torch.testing.assert_close(policy.mean, raw_mean.tanh() if bound == "clip" else raw_mean)
     assert policy.log_std.min() < -2.9
@@ -416,7 +418,7 @@ def test_each_network_reads_the_task_itself(small: Any, lab: Any) -> None:
         lambda task: model.value(z, task=task),
         lambda task: model.value(z, task=task, network="target"),
         lambda task: model.auxiliary(z, task=task),
-        lambda task: model.termination_logits(z, task=task),
+        lambda task: model.logits("termination", z, task=task)[0],
         lambda task: model.policy(z, task=task).log_std,
         lambda task: model.policy(z, task=task, optimistic=True).log_std,
     ]

@@ -71,13 +71,14 @@ def losses(training):
 
     u = policy.mean
     slope, quality = torch.func.grad_and_value(critic)(u.detach())
-    logits = model.value_logits(later, task=task, training=training)
+    logits = model.logits("value", later, task=task, training=training)
     return {
-        "reward": model.reward_logits(z, action, task=task),
+        "reward": model.logits("reward", z, action, task=task),
         "value": model.two_hot.cross_entropy(logits, action[..., :1]),
         "target": model.value(later, task=task, network="target", heads=heads),
         "auxiliary": model.auxiliary(later, task=task),
-        "ends": model.termination_logits(later, task=task) + model.terminates(later, task=task),
+        "odds": model.logits("termination", later, task=task)[0],
+        "ends": model.terminates(later, task=task),
         "average": model.encode(observation, task=task, average=True),
         "policy": policy.log_prob(u.detach()) + (u * slope.detach()).sum(-1),
         "quality": quality.detach(),
@@ -97,7 +98,9 @@ def some(training):
     policy = model.policy(z, task=task)
     return {
         "reward": model.reward(z, action, task=task),
-        "value": model.two_hot.cross_entropy(model.value_logits(after, task=task), action[..., :1]),
+        "value": model.two_hot.cross_entropy(
+            model.logits("value", after, task=task), action[..., :1]
+        ),
         "policy": policy.log_prob(policy.mean.detach()),
     }
 
@@ -118,14 +121,14 @@ else:
     gradients(trained)
     assert not torch.equal(trained["value"], found["value"])
 
-before = [weight.clone() for weight in model.value_targets.parameters()]
+before = [weight.clone() for weight in model.averages["value"].parameters()]
 model.update_targets()
-once = [weight.clone() for weight in model.value_targets.parameters()]
+once = [weight.clone() for weight in model.averages["value"].parameters()]
 with torch.no_grad():
-    for weight, old in zip(model.value_targets.parameters(), before, strict=True):
+    for weight, old in zip(model.averages["value"].parameters(), before, strict=True):
         weight.copy_(old)
 torch.compile(model.update_targets, fullgraph=True, backend=backend)()
-torch.testing.assert_close(list(model.value_targets.parameters()), once)
+torch.testing.assert_close(list(model.averages["value"].parameters()), once)
 assert not torch.equal(once[0], before[0])
 print("agreed")
 """

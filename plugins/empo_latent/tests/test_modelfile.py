@@ -16,10 +16,11 @@ from safetensors.torch import load_file, save_file
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.storage.atomic import FileOps, digest
-from empo_latent.modelfile import WEIGHTS, SavedModel, load_model, save_model
+from empo_latent.modelfile import SavedModel, load_model, save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import Interface
+from empo_learning.saved_model import WEIGHTS
 
 ONE = Interface(
     words=3,
@@ -135,7 +136,7 @@ def test_a_loaded_model_can_go_on_learning(saved: Saved, load: Load, tmp_path: P
         assert any(
             bool(weight.grad.any()) for weight in model.groups()[group] if weight.grad is not None
         )
-    assert not any(weight.requires_grad for weight in model.value_targets.parameters())
+    assert not any(weight.requires_grad for weight in model.averages["value"].parameters())
 
 
 def test_another_model_takes_its_place(saved: Saved, load: Load, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from reference_latent_planner import Asked, ReferencePlanner
 from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
@@ -14,7 +15,6 @@ from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.planning.plan import Noise, Plan
-from empo_latent.planning.reference import Asked, ReferencePlanner
 from empo_latent.types import Interface
 
 Options = dict[str, Any]

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.policy_batch import alive, critic, policy_batch, step_weights
+from empo_latent.learning.loss_terms import alive, step_weights
+from empo_latent.learning.policy_batch import critic, imagined_batch
 from empo_latent.learning.targets import td_targets
 
 HEADS: dict[str, Any] = {
@@ -42,7 +43,7 @@ def test_a_policy_batch_lists_candidates_and_heads_of_each_start(small: Any, lab
     rollout = policy_rollout(model, start, candidates=4, steps=2)
     td, _ = td_targets(model, rollout, torch.tensor(0.9))
     weight = torch.rand(3, 2).double()
-    batch = policy_batch(rollout, td, weight)
+    batch = imagined_batch(rollout, td, weight)
     assert batch.target.shape == (6, 4, 3 * 2 * 2)
     assert batch.proposal is rollout.proposal
     for moment, b, n in [(0, 0, 0), (1, 1, 2), (2, 0, 3)]:
@@ -68,7 +69,7 @@ def judged(model: Any, tasks: int, critic_of: Any = None) -> tuple[Tensor, Tenso
         discount = by_task[rollout.task].unsqueeze(-1)
         starts_discount = by_task[starts_task].unsqueeze(-1)
     td, _ = td_targets(model, rollout, discount, network="online")
-    batch = policy_batch(rollout, td, torch.ones(3, 2).double())
+    batch = imagined_batch(rollout, td, torch.ones(3, 2).double())
     judge = critic(model, starts_discount, starts_task, "online")
     # Candidates in front, so that actions have an axis that features lack.
     found = judge(batch.start, batch.action.transpose(0, 1))
@@ -129,13 +130,13 @@ def test_actions_that_a_task_does_not_use_have_no_slope(small: Any, lab: Any) ->
 
 def test_the_end_of_an_episode_is_a_constant_for_the_slope(small: Any, lab: Any) -> None:
     model = lab.model(small(reward={"episodic": True}))
-    assert model.termination_head is not None
+    assert "termination" in model.heads
     z, u = torch.rand(3, 8).double(), torch.randn(3, 2).double()
     with torch.no_grad():
-        model.termination_head.biases[-1].fill_(1e3)
+        model.heads["termination"].biases[-1].fill_(1e3)
     always = critic(model, torch.tensor(0.9))(z, u)
     paid = model.reward(z, u.tanh()).squeeze(-1).T
     torch.testing.assert_close(always, paid.expand_as(always))
-    ending = [weight.requires_grad_() for weight in model.termination_head.parameters()]
+    ending = [weight.requires_grad_() for weight in model.heads["termination"].parameters()]
     total = critic(model, torch.tensor(0.9))(z, u).sum()
     assert all(grad is None for grad in torch.autograd.grad(total, ending, allow_unused=True))

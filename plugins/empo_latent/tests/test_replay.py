@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_latent_replay import PlainReplay
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.replay import Replay
-from empo_latent.replay_reference import PlainReplay
 from empo_latent.types import Interface, SequenceBatch
 
 ACTIONS = 2

@@ -19,16 +19,16 @@ from empo_latent.evaluation import Episode, Evaluation
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
-from empo_latent.parts import Mark
 from empo_latent.published import PUBLISHED, published
 from empo_latent.result import CurveRow, LatentResult
+from empo_latent.run_components import ProgressMark
 from empo_latent.tasks import DmcTask, GymnasiumTask
 from empo_latent.types import Interface
 from empo_latent.videos import Video
 
 CUP: dict[str, Any] = {"kind": "dmc", "domain": "ball_in_cup", "task": "catch"}
 PENDULUM: dict[str, Any] = {"kind": "gymnasium", "id": "Pendulum-v1"}
-MARKS = (Mark(100, 50, 2.0, math.nan), Mark(300, 250, 10.0, -7.5))
+MARKS = (ProgressMark(100, 50, 2.0, math.nan), ProgressMark(300, 250, 10.0, -7.5))
 
 
 def evaluation(actor: Actor, *returns: float, tasks: tuple[str, ...] = ("a",), **how: Any) -> Any:

@@ -6,14 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
-from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.reference import (
+from reference_latent_losses import (
     auxiliary_targets_reference,
     td_targets_reference,
     value_target_reference,
 )
+from torch import Tensor
+
+from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
@@ -23,7 +23,7 @@ from empo_latent.learning.targets import (
     td_targets,
     value_target,
 )
-from empo_latent.learning.values import auxiliary_loss
+from empo_latent.learning.value_losses import auxiliary_loss
 from empo_latent.params.networks import AuxiliaryParams, ValueParams
 
 FEW = settings(max_examples=7, derandomize=True, deadline=None)
@@ -139,7 +139,7 @@ def moved(model: Any, *parts: str) -> Any:
     other = copy.deepcopy(model)
     with torch.no_grad():
         for part in parts:
-            for weight in getattr(other, part).parameters():
+            for weight in other.get_submodule(part).parameters():
                 weight.add_(0.5)
     return other
 
@@ -161,8 +161,8 @@ def test_targets_come_from_the_networks_that_follow_slowly(
         )
 
     before = found(model)
-    online = found(moved(model, "value_heads", "auxiliary_heads"))
-    slow = found(moved(model, "value_targets", "auxiliary_targets"))
+    online = found(moved(model, "heads.value", "heads.auxiliary"))
+    slow = found(moved(model, "averages.value", "averages.auxiliary"))
     same = [torch.allclose(x, y) for x, y in zip(before, online, strict=True)]
     assert same == [True, False, True]
     same = [torch.allclose(x, y) for x, y in zip(before, slow, strict=True)]
@@ -280,11 +280,11 @@ def test_auxiliary_values_of_always_1_become_1_over_1_minus_gamma(
         bins={"number": 21, "low": -2.0, "high": 2.0},
     )
     model = lab.model(params)
-    heads = model.auxiliary_heads
+    heads = model.heads["auxiliary"]
     assert heads is not None
     with torch.no_grad():
-        model.reward_heads.weights[-1].zero_()
-        model.reward_heads.biases[-1].copy_(logits(model, torch.ones(1, 1).double()))
+        model.heads["reward"].weights[-1].zero_()
+        model.heads["reward"].biases[-1].copy_(logits(model, torch.ones(1, 1).double()))
         heads.weights[-1].zero_()
     start, weight = torch.rand(2, 4, 8).double(), torch.ones(2, 4).double()
     rollout = policy_rollout(model, start, candidates=2)

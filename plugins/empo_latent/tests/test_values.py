@@ -6,20 +6,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_latent_losses import cross_entropy_reference, value_loss_reference
 from torch import Tensor
 
-from empo_latent.learning.latent_rollout import policy_rollout
-from empo_latent.learning.policy_batch import alive, step_weights
-from empo_latent.learning.reference import cross_entropy_reference, value_loss_reference
+from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
+from empo_latent.learning.loss_terms import alive, step_weights
 from empo_latent.learning.targets import drawn_pair, td_targets, value_target
-from empo_latent.learning.values import (
+from empo_latent.learning.value_losses import (
     auxiliary_loss,
     prediction_latents,
     q_target,
     q_value_loss,
     value_loss,
 )
-from empo_latent.learning.world import latent_rollout
 from empo_latent.params.networks import ValueParams
 
 GAMMA = torch.tensor(0.9).double()
@@ -55,8 +54,8 @@ def without_opinion(small: Any, lab: Any, bins: int = 11, **value: Any) -> tuple
     params = small(value={**STILL, "coef": 1.0, **value}, bins={"number": bins})
     model = lab.model(params)
     with torch.no_grad():
-        model.value_heads.weights[-1].zero_()
-        model.value_heads.biases[-1].zero_()
+        model.heads["value"].weights[-1].zero_()
+        model.heads["value"].biases[-1].zero_()
     return model, params.value
 
 
@@ -124,7 +123,7 @@ def test_averages_of_targets_are_learned_as_means_and_averages_of_losses_as_mean
     target = value_target(td, params, 1, 1, 2)
     latents, weight = torch.rand(1, 1, 8).double(), torch.ones(1, 1).double()
     value_loss(model, latents, target, weight, params).total.backward()
-    slope = model.value_heads.biases[-1].grad
+    slope = model.heads["value"].biases[-1].grad
     # From even odds p, the slope is p minus what is to be learned.
     learned = 1 / 101 - slope.flatten() / params.coef
     torch.testing.assert_close(learned.sum(), torch.tensor(1.0).double())
@@ -185,7 +184,7 @@ def test_auxiliary_losses_are_means_over_discounts(small: Any, lab: Any) -> None
     latents, weight = torch.rand(2, 2, 8).double(), torch.tensor([[1, 1], [0.5, 0]]).double()
     target = torch.randn(2, 2, 2, 1, 1).double()
     losses = auxiliary_loss(model, latents, target, weight, params.auxiliary, task=task)
-    logits = model.auxiliary_logits(latents, task=task).detach()
+    logits = model.logits("auxiliary", latents, task=task).detach()
     expected = 0.0
     for g in range(2):
         for s in range(2):
@@ -245,7 +244,7 @@ def test_values_of_actions_are_predicted_before_each_action(small: Any, lab: Any
     for t in range(3):
         for b in range(2):
             action, task = sequences.action[t, b], torch.tensor(b)
-            logits = model.value_logits(latents[t, b], action, task=task).detach()
+            logits = model.logits("value", latents[t, b], action, task=task).detach()
             for e in range(2):
                 loss = cross_entropy_reference(model, logits[e], target[e, t, b, 0])
                 expected += float(weight[t, b]) * loss / 12

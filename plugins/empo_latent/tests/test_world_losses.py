@@ -5,13 +5,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latent_world_losses import world_losses
+from reference_latent_losses import world_losses_reference
 from torch import Tensor
 
-from empo_latent.learning.policy_batch import step_weights
-from empo_latent.learning.reference import world_losses_reference
-from empo_latent.learning.world import latent_rollout, world_losses
+from empo_core.types import LossNeeds
+from empo_latent.learning.agent_losses import AgentLosses
+from empo_latent.learning.latent_rollout import latent_rollout
+from empo_latent.learning.loss_terms import step_weights
 from empo_latent.params import LatentParams
-from empo_latent.types import Losses, SequenceBatch
+from empo_latent.types import SequenceBatch, WeightedLoss
 
 RHO = torch.tensor([1.0, 0.5, 0.25]).double()
 EVERYTHING: dict[str, Any] = {
@@ -27,7 +30,7 @@ def losses_of(
     params: LatentParams,
     rho: Tensor = RHO,
     average: bool = False,
-) -> tuple[Losses, Tensor]:
+) -> tuple[WeightedLoss, Tensor]:
     encodings = model.encode(sequences.observation, task=sequences.task)
     targets = model.encode(sequences.observation, task=sequences.task, average=average)
     return world_losses(model, sequences, encodings, targets, params, rho)
@@ -83,6 +86,44 @@ def test_losses_are_those_of_loops_over_slices_steps_and_heads(
         assert losses.metrics[f"weighted/{name}"].item() == pytest.approx(coefs[name] * loss)
     total = sum(coefs[name] * loss for name, loss in expected.items())
     assert losses.total.item() == pytest.approx(total)
+
+
+class NoLoss:
+    """A policy loss that only says how many candidates it wants."""
+
+    needs = LossNeeds(candidates=2)
+
+    def __call__(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("source", ["rollout", "encoding"])
+@pytest.mark.parametrize("with_value", [False, True])
+def test_an_update_adds_up_the_losses_of_loops(
+    small: Any, lab: Any, source: str, with_value: bool
+) -> None:
+    params = small(
+        latents={"heads": 2},
+        reward={"heads": 2, "predict_from": source, "episodic": True, "termination_coef": 2.0},
+        encoder={"consistency_coef": 0.5, "target": "average"},
+        value={"dropout": 0.0},
+    )
+    model, sequences = lab.model(params), lab.sequences()
+    sequences = replace(sequences, terminated=torch.eye(3, 2)[..., None].double())
+    losses = AgentLosses(model, {"policy": NoLoss()}, params, torch.tensor([0.9]))
+    total, metrics, _ = losses.model_loss(sequences, with_value, False)
+    encodings = model.encode(sequences.observation)
+    targets = model.encode(sequences.observation, average=True)
+    rho = step_weights(0.5, 3, False).double()
+    expected = world_losses_reference(model, sequences, encodings, targets, params, rho)
+    coefs = {"consistency": 20.0, "reward": 0.1, "encoder_consistency": 0.5, "termination": 2.0}
+    assert expected.keys() == coefs.keys()
+    for name, loss in expected.items():
+        assert metrics[f"loss/{name}"].item() == pytest.approx(loss)
+        assert metrics[f"weighted/{name}"].item() == pytest.approx(coefs[name] * loss)
+    parts = [number for name, number in metrics.items() if name.startswith("weighted/")]
+    assert len(parts) == 4 + with_value
+    assert total.item() == pytest.approx(float(sum(parts)))
 
 
 def test_every_head_is_rolled_out_on_its_own_from_the_first_encoding(small: Any, lab: Any) -> None:
@@ -159,9 +200,9 @@ def test_dynamics_learn_what_the_averaged_encoder_says_where_there_is_one(
     before = [
         losses_of(model, sequences, params, average=each)[0].metrics for each in (False, True)
     ]
-    assert model.encoder_average is not None
+    assert "encoder" in model.averages
     with torch.no_grad():
-        for weight in model.encoder_average.parameters():
+        for weight in model.averages["encoder"].parameters():
             weight.mul_(-1)
     after = [losses_of(model, sequences, params, average=each)[0].metrics for each in (False, True)]
     assert after[0]["loss/consistency"] == before[0]["loss/consistency"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import random_worlds as rw
+from reference_scene import Scene
+from reference_transition import transition
 
 from empo_multigrid.layout import (
     ACTION_SETS,
@@ -29,8 +31,6 @@ from empo_multigrid.layout import (
     YELLOW,
     Layout,
 )
-from empo_multigrid.reference import transition
-from empo_multigrid.reference_scene import Scene
 
 S, L, R, F, P, D, T, DONE = range(8)
 ARROWS = ">v<^"

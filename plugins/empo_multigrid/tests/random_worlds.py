@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 from hypothesis import strategies as st
+from reference_scene import Scene
 
 from empo_multigrid.layout import (
     ACTION_SETS,
@@ -45,7 +46,6 @@ from empo_multigrid.layout import (
     WALL,
     Layout,
 )
-from empo_multigrid.reference_scene import Scene
 
 BUTTONS = (KILL_BUTTON, PAUSE_SWITCH, CONTROL_BUTTON)
 

@@ -9,19 +9,21 @@ from pathlib import Path
 import cloudpickle  # type: ignore[import-untyped]
 import pytest
 import random_worlds as rw
+import reference_features as reference
 import torch
 from drawn_worlds import CONTROL, KILL, PAUSE, World, bush, button, door, wall
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reference_scene import Scene
 
 import empo_multigrid
 from empo_core.errors import WorldError
 from empo_core.protocols import Compactable
 from empo_core.types import Features, Featurizer
 from empo_multigrid import codec
-from empo_multigrid import reference_features as reference
-from empo_multigrid.anatomy import Anatomy
+from empo_multigrid.channels import content_code
 from empo_multigrid.compact import Compactor, tensorize_state_from_compact
+from empo_multigrid.feature_layout import Anatomy
 from empo_multigrid.features import MultigridFeatures
 from empo_multigrid.layout import (
     BALL,
@@ -44,9 +46,7 @@ from empo_multigrid.layout import (
     YELLOW,
     Layout,
 )
-from empo_multigrid.looks import content_code
 from empo_multigrid.plugin import MultigridParams
-from empo_multigrid.reference_scene import Scene
 from empo_multigrid.world import MultigridWorld, load_world, world_from_text
 
 NAMES = sorted(p.stem for p in (Path(empo_multigrid.__file__).parent / "worlds").glob("*.yaml"))

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference_transition import transition
 
 from empo_multigrid import kernel
 from empo_multigrid.interchange import from_reference
 from empo_multigrid.layout import Layout
-from empo_multigrid.reference import transition
 from empo_multigrid.world import MultigridWorld, world_from_text
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden"

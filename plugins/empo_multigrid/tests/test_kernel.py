@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import random_worlds as rw
 from hypothesis import HealthCheck, given, settings
+from reference_transition import transition
 
 from empo_multigrid import kernel
 from empo_multigrid.layout import BALL, KEY, NOTHING, Layout
-from empo_multigrid.reference import transition
 
 Row = tuple[int, ...]
 QUICK = settings(

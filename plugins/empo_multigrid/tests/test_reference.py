@@ -6,6 +6,7 @@ import pytest
 import random_worlds as rw
 from drawn_worlds import CONTROL, DONE, KILL, PAUSE, F, L, R, S, World, bush, door, wall
 from hypothesis import HealthCheck, given, settings
+from reference_transition import transition
 
 from empo_multigrid.layout import (
     ANY_SIDE,
@@ -18,7 +19,6 @@ from empo_multigrid.layout import (
     WEST,
     YELLOW,
 )
-from empo_multigrid.reference import transition
 
 
 class TestMoving:

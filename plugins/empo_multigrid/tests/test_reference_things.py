@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from drawn_worlds import CONTROL, KILL, PAUSE, D, F, L, P, R, S, T, World, bush, button, door
+from reference_scene import Scene
+from reference_transition import transition
 
 from empo_multigrid.layout import (
     BALL,
@@ -20,8 +22,6 @@ from empo_multigrid.layout import (
     UNSTEADY,
     YELLOW,
 )
-from empo_multigrid.reference import transition
-from empo_multigrid.reference_scene import Scene
 
 
 class TestThings:

@@ -7,7 +7,7 @@ from empo_core.protocols import Drawable
 from empo_core.types import Overlay
 from empo_multigrid.layout import CELL, DIRECTION, FLAGS, FORCED, PAUSED, TERMINATED
 from empo_multigrid.mapcodes import all_codes
-from empo_multigrid.panel import CAPTION_HEIGHT, PANEL_WIDTH, heat_colour
+from empo_multigrid.sidebar import CAPTION_HEIGHT, PANEL_WIDTH, heat_colour
 from empo_multigrid.world import MultigridWorld, world_from_text
 
 PLAIN = """

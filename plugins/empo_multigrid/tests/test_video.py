@@ -10,7 +10,7 @@ from PIL import Image
 from empo_core.errors import StorageError
 from empo_core.types import Overlay
 from empo_multigrid.layout import DIRECTION
-from empo_multigrid.panel import CAPTION_HEIGHT, PANEL_WIDTH
+from empo_multigrid.sidebar import CAPTION_HEIGHT, PANEL_WIDTH
 from empo_multigrid.video import trajectory_frames, write_video
 from empo_multigrid.world import MultigridWorld, world_from_text
 

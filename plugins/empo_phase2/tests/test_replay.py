@@ -1,6 +1,7 @@
 """What a replay promises beyond the order of its operations."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,20 @@ import torch
 from empo_core.errors import ConfigError, NonFiniteError, StorageError
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.state_store import StateStore
 from empo_phase2.replay.storage import ArrayStorage
 
-OPTIONS: dict[str, Any] = {
-    "words": 2,
-    "dtype": torch.int32,
-    "slots": 1,
-    "robot_actions": 2,
-    "human_slots": 0,
-    "human_actions": 3,
-    "humans": 1,
-    "profiles": 1,
-}
+SHAPE = ReplayShape(
+    words=2,
+    dtype=torch.int32,
+    slots=1,
+    robot_actions=2,
+    human_slots=0,
+    human_actions=3,
+    humans=1,
+    profiles=1,
+)
 
 
 def states_of(rows: list[list[int]], layout: int = 0) -> States:
@@ -72,7 +74,7 @@ def cells(replay: Replay, batch: Transitions) -> list[int]:
 
 
 def test_every_transition_is_equally_likely() -> None:
-    replay = Replay(50, **OPTIONS)
+    replay = Replay(50, SHAPE)
     for step in range(80):
         replay.add(walk(step), training_step=step)
     drawn = replay.sample_indices(20_000, generator())
@@ -83,7 +85,7 @@ def test_every_transition_is_equally_likely() -> None:
 
 @pytest.mark.parametrize("added", [30, 50, 77, 120])
 def test_transitions_that_are_too_old_are_not_drawn(added: int) -> None:
-    replay = Replay(50, **OPTIONS)
+    replay = Replay(50, SHAPE)
     for step in range(added):
         replay.add(walk(step), training_step=step // 2)
     oldest = (added - 10) // 2
@@ -96,14 +98,14 @@ def test_transitions_that_are_too_old_are_not_drawn(added: int) -> None:
 
 
 def test_everything_is_drawn_from_where_too_few_are_young_enough() -> None:
-    replay = Replay(50, **OPTIONS)
+    replay = Replay(50, SHAPE)
     for step in range(20):
         replay.add(walk(step), training_step=step)
     assert min(cells(replay, replay.sample(400, generator(), oldest=19))) == 0
 
 
 def test_episodes_can_be_followed_to_their_end() -> None:
-    replay = Replay(64, **OPTIONS)
+    replay = Replay(64, SHAPE)
     for step in range(12):
         replay.add(walk(step, 3, first=step == 6), actor=step % 2, training_step=0)
         replay.add(walk(step, 3, first=step == 6), actor=1 - step % 2, training_step=0)
@@ -115,7 +117,7 @@ def test_episodes_can_be_followed_to_their_end() -> None:
 
 
 def test_a_replaced_actor_begins_anew() -> None:
-    replay = Replay(64, **OPTIONS)
+    replay = Replay(64, SHAPE)
     replay.add(walk(0, first=True), actor=0, training_step=0)
     replay.add(walk(1), actor=7, training_step=0)
     replay.add(walk(5), actor=0, training_step=0)
@@ -124,7 +126,7 @@ def test_a_replaced_actor_begins_anew() -> None:
 
 
 def test_a_transition_in_the_place_of_another_does_not_continue_its_episode() -> None:
-    replay = Replay(2, **OPTIONS)
+    replay = Replay(2, SHAPE)
     replay.add(walk(0, first=True), actor=0, training_step=0)
     replay.add(walk(5, first=True), actor=1, training_step=0)
     # This one leads to the same state as the one that it pushes out.
@@ -134,7 +136,7 @@ def test_a_transition_in_the_place_of_another_does_not_continue_its_episode() ->
 
 
 def test_equal_rows_of_different_worlds_are_different_states() -> None:
-    replay = Replay(64, **OPTIONS)
+    replay = Replay(64, SHAPE)
     for layout in (0, 3, 0):
         replay.add(walk(0, layout=layout), training_step=0)
     assert replay.distinct_states == 4
@@ -144,20 +146,20 @@ def test_equal_rows_of_different_worlds_are_different_states() -> None:
 
 
 def test_ids_are_used_again_and_memory_stays_the_same() -> None:
-    replay = Replay(100, **OPTIONS)
+    replay = Replay(100, SHAPE)
     for step in range(200):
         replay.add(walk(2 * step, 4), training_step=step)
         replay.add(walk(2 * step, 4, each=2), training_step=step)
-    reserved = replay.memory_bytes()
+    reserved = replay.reserved_bytes()
     for step in range(200, 1200):
         replay.add(walk(2 * step, 4, each=1 + step % 2), training_step=step)
-    assert replay.memory_bytes() == reserved
+    assert replay.reserved_bytes() == reserved
     assert replay.distinct_states == 200
     assert int(replay.transitions(torch.arange(100)).successor.max()) < 300
 
 
 def test_successors_beyond_the_limit_push_out_the_oldest() -> None:
-    replay = Replay(10, **OPTIONS, max_items=24)
+    replay = Replay(10, SHAPE, max_items=24)
     for step in range(20):
         replay.add(walk(step, each=4), training_step=step)
         assert replay.items <= 24
@@ -166,21 +168,21 @@ def test_successors_beyond_the_limit_push_out_the_oldest() -> None:
 
 
 def test_pairs_may_have_more_successors_than_a_byte_counts() -> None:
-    replay = Replay(10, **OPTIONS, max_items=3000)
+    replay = Replay(10, SHAPE, max_items=3000)
     replay.add(walk(0), training_step=0)
     replay.add(walk(1, each=300), training_step=0)
     assert replay.transitions(torch.tensor([0, 1])).offsets.tolist() == [0, 1, 2, 302, 602]
     tree = replay.state_dict()
-    restored = Replay(10, **OPTIONS, max_items=3000)
+    restored = Replay(10, SHAPE, max_items=3000)
     restored.load_state_dict(tree)
     assert restored.transitions(torch.tensor([1])).offsets.tolist() == [0, 300, 600]
 
 
 def test_a_restored_replay_goes_on_as_the_other_would(tmp_path: Path) -> None:
-    replay = Replay(30, **OPTIONS)
+    replay = Replay(30, SHAPE)
     for step in range(47):
         replay.add(walk(step % 9, 2), training_step=step)
-    restored = Replay(30, **OPTIONS, memory="mapped", directory=tmp_path)
+    restored = Replay(30, SHAPE, storage="mapped", directory=tmp_path)
     restored.load_state_dict(replay.state_dict())
     for step in range(47, 99):
         for one in (replay, restored):
@@ -193,7 +195,7 @@ def test_a_restored_replay_goes_on_as_the_other_would(tmp_path: Path) -> None:
 
 
 def test_a_mapped_replay_leaves_no_file_behind(tmp_path: Path) -> None:
-    replay = Replay(1000, **OPTIONS, memory="mapped", directory=tmp_path / "replay")
+    replay = Replay(1000, SHAPE, storage="mapped", directory=tmp_path / "replay")
     replay.add(walk(0, 4), training_step=0)
     assert cells(replay, replay.transitions(torch.arange(4))) == [0, 0, 0, 0]
     assert list((tmp_path / "replay").iterdir()) == []
@@ -209,19 +211,19 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_replay_larger_than_memory_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"lower replay\.capacity or use memory: mapped"):
-        Replay(2**31 - 1, **OPTIONS | {"robot_actions": 10_000})
+    with pytest.raises(ConfigError, match=r"lower replay\.capacity or use storage: mapped"):
+        Replay(2**31 - 1, replace(SHAPE, robot_actions=10_000))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a device to pin memory for is there")
 def test_pinned_memory_needs_a_device() -> None:
     with pytest.raises(ConfigError, match="'pinned' speeds up copies to a CUDA device"):
-        Replay(10, **OPTIONS, memory="pinned")
+        Replay(10, SHAPE, storage="pinned")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_pinned_memory_feeds_a_device() -> None:
-    here, there = Replay(10, **OPTIONS), Replay(10, **OPTIONS, memory="pinned", device="cuda")
+    here, there = Replay(10, SHAPE), Replay(10, SHAPE, storage="pinned", device="cuda")
     for replay in (here, there):
         replay.add(walk(0, 4), training_step=0)
     batch, same = here.sample(6, generator()), there.sample(6, generator())
@@ -232,14 +234,14 @@ def test_pinned_memory_feeds_a_device() -> None:
 
 def test_a_mapped_replay_needs_a_directory() -> None:
     with pytest.raises(ConfigError, match="'mapped' needs a directory"):
-        Replay(10, **OPTIONS, memory="mapped")
+        Replay(10, SHAPE, storage="mapped")
 
 
 def test_a_block_larger_than_the_replay_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"replay\.capacity: 3 transitions are fewer than the 4"):
-        Replay(3, **OPTIONS).add(walk(0, 4), training_step=0)
+        Replay(3, SHAPE).add(walk(0, 4), training_step=0)
     with pytest.raises(ConfigError, match="8 successors arrive at once and it holds 7"):
-        Replay(4, **OPTIONS, max_items=7).add(walk(0, 4), training_step=0)
+        Replay(4, SHAPE, max_items=7).add(walk(0, 4), training_step=0)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_a_block_larger_than_the_replay_is_refused() -> None:
     ],
 )
 def test_a_block_of_another_world_is_refused(option: str, value: Any, message: str) -> None:
-    replay = Replay(3, **OPTIONS | {option: value})
+    replay = Replay(3, replace(SHAPE, **{option: value}))
     with pytest.raises(ConfigError, match=message):
         replay.add(walk(0), training_step=0)
     assert len(replay) == replay.distinct_states == 0
@@ -262,13 +264,13 @@ def test_a_block_of_another_world_is_refused(option: str, value: Any, message: s
 
 def test_policies_that_are_not_recorded_may_have_any_length() -> None:
     for length in (0, 2, 3):
-        replay = Replay(3, **OPTIONS | {"human_actions": length})
+        replay = Replay(3, replace(SHAPE, human_actions=length))
         replay.add(walk(0), training_step=0)
         assert replay.sample(4, generator()).human_policy.shape == (4, 0, length)
 
 
 def test_a_block_that_contradicts_itself_changes_nothing() -> None:
-    replay = Replay(10, **OPTIONS)
+    replay = Replay(10, SHAPE)
     for name, value in (("successor", 2), ("next", -1), ("state", 9), ("offsets", 1)):
         block = walk(0)
         getattr(block.transitions, name)[0] = value
@@ -281,19 +283,19 @@ def test_a_probability_that_is_not_a_number_is_named() -> None:
     block = walk(0)
     block.transitions.prob[1] = float("nan")
     with pytest.raises(NonFiniteError, match="probability of successors"):
-        Replay(10, **OPTIONS).add(block, training_step=0)
+        Replay(10, SHAPE).add(block, training_step=0)
 
 
 def test_a_saved_replay_of_another_shape_is_refused() -> None:
-    tree = Replay(10, **OPTIONS).state_dict()
+    tree = Replay(10, SHAPE).state_dict()
     with pytest.raises(ConfigError, match="saved replay has capacity 10 where this one has 11"):
-        Replay(11, **OPTIONS).load_state_dict(tree)
+        Replay(11, SHAPE).load_state_dict(tree)
     with pytest.raises(ConfigError, match="saved replay has counts"):
-        Replay(10, **OPTIONS | {"profiles": 2}).load_state_dict(tree)
+        Replay(10, replace(SHAPE, profiles=2)).load_state_dict(tree)
 
 
 def test_what_is_not_there_cannot_be_read() -> None:
-    replay = Replay(10, **OPTIONS)
+    replay = Replay(10, SHAPE)
     with pytest.raises(ValueError, match="empty"):
         replay.sample(1, generator())
     replay.add(walk(0), training_step=3)
@@ -307,7 +309,7 @@ def test_what_is_not_there_cannot_be_read() -> None:
 
 def test_states_are_found_in_a_table_where_they_collide_and_vanish() -> None:
     storage = ArrayStorage("ram", None)
-    store = StateStore(storage, words=2, dtype=torch.int32, slots=1, robot_actions=2)
+    store = StateStore(storage, SHAPE)
     chance, held = random.Random(0), dict[int, int]()
     reserved = store.nbytes
     for _ in range(150):

@@ -16,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.replay.storage import StorageKind
 
 SLOTS, ROBOT_ACTIONS, HUMANS, HUMAN_ACTIONS, PROFILES, WORDS = 3, 2, 2, 2, 2, 3
 PAIRS = PROFILES * ROBOT_ACTIONS
@@ -99,28 +101,35 @@ class ReplayMachine(RuleBasedStateMachine):
         kind=st.sampled_from(["ram", "mapped"]),
         generous=st.booleans(),
     )
-    def build(self, capacity: int, dtype: torch.dtype, kind: str, generous: bool) -> None:
+    def build(self, capacity: int, dtype: torch.dtype, kind: StorageKind, generous: bool) -> None:
         self.folder = tempfile.TemporaryDirectory()
         # Every transition of this test fits alone: at most three successors per pair.
         self.limit = capacity * PAIRS * 4 if generous else PAIRS * (3 + capacity)
+        self.max_items = None if generous else self.limit
         self.capacity, self.dtype, self.training_step = capacity, dtype, 0
-        self.options: dict[str, Any] = {
-            "words": WORDS,
-            "dtype": dtype,
-            "slots": SLOTS,
-            "robot_actions": ROBOT_ACTIONS,
-            "human_slots": SLOTS,
-            "human_actions": HUMAN_ACTIONS,
-            "humans": HUMANS,
-            "profiles": PROFILES,
-            "memory": kind,
-            "directory": Path(self.folder.name),
-            "max_items": None if generous else self.limit,
-        }
-        self.replay = Replay(capacity, **self.options)
+        self.shape = ReplayShape(
+            words=WORDS,
+            dtype=dtype,
+            slots=SLOTS,
+            robot_actions=ROBOT_ACTIONS,
+            human_slots=SLOTS,
+            human_actions=HUMAN_ACTIONS,
+            humans=HUMANS,
+            profiles=PROFILES,
+        )
+        self.replay = self.empty(kind)
         self.kept: list[Step] = []
         self.last: dict[tuple[int, int], Step] = {}
         self.now: dict[tuple[int, int], State] = {}
+
+    def empty(self, storage: StorageKind) -> Replay:
+        return Replay(
+            self.capacity,
+            self.shape,
+            storage=storage,
+            directory=Path(self.folder.name),
+            max_items=self.max_items,
+        )
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -189,10 +198,10 @@ class ReplayMachine(RuleBasedStateMachine):
             assert any(self.at(position) is other for other in allowed)
             assert step == self.expected(self.at(position))
 
-    @rule(dtype_of_copy=st.sampled_from(["ram", "mapped"]))
-    def save_and_restore(self, dtype_of_copy: str) -> None:
+    @rule(storage=st.sampled_from(["ram", "mapped"]))
+    def save_and_restore(self, storage: StorageKind) -> None:
         tree = copy.deepcopy(self.replay.state_dict())
-        restored = Replay(self.capacity, **(self.options | {"memory": dtype_of_copy}))
+        restored = self.empty(storage)
         restored.load_state_dict(tree)
         if self.kept:
             drawn = [

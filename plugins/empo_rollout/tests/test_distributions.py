@@ -12,7 +12,7 @@ from torch.distributions import (
     kl_divergence,
 )
 
-from empo_rollout.policies.distributions import DiagonalNormal, MultiCategorical
+from empo_rollout.policies.distributions import MultiCategorical, diagonal_normal
 
 NVECS = [(3,), (2, 2), (4, 1, 3)]
 
@@ -128,7 +128,7 @@ def theirs(mean: Tensor, log_std: Tensor) -> Independent:
 class TestNumbers:
     def test_it_says_what_independent_normal_distributions_say(self) -> None:
         mean, log_std = numbers(6)
-        one, other = DiagonalNormal(mean, log_std), theirs(mean, log_std)
+        one, other = diagonal_normal(mean, log_std), theirs(mean, log_std)
         values = torch.randn(3, 6, 2).double()
         torch.testing.assert_close(one.log_prob(values), other.log_prob(values))
         for name in ("mean", "mode", "variance", "stddev"):
@@ -140,19 +140,19 @@ class TestNumbers:
         left, right = numbers(6), numbers(6, seed=3)
         expected = kl_divergence(theirs(*left), theirs(*right))
         torch.testing.assert_close(
-            kl_divergence(DiagonalNormal(*left), DiagonalNormal(*right)), expected
+            kl_divergence(diagonal_normal(*left), diagonal_normal(*right)), expected
         )
 
     def test_samples_have_the_right_moments(self) -> None:
         torch.manual_seed(0)
-        distribution = DiagonalNormal(*numbers(4))
+        distribution = diagonal_normal(*numbers(4))
         drawn = distribution.sample((40_000,))
         torch.testing.assert_close(drawn.mean(0), distribution.mean, atol=0.04, rtol=0)
         torch.testing.assert_close(drawn.var(0), distribution.variance, atol=0, rtol=0.05)
 
     def test_only_rsample_carries_gradients(self) -> None:
         mean, log_std = numbers(4)
-        distribution = DiagonalNormal(mean.requires_grad_(), log_std.requires_grad_())
+        distribution = diagonal_normal(mean.requires_grad_(), log_std.requires_grad_())
         assert not distribution.sample().requires_grad
         distribution.rsample((3,)).sum().backward()
         assert mean.grad is not None
@@ -165,7 +165,7 @@ class TestNumbers:
     "distribution",
     [
         MultiCategorical(torch.randn(4, 5).bfloat16(), (2, 3)),
-        DiagonalNormal(torch.randn(4, 2).bfloat16(), torch.zeros(2)),
+        diagonal_normal(torch.randn(4, 2).bfloat16(), torch.zeros(2)),
     ],
     ids=["choices", "numbers"],
 )

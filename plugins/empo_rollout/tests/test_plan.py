@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
-from empo_rollout.plan import VecPlan, plan_vectorisation
+from empo_rollout.plan import SizeRequest, VecPlan, plan_vectorisation
 
 SEED_EXAMPLE = {
     "agents": 128,
@@ -40,6 +40,10 @@ REQUESTS = st.fixed_dictionaries(
 examples = settings(max_examples=300, derandomize=True, deadline=None)
 
 
+def planned(**request: Any) -> VecPlan:
+    return plan_vectorisation(SizeRequest(**request))
+
+
 def as_request(plan: VecPlan, request: dict[str, Any]) -> dict[str, Any]:
     """What one would ask for to get this plan."""
     return {
@@ -58,12 +62,12 @@ def as_request(plan: VecPlan, request: dict[str, Any]) -> dict[str, Any]:
 
 def refusal(**request: Any) -> str:
     with pytest.raises(ConfigError) as error:
-        plan_vectorisation(**request, strict=True)
+        planned(**request, strict=True)
     return str(error.value)
 
 
 def test_the_worked_example_of_the_loop_has_the_corrected_sizes() -> None:
-    plan = plan_vectorisation(**SEED_EXAMPLE, strict=True)
+    plan = planned(**SEED_EXAMPLE, strict=True)
     assert (plan.envs, plan.envs_per_block, plan.envs_per_worker) == (64, 32, 8)
     assert (plan.workers, plan.workers_per_block, plan.blocks) == (8, 4, 2)
     assert (plan.num_agents, plan.block_agents) == (8192, 4096)
@@ -75,7 +79,7 @@ def test_the_worked_example_of_the_loop_has_the_corrected_sizes() -> None:
 
 
 def test_an_arena_of_24_agents_gets_whole_segments_for_every_block() -> None:
-    plan = plan_vectorisation(**SEED_EXAMPLE | {"agents": 24})
+    plan = planned(**SEED_EXAMPLE | {"agents": 24})
     assert (plan.envs, plan.num_agents, plan.block_agents) == (336, 8064, 4032)
     assert plan.segments == 8064
     assert plan.arrivals == 128
@@ -87,7 +91,7 @@ def test_an_arena_of_24_agents_gets_whole_segments_for_every_block() -> None:
 @examples
 @given(REQUESTS)
 def test_sizes_fit_each_other_whatever_is_asked_for(request: dict[str, Any]) -> None:
-    plan = plan_vectorisation(**request)
+    plan = planned(**request)
     assert plan.envs == plan.envs_per_worker * plan.workers == plan.envs_per_block * plan.blocks
     assert plan.workers == plan.workers_per_block * plan.blocks
     assert plan.num_agents == plan.envs * plan.agents == plan.block_agents * plan.blocks
@@ -111,15 +115,15 @@ def test_sizes_fit_each_other_whatever_is_asked_for(request: dict[str, Any]) -> 
 @examples
 @given(REQUESTS)
 def test_asking_for_what_was_planned_changes_nothing(request: dict[str, Any]) -> None:
-    plan = plan_vectorisation(**request)
-    again = plan_vectorisation(**as_request(plan, request), strict=True)
+    plan = planned(**request)
+    again = planned(**as_request(plan, request), strict=True)
     assert again == replace(plan, adjustments=(), remarks=again.remarks)
 
 
 @examples
 @given(REQUESTS)
 def test_strict_refuses_exactly_what_needs_adjustment(request: dict[str, Any]) -> None:
-    plan = plan_vectorisation(**request)
+    plan = planned(**request)
     if plan.adjustments:
         lines = refusal(**request).splitlines()
         assert len(lines) == len(plan.adjustments)
@@ -127,7 +131,7 @@ def test_strict_refuses_exactly_what_needs_adjustment(request: dict[str, Any]) -
             name, given_size, _, fitting, *_ = adjustment.split()
             assert line.startswith(f"{name}: {given_size} does not fit, {fitting} does")
     else:
-        assert plan_vectorisation(**request, strict=True) == plan
+        assert planned(**request, strict=True) == plan
 
 
 @pytest.mark.parametrize(
@@ -206,31 +210,29 @@ def test_all_problems_are_told_at_once() -> None:
 @pytest.mark.parametrize("name", ["agents", "bptt_horizon", "envs", "workers", "batch_size"])
 def test_sizes_below_one_are_refused_even_where_sizes_are_adjusted(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: must be at least 1, not 0$"):
-        plan_vectorisation(**SEED_EXAMPLE | {name: 0})
+        planned(**SEED_EXAMPLE | {name: 0})
 
 
 def test_at_least_two_environments_arrive_together_where_agents_are_many() -> None:
-    plan = plan_vectorisation(
-        agents=9, bptt_horizon=4, forward_pass_minibatch_target_size=10, processes=False
-    )
+    plan = planned(agents=9, bptt_horizon=4, forward_pass_minibatch_target_size=10, processes=False)
     assert plan.envs == 2
     assert "18 agents arrive together" in plan.remarks[0]
 
 
-@pytest.mark.parametrize(("asked", "planned"), [(1, 64), (95, 64), (96, 64), (97, 128), (190, 192)])
-def test_the_nearest_size_that_fits_is_taken(asked: int, planned: int) -> None:
-    plan = plan_vectorisation(agents=1, bptt_horizon=64, envs=1, processes=False, batch_size=asked)
-    assert plan.batch_size == planned
+@pytest.mark.parametrize(("asked", "fitting"), [(1, 64), (95, 64), (96, 64), (97, 128), (190, 192)])
+def test_the_nearest_size_that_fits_is_taken(asked: int, fitting: int) -> None:
+    plan = planned(agents=1, bptt_horizon=64, envs=1, processes=False, batch_size=asked)
+    assert plan.batch_size == fitting
 
 
 def test_defaults_just_work_on_small_problems() -> None:
-    plan = plan_vectorisation(agents=1, bptt_horizon=64, envs=8, processes=False)
+    plan = planned(agents=1, bptt_horizon=64, envs=8, processes=False)
     assert plan.minibatch_size == plan.batch_size == 512
     assert plan.minibatches == 1
 
 
 def test_minibatches_of_single_steps_need_not_be_whole_segments() -> None:
-    plan = plan_vectorisation(
+    plan = planned(
         agents=1, bptt_horizon=128, envs=4, processes=False, minibatch_size=32, by_steps=True,
         max_minibatch_size=16, strict=True,
     )  # fmt: skip
@@ -238,15 +240,13 @@ def test_minibatches_of_single_steps_need_not_be_whole_segments() -> None:
 
 
 def test_segments_of_a_prime_number_are_not_cut_into_single_ones() -> None:
-    plan = plan_vectorisation(
-        agents=1, bptt_horizon=64, envs=127, processes=False, minibatch_size=16 * 64
-    )
+    plan = planned(agents=1, bptt_horizon=64, envs=127, processes=False, minibatch_size=16 * 64)
     assert plan.minibatches == 1
 
 
 def test_without_processes_slots_are_those_that_one_process_has() -> None:
-    two_blocks = plan_vectorisation(**SEED_EXAMPLE)
-    one = plan_vectorisation(**SEED_EXAMPLE | {"processes": False})
+    two_blocks = planned(**SEED_EXAMPLE)
+    one = planned(**SEED_EXAMPLE | {"processes": False})
     assert one.num_agents == two_blocks.num_agents // 2 == one.block_agents
 
 
@@ -257,7 +257,7 @@ def test_without_processes_slots_are_those_that_one_process_has() -> None:
 def test_workers_follow_processors_as_far_as_they_divide(
     processors: int, envs: int | None, team: tuple[int, int]
 ) -> None:
-    plan = plan_vectorisation(
+    plan = planned(
         agents=1, bptt_horizon=4, envs=envs, processors=processors, minibatch_size=4, strict=True
     )
     assert (plan.workers, plan.blocks) == team
@@ -265,16 +265,16 @@ def test_workers_follow_processors_as_far_as_they_divide(
 
 def test_slots_that_wait_in_rotation_are_remarked_on() -> None:
     request = {"agents": 1, "bptt_horizon": 4, "envs": 8, "workers": 2, "minibatch_size": 16}
-    waiting = plan_vectorisation(**request, batch_size=4 * 12, strict=True)
+    waiting = planned(**request, batch_size=4 * 12, strict=True)
     assert "4 of 8 slots wait" in waiting.remarks[0]
     assert "batch_size 32" in waiting.remarks[0]
     assert waiting.steps_per_agent == 8
-    assert plan_vectorisation(**request, batch_size=4 * 16).remarks == ()
-    assert plan_vectorisation(**request, batch_size=4 * 12, order="arrival").remarks == ()
+    assert planned(**request, batch_size=4 * 16).remarks == ()
+    assert planned(**request, batch_size=4 * 12, order="arrival").remarks == ()
 
 
 def test_environments_that_were_built_otherwise_are_refused() -> None:
-    plan = plan_vectorisation(agents=1, bptt_horizon=4, envs=8, workers=2)
+    plan = planned(agents=1, bptt_horizon=4, envs=8, workers=2)
     built = EnvSpec(ObservationSpec(3), ActionSpec((2,)), ("agent",), num_envs=8, num_blocks=2)
     plan.require(built)
     with pytest.raises(ConfigError, match="4 envs instead of 8, 1 blocks instead of 2"):

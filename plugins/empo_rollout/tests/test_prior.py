@@ -20,7 +20,7 @@ from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.protocols import Step
+from empo_rollout.policies.protocols import PolicyStep
 
 
 def untrained(vector: WorldVectorEnv, **given: object) -> Networks:
@@ -40,7 +40,7 @@ def reward(states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def acted(policy: Networks, arrival: TimeStep, agents: int) -> Step:
+def acted(policy: Networks, arrival: TimeStep, agents: int) -> PolicyStep:
     """What a policy does in copies."""
     slots = len(arrival.observation)
     assert arrival.mask is not None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from pydantic import Field
 
 from empo_core import Component, Config, hookimpl
+from empo_core.config import ExecutorRef
 
 
 class AsyncParams(Config):
-    """How many actors there are, how far they run ahead, and what becomes of one that fails."""
+    """Number of actors, how far they run ahead, and what becomes of one that fails."""
 
     actors: int = Field(1, ge=1, le=256, description="Actor processes.")
-    start_method: Literal["auto", "forkserver", "spawn"] = Field(
-        "auto", description="How they start; auto takes forkserver where there is one, else spawn."
+    executor: ExecutorRef = Field(
+        default_factory=lambda: ExecutorRef.model_validate("local"),
+        description="Where actors run.",
     )
     min_env_steps: int = Field(
         1000, ge=1, description="Environment steps to collect before training starts."
@@ -35,8 +36,12 @@ class AsyncParams(Config):
         "longest that one round of environment steps takes.",
     )  # fmt: skip
     start_timeout_s: float = Field(
-        300.0, gt=0, description="The same while an actor is being built."
+        300.0, gt=0, description="The same while an actor is built and in its first round."
     )
+    stall_timeout_s: float = Field(
+        600.0, gt=0,
+        description="The run ends where actors may act, and none has brought anything for so long.",
+    )  # fmt: skip
     max_restarts: int = Field(
         5, ge=0,
         description="Replacements of one actor within a minute, or in a row without experience; "

@@ -63,7 +63,7 @@ class ProcessVectorEnv:
         self._workers: list[Worker] = []
         # At the exit of a program that forgot to close: multiprocessing itself would wait for
         # workers for ever, for they ignore the signal that it sends.
-        self._end = Finalize(self, _end, (self._workers,), exitpriority=0)
+        self._end = Finalize(self, _end, (self._workers,), exitpriority=1)
         self._memory: SharedMemory | None = None
         self._failure: CollectError | None = None
         self._crashes: list[list[int]] = [[] for _ in range(workers)]

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
-import time
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.reduction import send_handle
-from typing import Any, TypeAlias
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.protocols.environments import EnvSpec
 from empo_environments.env_group import Crash
 from empo_environments.worker_main import DONE, RAISED, REQUEST, STEP, run_worker
-
-Context: TypeAlias = ForkServerContext | SpawnContext
-_KILL_S = 1.0
+from empo_executors.supervised_process import Context, SupervisedProcess, process_context
 
 
 def worker_context() -> Context:
     """How workers are started: never by ``fork``, which copies locks that threads hold."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
     # Loaded once in the server, they cost a worker milliseconds instead of seconds.
-    modules = ["torch", "empo_environments.worker_main", "empo_environments.gymnasium_env"]
-    context.set_forkserver_preload(modules)
-    return context
+    return process_context(
+        preload=["empo_environments.worker_main", "empo_environments.gymnasium_env"]
+    )
 
 
 class Worker:
@@ -52,20 +43,9 @@ class Worker:
             first: Number of its first environment.
         """
         self.number, self.block = number, block
-        self.busy = self.watched = self._ended = False
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=run_worker, args=(theirs, first), daemon=True, name=f"environments-{number}"
-        )
-        try:
-            self._process.start()
-        except BaseException:
-            self.pipe.close()
-            raise
-        finally:
-            # With our copy open, the pipe would not end when the process does.
-            theirs.close()
-        self.pid = self._process.pid
+        self.busy = self.watched = self._answered = False
+        self._process = SupervisedProcess(context, run_worker, (first,), f"environments-{number}")
+        self.pipe, self.pid = self._process.pipe, self._process.pid
         self.sentinel = self._process.sentinel
 
     def make(self, payload: bytes) -> None:
@@ -94,8 +74,7 @@ class Worker:
             ConfigError: An environment does not fit.
             CollectError: An environment did what it must not.
         """
-        # A grandchild may hold the pipe open, so the process is watched as well.
-        if self.pipe not in wait([self.pipe, self.sentinel]):
+        if not self._process.has_message():
             raise Crash(self._obituary())
         return self.receive()
 
@@ -108,7 +87,7 @@ class Worker:
                 content = cloudpickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
             raise Crash(self._obituary()) from None
-        self.busy = False
+        self.busy, self._answered = False, True
         if kind == RAISED:
             error, text = content
             raise error(f"worker {self.number} (process {self.pid}): {text}")
@@ -120,16 +99,8 @@ class Worker:
 
     def end(self, deadline: float) -> None:
         """Wait until then for it to end, then end it by force; twice does no harm."""
-        if self._ended:
-            return
-        self._ended = True
         self.hang_up()
-        self._process.join(max(0.0, deadline - time.monotonic()))
-        # SIGKILL ends even a process that is stopped or hangs in compiled code.
-        self._process.kill()
-        self._process.join(_KILL_S)
-        if self._process.exitcode is not None:
-            self._process.close()
+        self._process.end(deadline)
 
     def _send(self, kind: bytes, content: bytes | None = None) -> None:
         self.busy = True
@@ -140,16 +111,8 @@ class Worker:
                 self.pipe.send_bytes(content)
 
     def _obituary(self) -> str:
-        self._process.join(_KILL_S)
-        code = self._process.exitcode
         who = f"worker {self.number} (process {self.pid})"
-        if code is None:
-            return f"{who} closed its pipe without a word"
-        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        return (
-            f"{who} {how}. Signal 9 often means that memory ran out; exit code 1 at the start, "
-            "that a script starts workers outside of `if __name__ == '__main__':`"
-        )
+        return self._process.obituary(who, at_start=not self._answered)
 
 
 __all__ = ["Context", "Worker", "worker_context"]

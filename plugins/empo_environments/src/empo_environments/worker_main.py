@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 import traceback
 from mmap import mmap
 from multiprocessing.connection import Connection
@@ -15,7 +13,6 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.errors import CollectError
-from empo_core.parallel import die_with_parent
 from empo_environments.env_group import EnvGroup
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 
@@ -33,16 +30,8 @@ def run_worker(pipe: Connection[Any, Any], first: int) -> None:
             the env_spec and the shared memory, then requests, each answered once.
         first: Number of the first environment.
     """
-    threading.Thread(target=die_with_parent, daemon=True).start()
-    # Such signals reach the whole process group, and the learner decides what they mean.
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.SIG_IGN)
-    os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
     group = None
     try:
-        import torch
-
-        torch.set_num_threads(1)
         group = EnvGroup(cloudpickle.loads(pipe.recv_bytes()), first)
         _serve(pipe, group)
     except (EOFError, OSError):

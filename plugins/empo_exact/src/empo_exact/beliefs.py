@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from empo_core.errors import SolveError
-from empo_core.parallel import WorkerPool
 from empo_core.types import WorldSpec
 from empo_exact.game import Floats, Game
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import PriorParams
+from empo_executors.worker_pool import WorkerPool
 
 Profiles = Sequence[tuple[float, Sequence[int]]]
 Believed = (

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from empo_core.parallel import StartMethod, WorkerPool
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
+from empo_executors.supervised_process import StartMethod
+from empo_executors.worker_pool import WorkerPool
 
 Block = NDArray[Any]
 Expand = Callable[[Iterable[Block]], Iterator[Successors]]

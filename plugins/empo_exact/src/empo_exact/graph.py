@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from empo_core.compilation import compiled
 from empo_core.errors import SolveError
-from empo_core.parallel import StartMethod
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_exact.expansion import expander
+from empo_executors.supervised_process import StartMethod
 
 ITEMS_PER_BLOCK = 1 << 18
 """Transitions expanded at a time: bounds the memory in flight."""

@@ -20,7 +20,7 @@ from empo_latent.types import Interface
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """What was learned, and who acts with it.
+    """A learned model with planner and controller.
 
     Attributes:
         model: The networks.

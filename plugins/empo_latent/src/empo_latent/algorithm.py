@@ -22,9 +22,9 @@ from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
-from empo_latent.parts import Mark, Parts
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult
+from empo_latent.run_components import ProgressMark, RunComponents
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import torch_threads
 from empo_learning.loop import Loop
@@ -69,7 +69,7 @@ class LatentAlgorithm:
             seed=context.seed,
             action_repeat=sum(repeats) / len(repeats),
             history=[
-                Mark(steps, updates, seconds, math.nan if mean is None else mean)
+                ProgressMark(steps, updates, seconds, math.nan if mean is None else mean)
                 for (steps, updates, mean), seconds in zip(learner.history, loop.times, strict=True)
             ],
             evaluations=learner.evaluations,
@@ -104,7 +104,9 @@ class LatentAlgorithm:
             or max(loss.needs.candidates for loss in losses.values()),
         }
 
-    def _parts(self, context: RunContext, fleet: Fleet, losses: Mapping[str, PolicyLoss]) -> Parts:
+    def _parts(
+        self, context: RunContext, fleet: Fleet, losses: Mapping[str, PolicyLoss]
+    ) -> RunComponents:
         params, interface = self._params, fleet.interface
         device = torch.device(params.compute.device)
         weights = torch.Generator().manual_seed(context.seed)
@@ -114,7 +116,7 @@ class LatentAlgorithm:
         rates = torch.tensor(discounts(params, interface), device=device)
         planner = planner_of(model, params, rates, compiled=params.compute.compile)
         updater = Updater(model, losses, params, rates)
-        return Parts(
+        return RunComponents(
             model=model,
             updater=updater,
             controller=Controller(model, planner, envs=params.num_envs, device=device),

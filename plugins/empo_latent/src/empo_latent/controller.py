@@ -24,12 +24,12 @@ LEAST_STD = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class ControllerOutput:
-    """What to do.
+    """Actions, and how they are distributed.
 
     Attributes:
         action: The actions, on the CPU.
         expert: Mean and log standard deviation of the first action of each plan, as the policy's
-            distribution measures them; None where nobody asked.
+            distribution measures them; None where not asked for.
         metrics: Numbers for people, 0-d tensors.
     """
 
@@ -96,7 +96,7 @@ class Controller:
     def _planned(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
     ) -> ControllerOutput:
-        optimistic = explore and self._model.optimistic_head is not None
+        optimistic = explore and "optimistic" in self._model.heads
         plan = self._planner.plan(z, self._mean, task=task, explore=explore, optimistic=optimistic)
         # Copied, since compiled plans may lie where the next one will.
         self._mean.copy_(plan.mean)
@@ -121,8 +121,8 @@ class Controller:
         env = int((~action.isfinite()).any(-1).nonzero()[0])
         if not np.isfinite(observation[env]).all():
             raise NonFiniteError(
-                f"environment {env} shows numbers that are infinite or NaN, and nobody can act on "
-                "them: mend the environment"
+                f"environment {env} shows numbers that are infinite or NaN, and no action can be "
+                "chosen by them: mend the environment"
             )
         raise NonFiniteError(
             f"the {actor}'s action in environment {env} is infinite or NaN, and what it sees is "

@@ -1,4 +1,4 @@
-"""Episodes step by step, of which nobody learns, and batches of them."""
+"""Recorded evaluation episodes, step by step, and batches of them for validation losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the episodes of training: returns, lengths, and why they ended."""
+"""Statistics of training episodes: returns, lengths, and why they ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from empo_core.protocols import EpisodeTracker, Tracker
 from empo_latent.environments.fleet import Step
 
 WINDOW = 20
-"""How many of the newest episodes averages are about: an agent gets better within few."""
+"""Newest episodes that averages are about: an agent gets better within few."""
 REASONS = ("terminated", "truncated")
 
 

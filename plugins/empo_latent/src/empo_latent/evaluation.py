@@ -1,4 +1,4 @@
-"""How well an agent does: whole episodes, played beside the training and without effect on it."""
+"""Evaluation of an agent: whole episodes, played beside the training and without effect on it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from empo_latent.videos import Video, VideoRecorder
 from empo_learning.randomness import capture, restore
 
 SEEDS = 2**32
-"""How many seeds the global generators take."""
+"""Number of seeds that the global generators take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """How an episode went.
+    """Return, length and end of one episode.
 
     Attributes:
         task: Which task it was of.
@@ -52,7 +52,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What several episodes show.
+    """Statistics of several episodes.
 
     Attributes:
         episodes: How many.
@@ -122,7 +122,7 @@ class Evaluation:
         return self.outcome().mean_return
 
     def outcome(self, task: str | None = None) -> Outcome:
-        """What the episodes of a task show; of all tasks where none is named."""
+        """Statistics of the episodes of a task; of all tasks where none is named."""
         chosen = [each for each in self.episodes if task in (None, self.tasks[each.task])]
         totals = np.array([each.total for each in chosen])
         told = [each.success for each in chosen if each.success is not None]
@@ -162,7 +162,7 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
-        """What ``to_dict`` made a tree of."""
+        """The evaluation that ``to_dict`` described."""
         episodes = tuple(Episode(*each) for each in data["episodes"])
         return cls(actor=data["actor"], tasks=tuple(data["tasks"]), episodes=episodes)
 
@@ -190,7 +190,7 @@ def evaluate(
     Args:
         model: What the agent knows.
         planner: Plans with it, where that acts.
-        fleet: Environments of its own, nobody else's; stays open.
+        fleet: Environments of its own, used for nothing else; stays open.
         episodes: Of each task, at least 1.
         actor: Who acts.
         seed: Decides everything that is random.
@@ -273,7 +273,7 @@ class _Game:
 
     @property
     def _open(self) -> Bool[np.ndarray, " env"]:
-        """Which environments have not played all their episodes."""
+        """Environments that have not played all their episodes."""
         return self._number < self._quotas
 
     def _begin(self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]) -> None:
@@ -311,7 +311,7 @@ class _Game:
     def _worth(
         self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
     ) -> Float[np.ndarray, " row"]:
-        """What the model thinks some states are worth to the policy, on average over heads."""
+        """Values of states under the policy, mean over value heads."""
         if not rows.any():
             return np.zeros(0)
         task = None if self._task is None else self._task[rows].to(self._device)
@@ -323,7 +323,7 @@ class _Game:
 
 
 def _quotas(fleet: Fleet, episodes: int) -> np.ndarray:
-    """How many episodes each environment plays, so that each task has as many as asked for."""
+    """Episodes of each environment, so that each task has as many as asked for."""
     quotas = np.zeros(len(fleet.task_of), np.int64)
     for number, name in enumerate(fleet.interface.tasks):
         envs = np.flatnonzero(fleet.task_of == number)

@@ -55,7 +55,7 @@ class Evaluator:
     def evaluate(
         self, steps: int, *, is_last: bool
     ) -> tuple[dict[str, Evaluation], dict[str, float]]:
-        """Evaluate everybody who is to be evaluated.
+        """Evaluate planner, policy, or both.
 
         Args:
             steps: How far the run is; every evaluation plays other episodes.
@@ -107,7 +107,7 @@ class Evaluator:
         return Fleet(params.tasks, envs=envs, threads=threads), False
 
     def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
-        """The losses on episodes that nobody learns from."""
+        """The losses on episodes that are not trained on."""
         learning = self._params.learning
         batch = sequence_batch(
             record,

@@ -14,7 +14,7 @@ from empo_latent.environments.fleet import Step
 from empo_latent.evaluation import Evaluation
 from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
-from empo_latent.parts import Parts
+from empo_latent.run_components import RunComponents
 from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class LatentLearner(Learner):
     # A replay has NaN where nothing is known: actions before the first, actions of no planner.
     may_be_unknown = frozenset({"replay"})
 
-    def __init__(self, params: LatentParams, seed: int, parts: Parts) -> None:
+    def __init__(self, params: LatentParams, seed: int, parts: RunComponents) -> None:
         """Put the parts together."""
         self._params, self._seed, self._parts = params, seed, parts
         fleet, collection = parts.fleet, params.collection

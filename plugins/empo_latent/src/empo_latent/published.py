@@ -51,7 +51,7 @@ PUBLISHED: Mapping[tuple[str, str], Published] = {
 
 
 def published(task: Task) -> Published | None:
-    """What others got where the task is the same: states are seen, and episodes are whole."""
+    """Published returns where the task is the same: states observed, whole episodes."""
     if not isinstance(task, DmcTask) or task.pixels or task.episode_length is not None:
         return None
     return PUBLISHED.get((task.domain, task.task))

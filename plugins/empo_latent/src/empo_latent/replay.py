@@ -1,4 +1,4 @@
-"""What happened, and sequences of it, each as likely as any other.
+"""Replay of experience: rings of rows, from which sequences are drawn uniformly.
 
 Row ``i`` of an episode holds what was seen at moment ``i`` and the step that led there: the
 action, its reward, and whether it ended the episode. The first row of an episode has no such
@@ -82,7 +82,7 @@ class Replay:
         self._queued, self._dropped = np.zeros((2, envs), np.int64)
 
     def __len__(self) -> int:
-        """How many steps are remembered."""
+        """Number of steps that are kept."""
         used = np.minimum(self._written, self._most)
         firsts = sum(int(row[:n].sum()) for row, n in zip(self._first, used, strict=True))
         # What led to the oldest row is of no use where the row before it is overwritten.
@@ -94,7 +94,7 @@ class Replay:
 
     @property
     def num_sequences(self) -> int:
-        """How many different sequences can be drawn."""
+        """Number of different sequences that can be drawn."""
         return int((self._queued - self._dropped).sum())
 
     @property
@@ -104,7 +104,7 @@ class Replay:
 
     @property
     def ready(self) -> bool:
-        """Whether there is anything to learn from."""
+        """True once a sequence can be drawn."""
         return self.num_sequences > 0
 
     def begin(
@@ -258,7 +258,7 @@ class Replay:
         self._ends[env, : len(ends)] = ends
 
     def _places(self, envs: Int64[np.ndarray, " row"]) -> Int64[np.ndarray, " row"]:
-        """Where the next rows of environments go, with memory for them."""
+        """Places of the next rows of environments, with memory for them."""
         needed = int(self._written[envs].max(initial=0)) + 1
         if needed > self._seen.shape[1] and self._seen.shape[1] < self._most:
             self._grow(min(self._most, max(needed, 2 * self._seen.shape[1])))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from empo_latent.parts import Mark
+    from empo_latent.run_components import ProgressMark
 
 MODEL = "model"
 CURVE = "curve.csv"
@@ -83,7 +83,7 @@ class LatentResult:
     interface: Interface
     seed: int
     action_repeat: float
-    history: Sequence[Mark]
+    history: Sequence[ProgressMark]
     evaluations: Sequence[tuple[int, Mapping[str, Evaluation]]]
     time_shares: Mapping[str, float]
 

@@ -1,4 +1,4 @@
-"""The data that the parts of the agent hand to each other.
+"""Batches of experience, rollouts of the policy in the model, and weighted losses.
 
 Axes: ``time`` counts the steps of a sequence of experience (T), ``moment`` its observations (T+1);
 ``sequence`` the sequences of a batch (B), ``candidate`` the actions tried at a start state (N);
@@ -20,7 +20,7 @@ from empo_core.distributions import BoundedNormal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """What never changes about the tasks of a run.
+    """Sizes and names of the tasks of a run, which never change.
 
     Attributes:
         words: Numbers of an observation, of the task that has most; others are padded with 0.
@@ -54,7 +54,7 @@ class SequenceBatch:
         terminated: 1 where it ended the episode; nothing is worth anything after it.
         task: Which task each sequence is of; None where there is one.
         expert: Mean and log standard deviation of the planner's action (before it is bounded as
-            the policy's are) at the first T moments; None where nobody needs them.
+            the policy's are) at the first T moments; None where no loss needs them.
     """
 
     observation: Shaped[Tensor, "moment sequence word"]
@@ -77,7 +77,7 @@ class SequenceBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRollout:
-    """What candidates would lead to, as far as the model knows; all constants.
+    """Steps that the model predicts for candidate actions of the policy; all constants.
 
     Attributes:
         start: Latents that imagination starts from.
@@ -104,12 +104,12 @@ class PolicyRollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
-    """Named parts of a loss: as they are, and what they add to the total.
+class WeightedLoss:
+    """A term of a loss, or a sum of such terms.
 
     Attributes:
-        total: What is minimised.
-        metrics: Numbers for people, 0-d tensors.
+        total: ``coefficient * loss``, which is minimised.
+        metrics: Numbers to report, 0-d tensors.
     """
 
     total: Float[Tensor, ""]

@@ -48,7 +48,7 @@ class Video:
 
     @property
     def name(self) -> str:
-        """What a file of it is called, by task, who acted, and return."""
+        """The name of its file, by task, actor and return."""
         return re.sub(r"[^\w.+-]+", "_", f"{self.task}_{self.actor}_return_{self.total:.1f}")
 
 

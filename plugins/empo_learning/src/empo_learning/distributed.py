@@ -47,7 +47,7 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process keeps the records."""
+        """True in the process that keeps the records."""
         return self.rank == 0
 
     def device(self, name: str) -> torch.device:
@@ -92,7 +92,7 @@ class Group:
                     dist.broadcast(tensor, 0)
 
     def shared(self, value: T) -> T:
-        """What rank 0 gave, whatever it is; of the others nothing is used."""
+        """The value that rank 0 gave; those of the others are not used."""
         if self.size == 1:
             return value
         values = [value]
@@ -100,7 +100,7 @@ class Group:
         return values[0]
 
     def gathered(self, value: T) -> list[T]:
-        """What each process gave, by rank; for rank 0 only, empty for the others."""
+        """The value that each process gave, by rank; for rank 0 only, empty for the others."""
         if self.size == 1:
             return [value]
         values: list[Any] | None = [None] * self.size if self.rank == 0 else None

@@ -27,8 +27,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from empo_multigrid.layout import BOX, COLOURS, CONTROL_BUTTON, DISABLING_SWITCH, FLOOR
-from empo_multigrid.looks import (
+from empo_multigrid.channels import (
     CHANNELS,
     CONDITION,
     DISABLES,
@@ -42,6 +41,7 @@ from empo_multigrid.looks import (
     item_look,
     terrain_look,
 )
+from empo_multigrid.layout import BOX, COLOURS, CONTROL_BUTTON, DISABLING_SWITCH, FLOOR
 
 FIRST_FIXED: Final = FLOOR + 1
 COLOUR_AT, CONDITION_AT, ASPECT_AT, ITEM_AT, ITEM_COLOUR_AT, CONTENT_AT, AGENT_AT = (
@@ -95,7 +95,7 @@ def decompress_grid_to_tensor(
 
 
 class _Looks(NamedTuple):
-    """How all words of ground, of items and of agents appear.
+    """Channels of every value that a word of ground, item or agent can have.
 
     A look is channel | value << 6 | overlappable << 10 | immobile << 11.
     """

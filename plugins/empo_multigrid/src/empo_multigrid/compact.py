@@ -16,7 +16,7 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.types import Features, FeatureShape
-from empo_multigrid.anatomy import Anatomy, Seen
+from empo_multigrid.channels import CHANNELS, CONDITION
 from empo_multigrid.codec import CONDITION_AT, decompress_grid_batch_to_tensor
 from empo_multigrid.descriptions import (
     AGENT_FEATURES,
@@ -26,8 +26,8 @@ from empo_multigrid.descriptions import (
     agent_features,
     object_features,
 )
+from empo_multigrid.feature_layout import Anatomy, Seen
 from empo_multigrid.layout import AGENT_WORDS
-from empo_multigrid.looks import CHANNELS, CONDITION
 
 GLOBALS: Final = 4
 
@@ -48,7 +48,7 @@ class CompactFeatures:
 
     @property
     def shape(self) -> FeatureShape:
-        """What its answers look like."""
+        """Shapes of the features."""
         return FeatureShape(
             channels=CHANNELS,
             height=self.height,
@@ -127,7 +127,7 @@ class Compactor:
         Float32[Tensor, "state agent agent_feature"],
         Float32[Tensor, "state object object_feature"],
     ]:
-        """What features say besides the picture: globals, agents, objects."""
+        """Features besides the picture: globals, agents, objects."""
         return self.described(self.anatomy.seen(states))
 
     def described(
@@ -160,7 +160,7 @@ class Compactor:
         agents = seen.rows[:, : layout.first_item_word].reshape(-1, layout.num_agents, AGENT_WORDS)
         # The fields have bits of their own, so that their sum is all of them.
         words = (agents << tables.agent_shifts).sum(-1) + tables.able
-        # One column more, for what nobody carries.
+        # One column more, for what is not carried.
         hands = torch.nn.functional.pad(words, (0, 1))
         return hands.scatter_add_(1, seen.holder, tables.carried[seen.look])[:, :-1]
 

@@ -11,9 +11,10 @@ import torch
 
 from empo_core.config.yaml import Document
 from empo_core.types import AgentSpec, WorldSpec
-from empo_multigrid.anatomy import Anatomy
+from empo_multigrid.agents import Agent, action_mask, action_set, populate
+from empo_multigrid.feature_layout import Anatomy
 from empo_multigrid.features import MultigridFeatures
-from empo_multigrid.furniture import (
+from empo_multigrid.fixtures import (
     Fixture,
     Item,
     fixtures,
@@ -34,7 +35,6 @@ from empo_multigrid.layout import (
     Layout,
 )
 from empo_multigrid.mapcodes import FIXED_CODES, Code, Token, decode, tokens
-from empo_multigrid.population import Agent, action_mask, action_set, populate
 from empo_multigrid.problems import Problems
 from empo_multigrid.worldfile import MAX_NAME, WorldFile
 
@@ -52,7 +52,7 @@ def compile_world(
     max_steps: int | None = None,
     reference: bool = False,
 ) -> tuple[WorldSpec, Layout, Ints]:
-    """What a world file describes.
+    """The world that a file describes.
 
     Args:
         file: The world file.

@@ -49,7 +49,7 @@ DIRECTION_AT, FLAGS_AT, FORCED_AT, CARRIED_AT, MAGIC_AT, ROCKS_AT, STATE_AT = (
 )  # fmt: skip
 CARRIED_COLOUR_AT: Final = CARRIED_AT + 3
 AGENT_SHIFTS: Final = (0, DIRECTION_AT, FLAGS_AT, FORCED_AT)
-"""Where the four words that an agent has in a state row go."""
+"""Destinations of the four words that an agent has in a state row."""
 DESCRIBED: Final = (KILL_BUTTON, PAUSE_SWITCH, DISABLING_SWITCH, CONTROL_BUTTON)
 """The fixed objects that are described one by one, besides being in the picture."""
 AGENT_FEATURES: Final = 13
@@ -59,7 +59,7 @@ FIRST_BALL: Final = 8
 
 
 def carried_bits(kind: int, colour: int, content: int) -> int:
-    """An item in its carrier's word; blocks and rocks, which nobody carries, have no bits."""
+    """An item in its carrier's word; blocks and rocks, which are never carried, have no bits."""
     number, shown = {KEY: 1, BALL: 2, BOX: 3}.get(kind, 0), colour
     if content:
         holds_ball = content >= FIRST_BALL
@@ -68,7 +68,7 @@ def carried_bits(kind: int, colour: int, content: int) -> int:
 
 
 def able_bits(enters_magic: Longs, pushes_rocks: Longs) -> Longs:
-    """What agents can do, in their words."""
+    """Abilities of agents, as their words hold them."""
     return enters_magic << MAGIC_AT | pushes_rocks << ROCKS_AT
 
 
@@ -119,7 +119,7 @@ def _place(words: Int[Tensor, "state thing"], width: int) -> Int[Tensor, "state 
 
 
 class _Fields(NamedTuple):
-    """Where features are in words: shift, mask, and what is added."""
+    """Bit fields of features in words: shift, mask, and what is added."""
 
     agent: Int64[Tensor, "agent_feature 3"]
     object: Int64[Tensor, "ground object_feature 3"]

@@ -1,4 +1,4 @@
-"""What one agent's action does to a scene; compiled. Section C.5 of the transition law.
+"""Effect of one agent's action on a scene, as the transition law defines it; compiled.
 
 A *scene* is a state being worked on: its row, and what stands in each cell. All functions
 here change the scene in place and allocate nothing. ``reference.py`` says the same in plain
@@ -99,7 +99,7 @@ class Scene(NamedTuple):
 
 @compiled
 def passable(t: Tables, s: Scene, cell: int) -> bool:
-    """Whether terrain and fixed objects let things into a cell."""
+    """True if terrain and fixed objects let things into a cell."""
     if t.cell[cell, TERRAIN] == WALL:
         return False
     fixed = t.cell[cell, FIXED]
@@ -113,7 +113,7 @@ def passable(t: Tables, s: Scene, cell: int) -> bool:
 
 @compiled
 def vacant(s: Scene, agent: int, cell: int) -> bool:
-    """Whether nothing movable is in a cell, and no other agent was when the step began."""
+    """True if nothing movable is in a cell, and no other agent was when the step began."""
     return (
         s.agent_at[cell] < 0
         and s.item_at[cell] < 0
@@ -123,13 +123,13 @@ def vacant(s: Scene, agent: int, cell: int) -> bool:
 
 @compiled
 def is_pushable(t: Tables, item: int) -> bool:
-    """Whether an item is a block or a rock."""
+    """True if an item is a block or a rock."""
     return t.item[item, KIND] == BLOCK or t.item[item, KIND] == ROCK
 
 
 @compiled
 def landing_cell(t: Tables, s: Scene, agent: int, cell: int, direction: int) -> int:
-    """Where the last of the pushables from ``cell`` onwards would land; -1 if it cannot."""
+    """Cell in which the last of the pushables from ``cell`` onwards would land; -1 if it cannot."""
     while s.item_at[cell] >= 0:
         item = s.item_at[cell]
         if not is_pushable(t, item):
@@ -248,7 +248,7 @@ def put_down(t: Tables, s: Scene, agent: int) -> None:
 
 @compiled
 def holds_key(t: Tables, s: Scene, agent: int, colour: int) -> bool:
-    """Whether an agent carries a key of a colour, be it out of an opened box."""
+    """True if an agent carries a key of a colour, be it out of an opened box."""
     item = carried_item(t, s, agent)
     if item < 0:
         return False
@@ -368,7 +368,7 @@ def record(t: Tables, s: Scene, agent: int, action: int, begun: int) -> None:
 
 @compiled
 def is_acting(s: Scene, agent: int) -> bool:
-    """Whether an agent is neither terminated nor paused."""
+    """True if an agent is neither terminated nor paused."""
     return s.row[AGENT_WORDS * agent + FLAGS] & (TERMINATED | PAUSED) == 0
 
 

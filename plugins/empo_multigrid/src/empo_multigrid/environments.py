@@ -37,7 +37,7 @@ from empo_multigrid.plugin import Simultaneity
 from empo_multigrid.world import MultigridWorld
 
 Others = HumanPrior | Callable[[MultigridWorld, int, torch.Tensor, int], Sequence[float]]
-"""How agents act that are not controlled: a human prior (each human pursues a goal drawn by
+"""Behaviour of agents that are not controlled: a human prior (each human pursues a goal drawn by
 weight when the episode begins, others act at random), or a function of the world, the agent,
 the state row and the remaining steps that returns a probability per action."""
 
@@ -118,7 +118,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         return self._game.picture()
 
     def get_state(self) -> State:
-        """Where the episode stands: the steps taken, and the state row."""
+        """State of the episode: the steps taken, and the state row."""
         return self._game.snapshot()
 
     def set_state(self, state: State) -> None:
@@ -143,7 +143,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         return pursued
 
     def _draw_action(self, agent: int) -> int:
-        """What another agent does."""
+        """Action of an agent that is not controlled."""
         prob = np.asarray(self._probabilities(agent), dtype=np.float64)
         return int(self.np_random.choice(len(prob), p=prob / prob.sum()))
 
@@ -244,7 +244,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         """Take one step; every agent in ``agents`` acts.
 
         Raises:
-            InvalidAction: Somebody has no action, or one it does not have here.
+            InvalidAction: An agent has no action, or one it does not have here.
         """
         game, acting = self._game, self.agents
         if set(actions) != set(acting):
@@ -270,7 +270,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         """Nothing: there is no window."""
 
     def get_state(self) -> State:
-        """Where the episode stands: the steps taken, and the state row."""
+        """State of the episode: the steps taken, and the state row."""
         return self._game.snapshot()
 
     def set_state(self, state: State) -> None:

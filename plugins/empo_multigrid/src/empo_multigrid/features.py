@@ -10,10 +10,7 @@ from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
 from empo_core.types import Features, FeatureShape
-from empo_multigrid.anatomy import Anatomy, Seen, aspects, item_looks
-from empo_multigrid.compact import Compactor
-from empo_multigrid.layout import NOTHING, Layout
-from empo_multigrid.looks import (
+from empo_multigrid.channels import (
     CHANNELS,
     CONDITION,
     FIRST_AGENT,
@@ -25,10 +22,13 @@ from empo_multigrid.looks import (
     item_look,
     terrain_look,
 )
+from empo_multigrid.compact import Compactor
+from empo_multigrid.feature_layout import Anatomy, Seen, aspects, item_looks
+from empo_multigrid.layout import NOTHING, Layout
 
 
 class _Brushes(NamedTuple):
-    """What the picture of a state is made of, on one device. Pictures are flat here.
+    """Tensors from which pictures of states are made, on one device. Pictures are flat here.
 
     Attributes:
         blank: Terrain, and fixed objects that have no word in the row.
@@ -60,7 +60,7 @@ class MultigridFeatures:
         self._brushes: dict[torch.device, _Brushes] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other reads rows alike."""
+        """True if the other reads rows alike."""
         return isinstance(other, MultigridFeatures) and self.anatomy == other.anatomy
 
     def __hash__(self) -> int:
@@ -73,7 +73,7 @@ class MultigridFeatures:
 
     @property
     def shape(self) -> FeatureShape:
-        """What its answers look like."""
+        """Shapes of the features."""
         return self._compactor.features.shape
 
     def __call__(self, states: Int[Tensor, "state word"]) -> Features:

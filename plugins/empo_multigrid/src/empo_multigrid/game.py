@@ -97,7 +97,7 @@ class Game:
         self.row, self.steps = row, int(steps)
 
     def snapshot(self) -> State:
-        """Where the episode stands."""
+        """State of the episode."""
         return self.steps, tuple(self.current.tolist())
 
     @property
@@ -120,7 +120,7 @@ class Game:
         return horizon - self.steps
 
     def is_terminated(self, agent: int) -> bool:
-        """Whether an agent was terminated, which is for good."""
+        """True if an agent was terminated, which is for good."""
         return bool(int(self.current[AGENT_WORDS * agent + FLAGS]) & TERMINATED)
 
     def mask(self, agent: int) -> NDArray[np.int8]:
@@ -193,7 +193,7 @@ def role_names(world: MultigridWorld) -> list[str]:
 
 
 def row_space(layout: Layout) -> spaces.Box:
-    """What each word of a row can be."""
+    """Range of each word of a row."""
     num_actions = len(layout.actions)
     agent = [layout.num_cells - 1, 3, TERMINATED | PAUSED, num_actions]
     high = agent * layout.num_agents

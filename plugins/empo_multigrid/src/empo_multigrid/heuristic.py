@@ -39,6 +39,14 @@ from empo_multigrid.layout import (
     Floats,
     Ints,
 )
+from empo_multigrid.local_view import (
+    AHEAD,
+    BEHIND,
+    LEFTWARD,
+    RIGHTWARD,
+    Surroundings,
+    neighbours,
+)
 from empo_multigrid.paths import (
     IMPASSABLE,
     ROCK_COST,
@@ -48,14 +56,6 @@ from empo_multigrid.paths import (
     path_costs,
 )
 from empo_multigrid.plugin import PathHeuristicParams
-from empo_multigrid.surroundings import (
-    AHEAD,
-    BEHIND,
-    LEFTWARD,
-    RIGHTWARD,
-    Surroundings,
-    neighbours,
-)
 from empo_multigrid.world import MultigridWorld
 
 SINGLE_TURN: Final = 0.8
@@ -148,7 +148,7 @@ class PathHeuristic:
         return bounded
 
     def _advantages(self, gain: Floats) -> Floats:
-        """What each action promises [state goal action]."""
+        """Estimated value of each action, `[state goal action]`."""
         best = gain.max(-1)
         turns = {RIGHT: gain[..., RIGHTWARD] / 2, LEFT: gain[..., LEFTWARD] / 2}
         elsewhere = (best > 0) & (gain[..., AHEAD] < best)

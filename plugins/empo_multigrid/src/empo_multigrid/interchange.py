@@ -5,7 +5,7 @@ started, paused, carried type, carried colour, forced action)``, mobile the sort
 y)`` of blocks and rocks, mutable doors, boxes and so on in reading order.
 
 That form lacks where keys and balls lie, and whether a box that is gone was opened. Coming
-from it, a key or ball that nobody carries is put where it was in the initial state.
+from it, a key or ball that is not carried is put where it was in the initial state.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _place_items(
 def _held(
     layout: Layout, left: dict[int, tuple[str, str]], held: tuple[str, str]
 ) -> tuple[int, int]:
-    """An item that can be what somebody holds, and the place of agent 0's hands for it."""
+    """An item that an agent can hold, and the place of agent 0's hands for it."""
     contents = _things(layout.item_content_kind, layout.item_content_colour)
     for item, thing in left.items():
         if thing == held and thing[0] not in ("block", "rock"):

@@ -13,16 +13,6 @@ from functools import lru_cache
 import numpy as np
 
 from empo_core.compilation import compiled
-from empo_multigrid.chance import (
-    Luck,
-    emit,
-    empty_luck,
-    form_blocks,
-    is_sequential,
-    list_outcomes,
-    play_out,
-)
-from empo_multigrid.drawing import draw
 from empo_multigrid.effects import (
     AGENTS,
     MASKED,
@@ -31,16 +21,8 @@ from empo_multigrid.effects import (
     Tables,
     perform,
 )
-from empo_multigrid.layout import (
-    CONTROL_BUTTON,
-    DX,
-    DY,
-    Floats,
-    Ints,
-    Layout,
-    Longs,
-)
-from empo_multigrid.plans import (
+from empo_multigrid.independent import Solos, empty_solos, expand_independent, make_solos
+from empo_multigrid.intents import (
     IDLE,
     NORMAL,
     Plans,
@@ -53,7 +35,25 @@ from empo_multigrid.plans import (
     make_plans,
     unload,
 )
-from empo_multigrid.solo import Solos, empty_solos, expand_independent, make_solos
+from empo_multigrid.layout import (
+    CONTROL_BUTTON,
+    DX,
+    DY,
+    Floats,
+    Ints,
+    Layout,
+    Longs,
+)
+from empo_multigrid.outcomes import (
+    Luck,
+    emit,
+    empty_luck,
+    form_blocks,
+    is_sequential,
+    list_outcomes,
+    play_out,
+)
+from empo_multigrid.sampler import draw
 
 
 @compiled

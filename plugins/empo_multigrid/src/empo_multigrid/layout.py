@@ -1,4 +1,4 @@
-"""What never changes inside one world, and where each changing fact sits in a state row.
+"""The constant part of a world, and the position of each changing fact in a state row.
 
 A state row (int16) has, in this order:
 
@@ -147,17 +147,17 @@ class Layout(NamedTuple):
 
     @property
     def num_cells(self) -> int:
-        """How many cells the grid has."""
+        """Number of cells of the grid."""
         return self.width * self.height
 
     @property
     def num_agents(self) -> int:
-        """How many agents there are."""
+        """Number of agents."""
         return len(self.agent_colour)
 
     @property
     def num_items(self) -> int:
-        """How many items there are, wherever they are."""
+        """Number of items, wherever they are."""
         return len(self.item_kind)
 
     @property
@@ -167,7 +167,7 @@ class Layout(NamedTuple):
 
     @property
     def opened(self) -> int:
-        """What the place of an opened box that held something has added."""
+        """Number added to the place of an opened box that held something."""
         return self.num_cells + self.num_agents
 
     @property

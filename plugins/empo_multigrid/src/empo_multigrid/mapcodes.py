@@ -56,7 +56,7 @@ COLOUR_LETTERS: Final = {
 
 
 class Code(NamedTuple):
-    """What one code puts into its cell.
+    """Contents of a cell, as one code of the map describes them.
 
     Attributes:
         layer: What kind of thing it is.
@@ -134,7 +134,7 @@ COLOURED_CODES: Final[dict[str, Code]] = {
 
 
 def decode(code: str) -> Code:
-    """What a two-character code means.
+    """Contents that a two-character code stands for.
 
     Raises:
         ValueError: It means nothing; the message says what would be near.
@@ -174,7 +174,7 @@ _COLOUR_WORDS = ("red", "green", "blue", "purple", "yellow", "grey")
 
 
 class Place(NamedTuple):
-    """Where something stands in a map as it is written.
+    """Line and column of a cell in a map as it is written.
 
     Attributes:
         loc: Path of the string below the map: (), (row,) or (row, position).

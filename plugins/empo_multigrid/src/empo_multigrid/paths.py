@@ -1,4 +1,4 @@
-"""Where agents can go, and how costly the way to a goal is; compiled with numba.
+"""Reachability of cells and costs of paths to goals; compiled with numba.
 
 ``can_forward`` is section C.6 of the specification, the costs are those of C.14.
 """
@@ -28,6 +28,7 @@ from empo_multigrid.effects import (
     landing_cell,
     passable,
 )
+from empo_multigrid.intents import load, unload
 from empo_multigrid.kernel import pack
 from empo_multigrid.layout import (
     AGENT_WORDS,
@@ -50,7 +51,6 @@ from empo_multigrid.layout import (
     Ints,
     Layout,
 )
-from empo_multigrid.plans import load, unload
 
 IMPASSABLE: Final = -1
 UNREACHABLE: Final = 2**30
@@ -71,7 +71,7 @@ Costs = NDArray[np.int32]
 
 
 def can_forward(layout: Layout, rows: Ints, agent: int) -> Bools:
-    """Whether moving forward can take an agent out of its cell, if the others stay where they are.
+    """True if moving forward can take an agent out of its cell, if the others stay where they are.
 
     That needs a cell ahead that is inside the grid and without an agent, and there open ground,
     a row of blocks and rocks that the agent can push, a bush, or an active magic wall that it
@@ -91,7 +91,7 @@ def can_forward(layout: Layout, rows: Ints, agent: int) -> Bools:
 
 
 def free_directions(layout: Layout, rows: Ints, agent: int) -> Bools:
-    """What ``can_forward`` would say if the agent faced each direction [state direction]."""
+    """``can_forward`` for each direction that the agent might face, `[state direction]`."""
     out = np.zeros((len(rows), 4), dtype=np.bool_)
     tables, scene = _workspace(layout)
     _free_directions(tables, scene, np.ascontiguousarray(rows), agent, out)
@@ -99,7 +99,7 @@ def free_directions(layout: Layout, rows: Ints, agent: int) -> Bools:
 
 
 def cost_maps(layout: Layout, rows: Ints, agent: int) -> Ints:
-    """What it costs an agent to enter each cell, or ``IMPASSABLE`` [state cell].
+    """Cost for an agent of entering each cell, or ``IMPASSABLE``, `[state cell]`.
 
     The agent itself is left out, so its place does not matter.
     """
@@ -151,7 +151,7 @@ def _free_directions(t: Tables, s: Scene, rows: Ints, agent: int, out: Bools) ->
 
 @compiled
 def _is_free(t: Tables, s: Scene, agent: int, direction: int) -> bool:
-    """Whether an agent that faces a direction could move."""
+    """True if an agent that faces a direction could move."""
     target = t.cell[s.row[AGENT_WORDS * agent + CELL], NEIGHBOUR + direction]
     if target < 0 or s.agent_at[target] >= 0:
         return False
@@ -198,7 +198,7 @@ def _cost_maps(t: Tables, s: Scene, rows: Ints, agent: int, out: Ints) -> None:
 
 @compiled
 def _ground_cost(t: Tables, row: Ints, cell: int) -> int:
-    """What a cell costs if no agent or item is in it."""
+    """Cost of entering a cell that holds no agent and no item."""
     fixed, terrain = t.cell[cell, FIXED], t.cell[cell, TERRAIN]
     if fixed >= 0:
         kind = t.fixed[fixed, FIXED_KIND]
@@ -242,7 +242,7 @@ def _path_costs(
                 waiting -= 1
                 queued[cell] = False
                 if costs[number, cell] < 0:
-                    continue  # Nobody can enter it, so it leads nowhere.
+                    continue  # No agent can enter it, so it leads nowhere.
                 through = best[cell] + costs[number, cell]
                 for direction in range(4):
                     before = cell_table[cell, NEIGHBOUR + direction]

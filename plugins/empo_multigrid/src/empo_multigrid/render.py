@@ -32,8 +32,8 @@ from empo_multigrid.layout import (
     Ints,
     Layout,
 )
-from empo_multigrid.panel import add_caption, add_panel, font, heat_colour
 from empo_multigrid.scene import Scene, control, scene
+from empo_multigrid.sidebar import add_caption, add_panel, font, heat_colour
 from empo_multigrid.text import agent_mark
 from empo_multigrid.tiles import (
     draw_agent,

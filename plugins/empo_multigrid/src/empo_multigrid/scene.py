@@ -93,7 +93,7 @@ def scene(layout: Layout, row: Ints) -> Scene:
 
 
 def control(word: int) -> ControlView:
-    """What the word of a control button says."""
+    """Fields of a control button's word."""
     return ControlView(bool(word & 1), bool(word & 2), (word >> 2 & 63) - 1, (word >> 8) - 1)
 
 

@@ -88,7 +88,7 @@ def agent_mark(index: int) -> str:
 
 
 def thing_name(thing: Thing) -> str:
-    """What an item is called, e.g. ``red key``; blocks and rocks have no colour."""
+    """Name of an item, e.g. ``red key``; blocks and rocks have no colour."""
     name = ITEM_NAMES[thing.kind]
     return name if thing.kind in (BLOCK, ROCK) else f"{COLOURS[thing.colour]} {name}"
 
@@ -150,7 +150,7 @@ def _object_lines(layout: Layout, spec: WorldSpec, found: Scene) -> list[str]:
 
 
 def _object_facts(layout: Layout, spec: WorldSpec, fixed: int, word: int) -> str:
-    """What the grid does not show, or what is covered by whoever stands there."""
+    """Facts that the grid does not show, or that an agent covers."""
     kind = int(layout.fixed_kind[fixed])
     if kind == DOOR:
         return f"{COLOURS[layout.fixed_colour[fixed]]}, {_DOOR_STATES[word]}"

@@ -1,4 +1,4 @@
-"""How everything that a multigrid world contains looks in its tile."""
+"""Tiles of everything that a multigrid world contains."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def draw_agent(pen: Pen, agent: AgentView, colour: int) -> None:
 
 
 def _symbol(pen: Pen, kind: int, colour: RGB) -> None:
-    """What a button does: a cross kills, bars pause, an arrow in a circle controls."""
+    """Symbol of a button's effect: a cross kills, bars pause, an arrow in a circle controls."""
     if kind == KILL_BUTTON:
         pen.line([(0.4, 0.4), (0.6, 0.6)], colour, 0.075)
         pen.line([(0.6, 0.4), (0.4, 0.6)], colour, 0.075)

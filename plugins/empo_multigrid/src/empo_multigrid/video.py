@@ -56,7 +56,7 @@ def trajectory_frames(
 
 
 def write_video(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Path:
-    """Where the animation was written; the suffix chooses GIF or MP4 (H.264).
+    """Path of the animation that was written; the suffix chooses GIF or MP4 (H.264).
 
     Args:
         frames: RGB pictures of one size, at least one.

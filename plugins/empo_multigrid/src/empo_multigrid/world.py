@@ -18,9 +18,9 @@ from empo_core.errors import ConfigError, WorldError
 from empo_core.types import Overlay, Successors, WorldSpec
 from empo_core.worlds import sampling
 from empo_multigrid import kernel
-from empo_multigrid.anatomy import Anatomy
 from empo_multigrid.compact import CompactFeatures, Compactor
 from empo_multigrid.compiler import compile_world
+from empo_multigrid.feature_layout import Anatomy
 from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
 from empo_multigrid.rows import RowCheck
@@ -67,7 +67,7 @@ class MultigridWorld:
         return torch.from_numpy(self.layout.action_mask[np.arange(cells.shape[1]), cells])
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-        """Whether each goal's human stands in one of the goal's cells."""
+        """True if each goal's human stands in one of the goal's cells."""
         cells = self._cells(self._checked(states))[:, self.layout.goal_human]
         return torch.from_numpy(self.layout.goal_cells[np.arange(cells.shape[1]), cells])
 

@@ -1,4 +1,4 @@
-"""What a world file may contain; ``docs/reference/world_format.md`` explains it to people.
+"""Schema of world files; ``docs/reference/world_format.md`` explains it.
 
 The models check types, bounds and spelling. What depends on the map (is there a box in this
 cell, is there an agent 3) is checked by ``compiler``.
@@ -144,7 +144,7 @@ GoalItem = Annotated[
 
 
 class AgentSettings(Config):
-    """What is special about one agent; what is not given follows from its colour."""
+    """Settings of one agent; those not given follow from its colour."""
 
     name: Name | None = Field(default=None, description="What reports call it.")
     role: Role | None = Field(
@@ -157,7 +157,7 @@ class AgentSettings(Config):
 
 
 class ObjectSettings(Config):
-    """What is special about the object or ground in one cell; each key needs its object."""
+    """Settings of the object or ground in one cell; each key needs its object."""
 
     stumble_probability: Probability | None = Field(default=None, description="Unsteady ground.")
     enter_probability: Probability | None = Field(

@@ -37,6 +37,7 @@ from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
 from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.result import POLICY, Phase2Result
 from empo_phase2.reward import LearnedReward
 from empo_phase2.run_learner import Phase2Learner
@@ -115,17 +116,20 @@ class Problem:
         """An empty replay of the right shape; one that is mapped has its file in a directory."""
         spec, kept = self.spec, self.params.replay
         full = self.settings.all_profiles
-        return Replay(
-            kept.capacity,
+        shape = ReplayShape(
             words=spec.state_words,
             dtype=spec.state_dtype,
-            slots=len(self.slots.human),
+            slots=len(self.slots),
             robot_actions=spec.num_robot_actions,
-            human_slots=len(self.slots.human) if full else 0,
+            human_slots=len(self.slots) if full else 0,
             human_actions=max(spec.num_actions[human] for human in spec.humans) if full else 0,
             humans=len(spec.humans),
             profiles=spec.num_human_actions if full else 1,
-            memory=kept.memory,
+        )
+        return Replay(
+            kept.capacity,
+            shape,
+            storage=kept.storage,
             directory=directory,
             device=self.params.compute.device,
         )
@@ -242,7 +246,7 @@ class Phase2:
         problem.learner(StageProfile(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
-            replay_bytes = problem.replay(Path(folder)).memory_bytes()
+            replay_bytes = problem.replay(Path(folder)).reserved_bytes()
         return {
             "agents": len(spec.agents),
             "joint actions": spec.num_joint_actions,

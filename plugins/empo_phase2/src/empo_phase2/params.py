@@ -148,7 +148,7 @@ class ReplayParams(Config):
     store: Literal["rows", "compact"] = Field(
         "rows", description="Keep state rows, or compact rows that need no world to be read."
     )
-    memory: Literal["ram", "pinned", "mapped"] = Field(
+    storage: Literal["ram", "pinned", "mapped"] = Field(
         "ram", description="Where it lies; 'mapped' is a file, for more than fits into memory."
     )
     phase_out_warm_up: bool = Field(

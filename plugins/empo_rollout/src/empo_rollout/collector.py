@@ -17,7 +17,7 @@ from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.precision import autocast
-from empo_rollout.policies.protocols import ActorCritic, Step
+from empo_rollout.policies.protocols import ActorCritic, PolicyStep
 
 
 class RolloutCollector:
@@ -44,11 +44,11 @@ class RolloutCollector:
         Args:
             vector: The environments.
             policy: Acts; its parameters may change between rollouts.
-            buffer: Where the rollout is put.
-            episodes: Is told what became of episodes.
+            buffer: Stores the rollout.
+            episodes: Statistics of episodes.
             timers: Measures 'env', 'inference' and 'send'.
-            compute: How exactly it computes.
-            device: Where the policy lives.
+            compute: Precision of the policy's arithmetic.
+            device: Of the policy.
             carry_memory: Whether memory survives from one rollout to the next.
         """
         env_spec = vector.spec
@@ -76,21 +76,21 @@ class RolloutCollector:
         if not self._carry:
             self._memory.zero_()
         parked, self._parked = self._parked, []
-        for arrival in parked:
+        for time_step in parked:
             with self._timers("inference"):
-                step = self._policy_step(arrival)
-            self._act(arrival, step, version)
+                step = self._policy_step(time_step)
+            self._act(time_step, step, version)
         while not self._buffer.ready:
             with self._timers("env"):
-                arrival = self._vector.recv()
+                time_step = self._vector.recv()
             with self._timers("inference"):
-                step = self._policy_step(arrival)
-                final = self._final_values(arrival)
-            self._settle(arrival, step, final)
-            if self._buffer.has_room(arrival.block):
-                self._act(arrival, step, version)
+                step = self._policy_step(time_step)
+                final = self._final_values(time_step)
+            self._store_outcome(time_step, step, final)
+            if self._buffer.has_room(time_step.block):
+                self._act(time_step, step, version)
             else:
-                self._parked.append(arrival)
+                self._parked.append(time_step)
         return self._buffer.rollout()
 
     def state_dict(self) -> dict[str, Any]:
@@ -116,41 +116,41 @@ class RolloutCollector:
         self._parked = [self._vector.recv() for _ in range(state_dict["parked"])]
         return True
 
-    def _policy_step(self, arrival: TimeStep) -> Step:
-        """What the policy makes of a block."""
-        slots = self._spec.agents_of(arrival.block)
-        return policy_step(self._policy, arrival, self._memory[slots], self._agent[slots])
+    def _policy_step(self, time_step: TimeStep) -> PolicyStep:
+        """Distributions, values and next memory for a block."""
+        agents = self._spec.agents_of(time_step.block)
+        return policy_step(self._policy, time_step, self._memory[agents], self._agent[agents])
 
-    def _final_values(self, arrival: TimeStep) -> Tensor:
+    def _final_values(self, time_step: TimeStep) -> Tensor:
         """Values of the last observations of episodes that were cut off."""
-        if not len(arrival.final_row):
+        if not len(time_step.final_row):
             return self._memory.new_zeros(0)
-        slots = self._spec.agents_of(arrival.block)
-        rows = self._tensor(arrival.final_row).long()
+        agents = self._spec.agents_of(time_step.block)
+        rows = self._tensor(time_step.final_row).long()
         return self._policy.step(
-            observation_tensor(arrival.final_observation, self._device),
-            self._memory[slots][rows],  # That of the episode that ended: not yet forgotten.
+            observation_tensor(time_step.final_observation, self._device),
+            self._memory[agents][rows],  # That of the episode that ended: not yet forgotten.
             torch.zeros(len(rows), dtype=torch.bool, device=self._device),
-            self._agent[slots][rows],
+            self._agent[agents][rows],
         ).value
 
-    def _settle(self, arrival: TimeStep, step: Step, final: Tensor) -> None:
-        """Note what a block's previous actions led to."""
-        slots = self._spec.agents_of(arrival.block)
-        self._buffer.receive(arrival, step.value, final)
-        self._episodes.observe(arrival, self._acted[slots])
+    def _store_outcome(self, time_step: TimeStep, step: PolicyStep, final: Tensor) -> None:
+        """Store the outcome of a block's previous actions."""
+        agents = self._spec.agents_of(time_step.block)
+        self._buffer.receive(time_step, step.value, final)
+        self._episodes.observe(time_step, self._acted[agents])
 
-    def _act(self, arrival: TimeStep, step: Step, version: int) -> None:
-        """Draw actions, remember them, and let the block go."""
-        slots = self._spec.agents_of(arrival.block)
+    def _act(self, time_step: TimeStep, step: PolicyStep, version: int) -> None:
+        """Draw actions, store them, and send them to the block."""
+        agents = self._spec.agents_of(time_step.block)
         with self._timers("inference"):
             action = step.distribution.sample()
             log_prob = step.distribution.log_prob(action)
-        self._buffer.store(arrival, action, log_prob, step.value, self._memory[slots], version)
-        self._memory[slots] = step.memory
-        self._acted[slots] = arrival.acts
+        self._buffer.store(time_step, action, log_prob, step.value, self._memory[agents], version)
+        self._memory[agents] = step.memory
+        self._acted[agents] = time_step.acts
         with self._timers("send"):
-            self._vector.send(arrival.block, action.cpu().numpy())
+            self._vector.send(time_step.block, action.cpu().numpy())
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -158,23 +158,23 @@ class RolloutCollector:
 
 def policy_step(
     policy: ActorCritic,
-    arrival: TimeStep,
-    memory: Float[Tensor, "slot unit"],
-    agent: Int[Tensor, " slot"],
-) -> Step:
+    time_step: TimeStep,
+    memory: Float[Tensor, "agent unit"],
+    agent: Int[Tensor, " agent"],
+) -> PolicyStep:
     """Distributions, values and next memory for a block, on the device of ``memory``."""
     device = memory.device
     return policy.step(
-        observation_tensor(arrival.observation, device),
+        observation_tensor(time_step.observation, device),
         memory,
-        torch.from_numpy(arrival.starts).to(device),
+        torch.from_numpy(time_step.starts).to(device),
         agent,
-        None if arrival.mask is None else torch.from_numpy(arrival.mask).to(device),
+        None if time_step.mask is None else torch.from_numpy(time_step.mask).to(device),
     )
 
 
 def observation_tensor(
-    observation: Shaped[np.ndarray, "slot word"], device: torch.device
+    observation: Shaped[np.ndarray, "agent word"], device: torch.device
 ) -> Tensor:
     """Observations in memory of torch's own.
 

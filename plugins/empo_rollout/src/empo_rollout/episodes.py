@@ -1,4 +1,4 @@
-"""What became of the episodes: returns, lengths, and why they ended."""
+"""Statistics of episodes: returns, lengths, and the reasons of their ends."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from empo_core.protocols.environments import EnvSpec, TimeStep
 from empo_learning.distributed import Group
 
 WINDOW = 100
-"""How many of the newest episodes averages are about."""
+"""Number of the newest episodes that averages are over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What became of episodes, in all processes together.
+    """Statistics of episodes, over all processes.
 
     Attributes:
         completed: How many ended.
@@ -48,7 +48,7 @@ class Record:
 
 
 class Episodes:
-    """Adds up the rewards of each slot until its episode ends, and tells trackers.
+    """Sums the rewards of each agent over its episode, and passes steps to trackers that want them.
 
     Attributes:
         completed: Episodes so far.
@@ -63,44 +63,44 @@ class Episodes:
 
         Args:
             env_spec: Of the environments.
-            tracker: Is told of every step, if it follows episodes.
+            tracker: Gets every step, if it follows episodes.
         """
-        slots = env_spec.num_agents
+        agents = env_spec.num_agents
         self._spec = env_spec
         self._tracker = tracker if isinstance(tracker, EpisodeTracker) else None
-        self._return = np.zeros(slots)
-        self._length = np.zeros(slots, np.int64)
+        self._return = np.zeros(agents)
+        self._length = np.zeros(agents, np.int64)
         self.completed = 0
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.lengths: deque[int] = deque(maxlen=WINDOW)
         self.reasons = np.zeros(len(env_spec.reasons), np.int64)
         if self._tracker is not None:
-            self._tracker.follow(slots, env_spec.reasons)
+            self._tracker.follow(agents, env_spec.reasons)
 
-    def observe(self, arrival: TimeStep, acted: Bool[np.ndarray, " slot"]) -> None:
-        """Count what a block's previous actions led to; ``acted`` says which were actions."""
-        slots = self._spec.agents_of(arrival.block)
-        done = acted & (arrival.terminated | arrival.truncated)
-        self._return[slots] += np.where(acted, arrival.reward, 0)
-        self._length[slots] += acted
-        reason = arrival.reasons
+    def observe(self, time_step: TimeStep, acted: Bool[np.ndarray, " agent"]) -> None:
+        """Count the outcome of a block's previous actions; ``acted``: the agent did act."""
+        agents = self._spec.agents_of(time_step.block)
+        done = acted & (time_step.terminated | time_step.truncated)
+        self._return[agents] += np.where(acted, time_step.reward, 0)
+        self._length[agents] += acted
+        reason = time_step.reasons
         if self._tracker is not None:
-            self._tell(slots, arrival, done, reason, acted)
+            self._tell(agents, time_step, done, reason, acted)
         if done.any():
             rows = np.flatnonzero(done)
-            ended = rows + slots.start
+            ended = rows + agents.start
             self.completed += len(rows)
             self.returns.extend(self._return[ended].tolist())
             self.lengths.extend(self._length[ended].tolist())
             known = reason[rows]
             self.reasons += np.bincount(known[known >= 0], minlength=len(self.reasons))
         # Not only those that ended here: an episode may also be lost, and begin anew.
-        over = np.flatnonzero(done | arrival.starts) + slots.start
+        over = np.flatnonzero(done | time_step.starts) + agents.start
         self._return[over] = 0
         self._length[over] = 0
 
     def record(self, group: Group) -> Record:
-        """What all processes that learn together have counted."""
+        """Statistics over all processes that learn together."""
         totals = group.totals(
             {
                 "return": math.fsum(self.returns),
@@ -145,20 +145,20 @@ class Episodes:
 
     def _tell(
         self,
-        slots: slice,
-        arrival: TimeStep,
+        agents: slice,
+        time_step: TimeStep,
         done: np.ndarray,
         reason: np.ndarray,
         acted: np.ndarray,
     ) -> None:
-        """Tell the tracker about a block; the other blocks took no step."""
+        """Pass a block's step to the tracker; the other blocks took none."""
         assert self._tracker is not None
         if self._spec.num_blocks == 1:
-            self._tracker.step(*map(torch.as_tensor, (arrival.reward, done, reason, acted)))
+            self._tracker.step(*map(torch.as_tensor, (time_step.reward, done, reason, acted)))
             return
         whole = []
-        for part in (arrival.reward, done, reason, acted):
+        for part in (time_step.reward, done, reason, acted):
             array = np.zeros(self._spec.num_agents, part.dtype)
-            array[slots] = part
+            array[agents] = part
             whole.append(torch.from_numpy(array))
         self._tracker.step(*whole)

@@ -1,4 +1,4 @@
-"""How well a policy does: whole episodes, played beside the training and without effect on it."""
+"""Evaluation of a policy: whole episodes, played beside the training and without effect on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What playing whole episodes showed; with several agents, each one's part is an episode.
+    """Statistics of an evaluation's episodes; with several agents, each one's part is an episode.
 
     Attributes:
         episodes: How many were played.
@@ -98,28 +98,28 @@ def _played(
     device: torch.device,
 ) -> Evaluation:
     env_spec = vector.spec
-    count, slots = episodes_each, env_spec.num_agents
-    agent = torch.arange(slots, device=device) % len(env_spec.agents)
-    memory = policy.initial_memory(slots).to(device)
-    returns, lengths = np.zeros((slots, count)), np.zeros((slots, count), np.int64)
-    why = np.full((slots, count), -1)
-    number, acted = np.zeros(slots, np.int64), np.zeros(slots, bool)
+    count, num_agents = episodes_each, env_spec.num_agents
+    agent = torch.arange(num_agents, device=device) % len(env_spec.agents)
+    memory = policy.initial_memory(num_agents).to(device)
+    returns, lengths = np.zeros((num_agents, count)), np.zeros((num_agents, count), np.int64)
+    why = np.full((num_agents, count), -1)
+    number, acted = np.zeros(num_agents, np.int64), np.zeros(num_agents, bool)
     left = count * most_steps
     while True:
-        arrival = vector.recv()
+        time_step = vector.recv()
         rows = np.flatnonzero(acted & (number < count))
-        returns[rows, number[rows]] += arrival.reward[rows]
+        returns[rows, number[rows]] += time_step.reward[rows]
         lengths[rows, number[rows]] += 1
-        done = rows[(arrival.terminated | arrival.truncated)[rows]]
-        why[done, number[done]] = arrival.reasons[done]
+        done = rows[(time_step.terminated | time_step.truncated)[rows]]
+        why[done, number[done]] = time_step.reasons[done]
         number[done] += 1
         if not left or bool((number >= count).all()):
             break
         left -= 1
-        step = policy_step(policy, arrival, memory, agent)
-        memory, acted = step.memory, arrival.acts.copy()
+        step = policy_step(policy, time_step, memory, agent)
+        memory, acted = step.memory, time_step.acts.copy()
         chosen: Tensor = step.distribution.mode if deterministic else step.distribution.sample()
-        vector.send(arrival.block, chosen.cpu().numpy())
+        vector.send(time_step.block, chosen.cpu().numpy())
     if (number < count).any():
         log.warning(
             "an evaluation stopped after %d steps, and %d of %d episodes had not ended; those that "
@@ -127,7 +127,7 @@ def _played(
             "they are only long, raise reporting.evaluation_steps",
             count * most_steps,
             int((count - number).sum()),
-            slots * count,
+            num_agents * count,
         )
     begun = lengths > 0
     return _summary(env_spec, returns[begun], lengths[begun], why[begun])

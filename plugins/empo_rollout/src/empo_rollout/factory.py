@@ -28,7 +28,7 @@ from empo_rollout.environments import (
     WorldParams,
 )
 from empo_rollout.params import RolloutParams
-from empo_rollout.plan import VecPlan, plan_vectorisation, usable_processors
+from empo_rollout.plan import SizeRequest, VecPlan, plan_vectorisation, usable_processors
 
 WHERE = "algorithm.params.environment"
 MOST_EVALUATED = 100
@@ -153,7 +153,7 @@ class Environments:
         sizes, experience, update = (
             self._params.vectorisation, self._params.experience, self._params.update,
         )  # fmt: skip
-        return plan_vectorisation(
+        request = SizeRequest(
             agents=self._agents,
             bptt_horizon=experience.bptt_horizon,
             forward_pass_minibatch_target_size=sizes.forward_pass_minibatch_target_size,
@@ -168,6 +168,7 @@ class Environments:
             order=sizes.order,
             strict=sizes.strict,
         )
+        return plan_vectorisation(request)
 
     def training(self, plan: VecPlan) -> VectorEnv:
         """The environments to learn in."""

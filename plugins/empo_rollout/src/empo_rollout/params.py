@@ -14,7 +14,7 @@ from empo_rollout.presets import PRESETS, Preset
 
 
 class Vectorisation(Config):
-    """How many environments there are, and where they live."""
+    """Number of environments, and the processes they run in."""
 
     backend: Literal["auto", "serial", "process"] = Field(
         "auto",
@@ -51,7 +51,7 @@ class Vectorisation(Config):
 
 
 class ExperienceParams(Config):
-    """What one rollout consists of."""
+    """Size and contents of a rollout."""
 
     bptt_horizon: int = Field(64, ge=1, description="Steps of a segment.")
     batch_size: int | None = Field(
@@ -73,7 +73,7 @@ class ExperienceParams(Config):
 
 
 class AdvantageParams(Config):
-    """How good each action turned out."""
+    """Advantage estimates: GAE and V-trace."""
 
     gamma: float = Field(0.99, ge=0, le=1, description="Discount per step.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="How far credit reaches.")
@@ -158,7 +158,7 @@ class WeightedLoss(Config):
 
 
 class UpdateParams(Config):
-    """How a rollout is learned from."""
+    """Updates of the policy from a rollout."""
 
     update_epochs: int = Field(1, ge=1, description="How often the rollout is gone through.")
     minibatch_size: int = Field(16384, ge=1, description="Steps per step of the optimiser.")
@@ -202,11 +202,11 @@ class UpdateParams(Config):
 
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
-"""What is left of an average at each step."""
+"""Decay of a moving average at each step."""
 
 
 class OptimiserParams(Optimiser):
-    """What moves the weights."""
+    """The optimiser and its learning rate."""
 
     name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
@@ -229,7 +229,7 @@ class OptimiserParams(Optimiser):
 
 
 class ComputeParams(Compute):
-    """What computes, and how exactly."""
+    """Device, threads and precision of the networks."""
 
     threads: int | None = Field(
         None, ge=1, description="Threads of torch; null: what the workers leave, at least 1."
@@ -241,7 +241,7 @@ class ComputeParams(Compute):
 
 
 class ReportingParams(Reporting):
-    """What a run tells, and what it keeps; intervals are in iterations, 0: never."""
+    """Logs, checkpoints and evaluations; intervals are in iterations, 0: never."""
 
     log_interval: int = Field(1, ge=1, description="Iterations between two lines of metrics.")
     checkpoint_interval: int = Field(50, ge=0, description="Iterations between checkpoints.")

@@ -1,11 +1,11 @@
-"""How many environments, workers, blocks, segments and minibatches fit together."""
+"""Sizes of a run: environments, workers, blocks, segments and minibatches that fit together."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec, Order
@@ -25,8 +25,8 @@ class VecPlan:
         minibatch_size: Steps of a minibatch, which the optimiser makes one step from; whole
             segments, unless single steps are shuffled.
         accumulate: Backward passes per optimiser step, of equal sizes.
-        adjustments: What was changed to make sizes fit, for people, e.g. "workers 3 -> 2 (...)".
-        remarks: What fits, but is good to know.
+        adjustments: Changes that made sizes fit, e.g. "workers 3 -> 2 (...)".
+        remarks: About sizes that fit, but may surprise.
     """
 
     agents: int
@@ -52,7 +52,7 @@ class VecPlan:
 
     @property
     def envs_per_block(self) -> int:
-        """Environments whose agents arrive together."""
+        """Environments of a block, whose agents arrive together."""
         return self.envs // self.blocks
 
     @property
@@ -91,7 +91,7 @@ class VecPlan:
         return self.minibatch_size // self.horizon
 
     def require(self, env_spec: EnvSpec) -> None:
-        """Check that what was built is what was planned.
+        """Check that environments were built as planned.
 
         Raises:
             ConfigError: It has another number of agents, environments or blocks.
@@ -109,26 +109,11 @@ class VecPlan:
             )
 
 
-def plan_vectorisation(
-    *,
-    agents: int,
-    bptt_horizon: int,
-    forward_pass_minibatch_target_size: int = 4096,
-    envs: int | None = None,
-    workers: int | None = None,
-    async_factor: int | None = None,
-    batch_size: int | None = None,
-    minibatch_size: int = 16_384,
-    max_minibatch_size: int | None = None,
-    by_steps: bool = False,
-    processes: bool = True,
-    order: Order = "rotation",
-    strict: bool = False,
-    processors: int | None = None,
-) -> VecPlan:
-    """Sizes that fit each other, as close as can be to those that are asked for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRequest:
+    """The sizes that a config asks for.
 
-    Args:
+    Attributes:
         agents: Agents of one environment.
         bptt_horizon: Steps of a segment.
         forward_pass_minibatch_target_size: About how many agents arrive together; it is rounded
@@ -140,50 +125,72 @@ def plan_vectorisation(
         minibatch_size: Steps per step of the optimiser.
         max_minibatch_size: Most steps per backward pass; None: any number.
         by_steps: Whether minibatches consist of single steps instead of segments.
-        processes: Whether environments live in worker processes. Without them all slots arrive
+        processes: Whether environments live in worker processes. Without them all agents arrive
             together: one block, and no workers besides this process.
         order: Whether blocks take turns.
         strict: Refuse what does not fit, instead of adjusting it.
         processors: How many there are; None: as many as this process may use.
+    """
+
+    agents: int
+    bptt_horizon: int
+    forward_pass_minibatch_target_size: int = 4096
+    envs: int | None = None
+    workers: int | None = None
+    async_factor: int | None = None
+    batch_size: int | None = None
+    minibatch_size: int = 16_384
+    max_minibatch_size: int | None = None
+    by_steps: bool = False
+    processes: bool = True
+    order: Order = "rotation"
+    strict: bool = False
+    processors: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1.
+
+        Raises:
+            ConfigError: Has a line for each.
+        """
+        sizes = {each.name: getattr(self, each.name) for each in fields(self)}
+        wrong = [
+            f"{name}: must be at least 1, not {size}"
+            for name, size in sizes.items()
+            if type(size) is int and size < 1
+        ]
+        if wrong:
+            raise ConfigError("\n".join(wrong))
+
+
+def plan_vectorisation(request: SizeRequest) -> VecPlan:
+    """Sizes that fit each other, as close as can be to those that are asked for.
 
     Raises:
-        ConfigError: A size is below 1; or ``strict``, and sizes do not fit. Has a line for each
-            problem, with the nearest size that fits.
+        ConfigError: ``strict``, and sizes do not fit. Has a line for each problem, with the
+            nearest size that fits.
     """
-    _require_positive(
-        agents=agents, bptt_horizon=bptt_horizon, envs=envs, workers=workers,
-        forward_pass_minibatch_target_size=forward_pass_minibatch_target_size,
-        async_factor=async_factor, batch_size=batch_size, minibatch_size=minibatch_size,
-        max_minibatch_size=max_minibatch_size, processors=processors,
-    )  # fmt: skip
-    sizes = _Sizes()
-    if processes:
-        available = processors or usable_processors()
-        workers, blocks = _team(sizes, workers, async_factor, envs, available)
-    else:
-        why = "without worker processes, all slots arrive together"
-        workers = sizes.fit("workers", workers or 1, 1, why)
-        blocks = sizes.fit("async_factor", async_factor or 1, 1, why)
+    fit, horizon = _Fitter(), request.bptt_horizon
+    workers, blocks = _team(fit, request)
     segments = None
-    if batch_size is not None:
-        why = f"must be whole segments of bptt_horizon {bptt_horizon}"
-        batch_size = sizes.fit("batch_size", batch_size, _multiple(batch_size, bptt_horizon), why)
-        segments = batch_size // bptt_horizon
-    target = None
+    if request.batch_size is not None:
+        why = f"must be whole segments of bptt_horizon {horizon}"
+        near = _multiple(request.batch_size, horizon)
+        segments = fit("batch_size", request.batch_size, near, why) // horizon
+    envs, target = request.envs, None
     if envs is None:
-        target = forward_pass_minibatch_target_size
-        target, envs = _targeted(sizes, target, agents, workers, blocks, segments)
-    segments = _segments(sizes, segments, envs * agents, blocks, bptt_horizon)
-    unit = 1 if by_steps else bptt_horizon
-    minibatch = _minibatch(sizes, minibatch_size, segments * bptt_horizon, unit)
-    accumulate = _accumulate(sizes, max_minibatch_size, minibatch, unit)
-    if strict and sizes.problems:
-        raise ConfigError("\n".join(problem.refused() for problem in sizes.problems))
+        target, envs = _targeted(fit, request, workers, blocks, segments)
+    segments = _segments(fit, segments, envs * request.agents, blocks, horizon)
+    unit = 1 if request.by_steps else horizon
+    minibatch = _minibatch(fit, request.minibatch_size, segments * horizon, unit)
+    accumulate = _accumulate(fit, request.max_minibatch_size, minibatch, unit)
+    if request.strict and fit.problems:
+        raise ConfigError("\n".join(problem.refused() for problem in fit.problems))
     plan = VecPlan(
-        agents, workers, blocks, envs, bptt_horizon, segments, minibatch, accumulate,
-        adjustments=tuple(problem.adjusted() for problem in sizes.problems),
+        request.agents, workers, blocks, envs, horizon, segments, minibatch, accumulate,
+        adjustments=tuple(problem.adjusted() for problem in fit.problems),
     )  # fmt: skip
-    return replace(plan, remarks=tuple(_remarks(plan, target, order)))
+    return replace(plan, remarks=tuple(_remarks(plan, target, request.order)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +210,15 @@ class _Problem:
 
 
 @dataclass(slots=True)
-class _Sizes:
-    """Puts sizes right, and remembers which were wrong."""
+class _Fitter:
+    """Replaces sizes by those that fit, and collects the ones that did not."""
 
     problems: list[_Problem] = field(default_factory=list)
 
-    def fit(self, name: str, given: int, fitting: int, why: str) -> int:
-        """What fits; noted where it is not what was given.
+    def __call__(self, name: str, given: int, fitting: int, why: str) -> int:
+        """``fitting``; a problem is noted where it is not what was given.
 
-        What was put right before and still does not fit is one problem, whose answer fits.
+        A size that was replaced before and still does not fit is one problem with two reasons.
         """
         if given != fitting:
             problem = _Problem(name, given, fitting, why)
@@ -223,39 +230,32 @@ class _Sizes:
         return fitting
 
 
-def _require_positive(**sizes: int | None) -> None:
-    wrong = [
-        f"{name}: must be at least 1, not {size}"
-        for name, size in sizes.items()
-        if size is not None and size < 1
-    ]
-    if wrong:
-        raise ConfigError("\n".join(wrong))
-
-
-def _team(
-    sizes: _Sizes, workers: int | None, blocks: int | None, envs: int | None, processors: int
-) -> tuple[int, int]:
+def _team(fit: _Fitter, request: SizeRequest) -> tuple[int, int]:
     """Workers and blocks; blocks divide workers, and workers divide environments."""
+    workers, blocks, envs = request.workers, request.async_factor, request.envs
+    if not request.processes:
+        why = "without worker processes, all slots arrive together"
+        return fit("workers", workers or 1, 1, why), fit("async_factor", blocks or 1, 1, why)
     if blocks is None:
         blocks = 2 if all(size is None or size % 2 == 0 for size in (workers, envs)) else 1
     elif envs is not None:
         fitting = max(size for size in _divisors(envs) if size <= blocks)
-        blocks = sizes.fit("async_factor", blocks, fitting, f"must divide {envs} environments")
+        blocks = fit("async_factor", blocks, fitting, f"must divide {envs} environments")
     # At least one worker for each block, even if they have to share processors.
-    most = max(workers or processors, blocks) // blocks
+    most = max(workers or request.processors or usable_processors(), blocks) // blocks
     why = f"must be a multiple of async_factor {blocks}"
     if envs is not None:
         most = max(size for size in _divisors(envs // blocks) if size <= most)
         why += f" that divides {envs} environments"
     fitting = most * blocks
-    return (fitting if workers is None else sizes.fit("workers", workers, fitting, why)), blocks
+    return (fitting if workers is None else fit("workers", workers, fitting, why)), blocks
 
 
 def _targeted(
-    sizes: _Sizes, target: int, agents: int, workers: int, blocks: int, segments: int | None
+    fit: _Fitter, request: SizeRequest, workers: int, blocks: int, segments: int | None
 ) -> tuple[int, int]:
     """The number of agents that should arrive together, and environments for about as many."""
+    target, agents = request.forward_pass_minibatch_target_size, request.agents
     per_block = max(target // agents, 2, workers) // workers * workers
     slots = per_block * blocks * agents
     if segments is not None and segments < slots:
@@ -264,51 +264,49 @@ def _targeted(
         if fewer < per_block:
             per_block = fewer
             why = f"{slots} slots need a segment each, batch_size has {segments}"
-            target = sizes.fit("forward_pass_minibatch_target_size", target, fewer * agents, why)
+            target = fit("forward_pass_minibatch_target_size", target, fewer * agents, why)
     return target, per_block * blocks
 
 
-def _segments(sizes: _Sizes, given: int | None, slots: int, blocks: int, horizon: int) -> int:
+def _segments(fit: _Fitter, given: int | None, slots: int, blocks: int, horizon: int) -> int:
     """Segments of a rollout: at least one per slot, and whole blocks of them."""
     if given is None:
         return slots
     why = f"each of {slots} slots needs one of {horizon} steps: batch_size {slots * horizon}"
-    enough = sizes.fit("segments", given, max(given, slots), why)
+    enough = fit("segments", given, max(given, slots), why)
     fitting = _multiple(enough, slots // blocks)
     why = (
         f"must be a multiple of the {slots // blocks} slots that arrive together: "
         f"batch_size {fitting * horizon}"
     )
-    return sizes.fit("segments", enough, fitting, why)
+    return fit("segments", enough, fitting, why)
 
 
-def _minibatch(sizes: _Sizes, given: int, batch: int, unit: int) -> int:
+def _minibatch(fit: _Fitter, given: int, batch: int, unit: int) -> int:
     """Steps of a minibatch: whole segments (``unit`` steps each), and a divisor of the batch."""
     why = f"must be whole segments of bptt_horizon {unit}"
-    whole = sizes.fit("minibatch_size", given, _multiple(given, unit), why)
-    within = sizes.fit(
-        "minibatch_size", whole, min(whole, batch), f"must be within batch_size {batch}"
-    )
+    whole = fit("minibatch_size", given, _multiple(given, unit), why)
+    within = fit("minibatch_size", whole, min(whole, batch), f"must be within batch_size {batch}")
     # Nearest as a ratio: 1 instead of 2 changes as much as 4 instead of 2.
     near = min(
         _divisors(batch // unit), key=lambda size: (abs(math.log(size * unit / within)), size)
     )
-    return sizes.fit("minibatch_size", within, near * unit, f"must divide batch_size {batch}")
+    return fit("minibatch_size", within, near * unit, f"must divide batch_size {batch}")
 
 
-def _accumulate(sizes: _Sizes, most: int | None, minibatch: int, unit: int) -> int:
-    """Into how many equal parts of at most ``most`` steps a minibatch divides."""
+def _accumulate(fit: _Fitter, most: int | None, minibatch: int, unit: int) -> int:
+    """Number of equal parts of at most ``most`` steps that a minibatch is divided into."""
     if most is None or most >= minibatch:
         return 1
     # A segment is the least there is.
     part = max(size for size in _divisors(minibatch // unit) if size <= max(most // unit, 1)) * unit
     segments = "" if unit == 1 else f"must be whole segments of bptt_horizon {unit} and "
     why = f"{segments or 'must '}divide minibatch_size {minibatch}"
-    return minibatch // sizes.fit("max_minibatch_size", most, part, why)
+    return minibatch // fit("max_minibatch_size", most, part, why)
 
 
 def _remarks(plan: VecPlan, target: int | None, order: Order) -> Iterator[str]:
-    """What fits, but is good to know."""
+    """Remarks about sizes that fit, but may surprise."""
     if target is not None and target != plan.block_agents:
         yield (
             f"{plan.block_agents} agents arrive together, about "
@@ -324,7 +322,7 @@ def _remarks(plan: VecPlan, target: int | None, order: Order) -> Iterator[str]:
 
 
 def usable_processors() -> int:
-    """How many this process may use; not every system says that."""
+    """Number of processors that this process may use, where the system tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -334,6 +332,6 @@ def _multiple(size: int, unit: int) -> int:
 
 
 def _divisors(number: int) -> list[int]:
-    """What divides a number, in no particular order."""
+    """Divisors of a number, in no particular order."""
     small = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
     return small + [number // size for size in small]

@@ -1,4 +1,4 @@
-"""Sets of defaults that other projects are known by."""
+"""Presets: the defaults of other projects."""
 
 from __future__ import annotations
 

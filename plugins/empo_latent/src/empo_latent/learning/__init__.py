@@ -1,1 +1,1 @@
-"""What networks learn from: imagination, targets, losses."""
+"""Updates of the agent: latent rollouts, targets, losses, optimisers."""

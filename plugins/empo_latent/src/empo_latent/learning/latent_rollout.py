@@ -1,4 +1,4 @@
-"""What actions would lead to, as far as the model knows."""
+"""Rollouts in latent space: along recorded actions, and along those that the policy draws."""
 
 from __future__ import annotations
 
@@ -7,7 +7,34 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
-from empo_latent.types import PolicyRollout
+from empo_latent.types import PolicyRollout, SequenceBatch
+
+
+def latent_rollout(
+    model: LatentModel,
+    start: Float[Tensor, "sequence latent"],
+    sequences: SequenceBatch,
+    training: bool = False,
+) -> Float[Tensor, "moment dynamics sequence latent"]:
+    """Latents predicted along recorded actions: ``p_0 = start``, ``p_{t+1} = f_h(p_t, a_t)``.
+
+    Each dynamics head ``h`` goes on from its own latent. Gradients go back to the start and to the
+    heads.
+
+    Args:
+        model: The world model.
+        start: The first latents, the same for all heads.
+        sequences: The actions that were taken from there.
+        training: Whether there is dropout.
+    """
+    latent = model.next_latent(start, sequences.action[0], task=sequences.task, training=training)
+    path = [start.expand_as(latent), latent]
+    for action in sequences.action[1:].unbind(0):
+        latent = model.next_latent(
+            latent, action, task=sequences.task, split=True, training=training
+        )
+        path.append(latent)
+    return torch.stack(path)
 
 
 @torch.no_grad()
@@ -19,7 +46,7 @@ def policy_rollout(
     steps: int = 1,
     task: Int[Tensor, " sequence"] | None = None,
 ) -> PolicyRollout:
-    """Let the (pessimistic) policy, or its average, try actions at each start; all constants.
+    """Steps that the model predicts for actions of the policy, or of its average; constants.
 
     Row ``m = (moment * B + sequence) * N + candidate`` of the results belongs to that start and
     candidate. An action is drawn once and given to all dynamics heads, each of which then goes

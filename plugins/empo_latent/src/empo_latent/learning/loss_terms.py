@@ -1,32 +1,63 @@
-"""What all losses of the agent have in common: how they are weighed, added up and reported."""
+"""Terms of the agent's loss: weights of steps, a coefficient each, and the metrics about them.
+
+All losses of the agent are means, over steps and over sequences, of a weight times a loss.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_latent.types import Losses
+from empo_latent.types import SequenceBatch, WeightedLoss
 
 
-def added(
-    parts: Mapping[str, tuple[float, Float[Tensor, ""]]], metrics: Mapping[str, Tensor]
-) -> Losses:
-    """The sum of ``coefficient * loss``, reported as it is and as it counts.
+def step_weights(rho: float, steps: int, normalise: bool) -> Float[Tensor, " {steps}"]:
+    """Temporal weights of the steps of a sequence, ``rho ** s``.
+
+    A loss is then ``1 / S * sum_s rho ** s * loss_s``; with normalised weights, which are
+    ``rho ** s * S / sum(rho ** s)``, it is ``sum_s rho ** s * loss_s / sum_s rho ** s``.
 
     Args:
-        parts: By name, a coefficient and a loss.
-        metrics: Further numbers for people.
-
-    Returns:
-        The sum, and beside ``metrics`` each ``loss/<name>`` and ``weighted/<name>``.
+        rho: Weight of each step relative to the one before.
+        steps: How many there are: T for losses about transitions, T + 1 for those about starts.
+        normalise: Whether the weights have mean 1.
     """
-    weighted = {name: coefficient * loss for name, (coefficient, loss) in parts.items()}
-    reported = {f"loss/{name}": loss.detach() for name, (_, loss) in parts.items()}
-    reported |= {f"weighted/{name}": loss.detach() for name, loss in weighted.items()}
-    return Losses(torch.stack(list(weighted.values())).sum(), {**reported, **metrics})
+    weights = torch.tensor([rho**step for step in range(steps)], dtype=torch.float64)
+    if normalise:
+        weights = weights / weights.mean()
+    return weights.to(torch.float32)
+
+
+def alive(sequences: SequenceBatch) -> Float[Tensor, "moment sequence"]:
+    """1 at moments before which no step ended the episode, else 0.
+
+    An episode that ended is worth nothing, whatever its last observation looks like, and there
+    is nothing to decide in it.
+    """
+    going_on = torch.cumprod(1 - sequences.terminated.squeeze(-1), 0)
+    return torch.cat([torch.ones_like(going_on[:1]), going_on])
+
+
+def weighted_loss(
+    name: str,
+    coefficient: float,
+    loss: Float[Tensor, ""],
+    metrics: Mapping[str, Tensor] | None = None,
+) -> WeightedLoss:
+    """``coefficient * loss``, with ``loss/<name>``, ``weighted/<name>`` and further metrics."""
+    weighted = coefficient * loss
+    reported = {f"loss/{name}": loss.detach(), f"weighted/{name}": weighted.detach()}
+    return WeightedLoss(weighted, {**reported, **(metrics or {})})
+
+
+def total_loss(terms: Iterable[WeightedLoss]) -> WeightedLoss:
+    """The sum of terms, with the metrics of all of them."""
+    terms = list(terms)
+    metrics = {name: number for term in terms for name, number in term.metrics.items()}
+    return WeightedLoss(torch.stack([term.total for term in terms]).sum(), metrics)
 
 
 def step_metrics(

@@ -1,48 +1,47 @@
-"""Batches as losses take them: how much each start counts, candidates, and a critic of them.
-
-All losses of the agent are means, over steps and over sequences, of a weight times a loss.
-"""
+"""The batches that policies learn from, and a critic of actions."""
 
 from __future__ import annotations
 
-import torch
-from jaxtyping import Float, Int
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Critic
 from empo_core.types import ImaginedBatch
 from empo_latent.networks.model import LatentModel, Network
-from empo_latent.types import PolicyRollout, SequenceBatch
+from empo_latent.types import PolicyRollout
 
 
-def step_weights(rho: float, steps: int, normalise: bool) -> Float[Tensor, " {steps}"]:
-    """How much each step of a sequence counts in a mean over all of them.
+class PolicyBatch(NamedTuple):
+    """A batch for policies: the fields of an ``ImaginedBatch``, as plain constants.
 
-    ``rho ** s``, so that a loss is ``1 / S * sum_s rho ** s * loss_s``; normalised
-    ``rho ** s * S / sum(rho ** s)``, so that it is ``sum_s rho ** s * loss_s / sum_s rho ** s``.
-
-    Args:
-        rho: Weight of each step relative to the one before.
-        steps: How many there are: T for losses about transitions, T + 1 for those about starts.
-        normalise: Whether the weights have mean 1.
+    Attributes:
+        start: See there; so are the next four.
+        action: See there.
+        target: See there.
+        log_prob: See there.
+        weight: See there.
+        loc: Of the proposal.
+        log_std: Of the proposal.
+        active: Of the proposal.
+        task: Which task each start is of; None where there is one.
+        expert: Mean and log standard deviation of the expert; None where no loss needs it.
     """
-    weights = torch.tensor([rho**step for step in range(steps)], dtype=torch.float64)
-    if normalise:
-        weights = weights / weights.mean()
-    return weights.to(torch.float32)
+
+    start: Float[Tensor, "start latent"]
+    action: Float[Tensor, "start candidate action"]
+    target: Float[Tensor, "start candidate head"]
+    log_prob: Float[Tensor, "start candidate"]
+    weight: Float[Tensor, " start"]
+    loc: Float[Tensor, "start action"]
+    log_std: Float[Tensor, "start action"]
+    active: Bool[Tensor, "*start action"] | None
+    task: Int[Tensor, " start"] | None
+    expert: Float[Tensor, "start 2 action"] | None
 
 
-def alive(sequences: SequenceBatch) -> Float[Tensor, "moment sequence"]:
-    """1 at moments before which no step ended the episode, else 0.
-
-    An episode that ended is worth nothing, whatever its last observation looks like, and there
-    is nothing to decide in it.
-    """
-    going_on = torch.cumprod(1 - sequences.terminated.squeeze(-1), 0)
-    return torch.cat([torch.ones_like(going_on[:1]), going_on])
-
-
-def policy_batch(
+def imagined_batch(
     rollout: PolicyRollout,
     td: Float[Tensor, "step reward dynamics value m 1"],
     weight: Float[Tensor, "moment sequence"],
@@ -75,7 +74,7 @@ def critic(
     task: Int[Tensor, "*batch"] | None = None,
     network: Network = "online",
 ) -> Critic:
-    """What actions are worth, differentiable in them.
+    """A critic of actions, differentiable in them.
 
     For critic ``v`` that is ``r(z, a) + discount * (1 - d(z')) * V(z')`` with ``z' = f(z, a)``,
     by each reward, dynamics and value head; for ``q`` it is ``Q(z, a)`` by each value head.

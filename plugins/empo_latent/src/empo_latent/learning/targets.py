@@ -1,4 +1,4 @@
-"""What values should be: one imagined step, then what the target networks say."""
+"""Targets of values: one imagined step, then the value by the target networks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def value_target(
     candidates: int,
     weights: Float[Tensor, "start candidate"] | None = None,
 ) -> Float[Tensor, "value {moments} {sequences} target 1"]:
-    """What each value head learns at each start.
+    """Targets of each value head at each start.
 
     Args:
         td: Targets, of which those of the first imagined step are used.
@@ -113,7 +113,7 @@ def auxiliary_target(
     moments: int,
     sequences: int,
 ) -> Float[Tensor, "gamma {moments} {sequences} 1 1"]:
-    """What each auxiliary value learns at each start: the mean over candidates."""
+    """Targets of each auxiliary value at each start: the mean over candidates."""
     heads = joined(targets[0], params.dynamics, (0, 1))
     return heads.reshape(heads.shape[0], moments, sequences, -1, 1).mean(3, keepdim=True)
 
@@ -128,7 +128,7 @@ def joined(x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]) -> Ten
 def bootstrapped(
     heads: Float[Tensor, "value ..."], params: ValueParams
 ) -> Float[Tensor, "value ..."]:
-    """What each value head learns from, given what each of them estimates."""
+    """The estimate that each value head learns from, given those of all heads."""
     if params.bootstrap == "local":
         return heads
     if params.bootstrap == "mean":

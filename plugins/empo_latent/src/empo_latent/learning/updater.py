@@ -11,14 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_latent.learning.gradients import check_gradients
-from empo_latent.learning.objectives import ModelObjective, PolicyBatch
+from empo_latent.learning.agent_losses import AgentLosses
+from empo_latent.learning.gradient_contract import check_gradients
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
 
 MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
-"""What the optimiser of the model moves, besides the encoder, which has a rate of its own."""
+"""Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
 
 
 class Updater:
@@ -66,20 +66,22 @@ class Updater:
             for name, weights in self._policies.items()
         }
         self._updates = 0
-        objective = ModelObjective(model, losses, params, discounts)
-        self._objective = objective
-        self._model_loss = self._compiled(objective.model_loss)
-        self._policy_loss = self._compiled(objective.policy_loss)
+        self._agent_losses = AgentLosses(model, losses, params, discounts)
+        self._model_loss = self._compiled(self._agent_losses.model_loss)
+        self._policy_loss = self._compiled(self._agent_losses.policy_loss)
 
     def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
-        """Learn from a batch.
+        """One update: the model, then each policy, then the running averages.
+
+        The model's loss is the list in ``AgentLosses.model_loss``: consistency, reward,
+        termination, value. Policies learn from constants that it returns.
 
         Args:
-            sequences: Where the model computes.
-            progress: Share of the run that is done, for what changes in its course.
+            sequences: Recorded experience, where the model computes.
+            progress: Share of the run that is done, for schedules.
 
         Returns:
-            Numbers for people, 0-d tensors; those of parts that were not updated are missing.
+            Metrics, 0-d tensors; those of parts that were not updated are missing.
         """
         learning, compiles = self._params.learning, self._params.compute.compile
         if compiles:
@@ -88,44 +90,41 @@ class Updater:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with_value = self._updates % learning.value_every == 0
         with_policy = self._updates % learning.policy_every == 0
+
         metrics: dict[str, Tensor]
-        total, metrics, lesson = self._model_loss(sequences, with_value, with_policy)
-        total.backward()
+        loss, metrics, policy_batch = self._model_loss(sequences, with_value, with_policy)
+        loss.backward()
         self._check("model" if with_value else "world")
         metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
-        if with_policy:
-            assert lesson is not None
-            for name in self._losses:
-                metrics |= self._improve(name, lesson, progress)
+
+        for name, own in self._losses.items() if with_policy else ():
+            loss, found, memory = self._policy_loss(name, policy_batch)
+            loss.backward()
+            # A batch may hold no plan at all, and then nothing to imitate.
+            self._check(name, may_be_idle=own.needs.expert)
+            norm = self._step(self._policy_optimisers[name], self._policies[name])
+            if isinstance(own, AdaptivePolicyLoss):
+                own.adapt(memory, progress)
+            metrics |= {f"{name}/{key}": number for key, number in found.items()}
+            metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
+
         self._model.update_targets()
         self._updates += 1
         return _copied(metrics) if compiles else metrics
 
-    def _improve(self, name: str, lesson: PolicyBatch, progress: float) -> dict[str, Tensor]:
-        """One step of one policy."""
-        loss, metrics, memory = self._policy_loss(name, lesson)
-        loss.backward()
-        own = self._losses[name]
-        self._check(name, may_be_idle=own.needs.expert)  # Nobody may have planned in this batch.
-        norm = self._step(self._policy_optimisers[name], self._policies[name])
-        if isinstance(own, AdaptivePolicyLoss):
-            own.adapt(memory, progress)
-        found = {f"{name}/{key}": number for key, number in metrics.items()}
-        return {**found, f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
-
     def losses(self, sequences: SequenceBatch) -> dict[str, Tensor]:
         """The numbers of an update that does not happen; nothing changes but random generators."""
         with torch.no_grad():
-            _, metrics, lesson = self._objective.model_loss(sequences, True, True)
-        assert lesson is not None
+            _, metrics, policy_batch = self._agent_losses.model_loss(sequences, True, True)
+        assert policy_batch is not None
         for name in self._losses:
-            loss, found, _ = self._objective.policy_loss(name, lesson)
+            loss, found, _ = self._agent_losses.policy_loss(name, policy_batch)
             metrics |= {f"{name}/{key}": number for key, number in found.items()}
             metrics[f"loss/{name}"] = loss.detach()
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What the optimisers and losses remember."""
+        """State of the optimisers and of adaptive losses."""
         return {
             "updates": self._updates,
             "model": _moments(self._optimiser),
@@ -181,7 +180,7 @@ def _adam(
 
 
 def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """What an optimiser remembers of each weight, by its position."""
+    """Moments of each weight, by its position."""
     return {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
 
 

@@ -78,7 +78,7 @@ class MlpEnsemble(nn.Module):
         training: bool = False,
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "head *_batches output"]:
-        """What every network makes of its input.
+        """Outputs of all networks, heads first.
 
         Args:
             x: One input for all, or with ``split`` one for each head evaluated, heads first.

@@ -25,7 +25,7 @@ def symexp(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def by_hand(x: Tensor) -> bool:
-    """Whether what is written for caches of CPUs pays: where nothing compiles for them."""
+    """True where the variants for CPU caches are faster: on CPUs, outside of compilation."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

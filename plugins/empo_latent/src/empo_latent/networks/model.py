@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 import torch
@@ -13,8 +13,8 @@ from torch.nn import Parameter
 
 from empo_core.distributions import BoundedNormal
 from empo_latent.networks.encoders import Encoder
-from empo_latent.networks.ensemble import MlpEnsemble
-from empo_latent.networks.functions import TwoHot, simnorm
+from empo_latent.networks.functions import TwoHot
+from empo_latent.networks.heads import Head, made_dynamics, made_heads
 from empo_latent.networks.task_embedding import Task, TaskEmbedding
 from empo_latent.params import LatentParams
 from empo_latent.types import Interface
@@ -22,14 +22,22 @@ from empo_latent.types import Interface
 Network = Literal["online", "target"]
 """Values as they are learned, or their running average, from which targets are made."""
 Part = TypeVar("Part", bound=nn.Module)
+ORDER: tuple[Head, ...] = ("reward", "termination", "value", "auxiliary", "policy", "optimistic")
+"""Heads in the order of the groups of parameters."""
+MISSING: Mapping[str, str] = {
+    "termination": "nothing terminates: set reward.episodic to true",
+    "auxiliary": "there are no auxiliary values: name some auxiliary.discounts",
+    "optimistic": "there is no optimistic policy: set optimistic_loss",
+}
+"""Why an optional head does not exist, and what to do."""
 
 
 class LatentModel(nn.Module):
     """A latent world model, values and policies (Hansen et al. 2024), many heads at a time.
 
-    Latents lie on the last axis. Heads are on the first axis of what comes back. Where a run has
-    several tasks, each is embedded: encoders read the embedding beside what is seen, all others
-    beside the latent. Numbers of an action that a task does not use reach nothing.
+    Latents lie on the last axis. Networks of an ensemble are on the first axis of what comes back.
+    Where a run has several tasks, each is embedded: encoders read the embedding beside what is
+    seen, all others beside the latent. Numbers of an action that a task does not use reach nothing.
     """
 
     def __init__(
@@ -45,109 +53,44 @@ class LatentModel(nn.Module):
         Args:
             params: Sizes, numbers of heads and the like.
             interface: What is seen and done.
-            generator: What weights are drawn with; parts that are optional draw last, so those
-                that are always there do not depend on them.
+            generator: Draws the weights; optional parts draw last, so those that are always there
+                do not depend on them.
             optimistic: Whether there is a second policy.
         """
         super().__init__()
-        self._params, self._interface = params, interface
+        self._params = params
+        latents, actions = params.latents, interface.actions
         self.two_hot = TwoHot(params.bins)
-        self.task_embedding = TaskEmbedding(
-            interface, params.latents.task_size, generator=generator
-        )
-        self._make(generator)
-        self._make_optional(generator, optimistic)
-
-    def _make(self, generator: torch.Generator) -> None:
-        params, actions = self._params, self._interface.actions
-        size, bins = params.latents.size, params.bins.number
+        self.task_embedding = TaskEmbedding(interface, latents.task_size, generator=generator)
+        inputs = latents.size + self.task_embedding.size
         self.encoder = Encoder(
             params.encoder,
-            params.latents,
-            self._interface,
+            latents,
+            interface,
             embedding=self.task_embedding.size,
             generator=generator,
         )
-        self.dynamics = MlpEnsemble(
-            params.latents.heads,
-            self._width(actions),
-            [params.latents.width] * 2,
-            size,
-            final=partial(simnorm, group=params.latents.group),
-            final_norm=params.latents.layer_norm,
-            dropout=params.latents.dropout,
-            generator=generator,
+        self.dynamics = made_dynamics(params, actions, inputs, generator)
+        self.heads = made_heads(params, actions, inputs, optimistic=optimistic, generator=generator)
+        self.averages = nn.ModuleDict(
+            {name: constant_copy(online) for name, (online, _) in self._averaged().items()}
         )
-        reward, value = params.reward, params.value
-        self.reward_heads = self._head(
-            generator, actions, bins, heads=reward.heads, divisor=reward.width_divisor
-        )
-        self.value_heads = self._head(
-            generator,
-            actions if value.critic == "q" else 0,
-            bins,
-            heads=value.heads,
-            divisor=value.width_divisor,
-            dropout=value.dropout,
-        )
-        self.policy_head = self._head(generator, 0, 2 * actions, zero_output=False)
-        self.value_targets = constant_copy(self.value_heads)
 
-    def _make_optional(self, generator: torch.Generator, optimistic: bool) -> None:
+    def _averaged(self) -> dict[str, tuple[nn.Module, float]]:
+        """Networks that have a running average, each with the rate at which that follows."""
         params = self._params
-        self.termination_head = self._head(generator, 0, 1) if params.reward.episodic else None
-        discounts = len(params.auxiliary.discounts)
-        self.auxiliary_heads = self.auxiliary_targets = None
-        if discounts:
-            joint = params.auxiliary.networks == "joint"
-            self.auxiliary_heads = self._head(
-                generator,
-                0,
-                params.bins.number * (discounts if joint else 1),
-                heads=1 if joint else discounts,
-                factor=params.auxiliary.width_factor,
-                dropout=params.value.dropout,
-            )
-            self.auxiliary_targets = constant_copy(self.auxiliary_heads)
-        self.optimistic_head = None
-        if optimistic:
-            actions = self._interface.actions
-            self.optimistic_head = self._head(generator, 0, 2 * actions, zero_output=False)
-        averaged = params.policy.proposal == "average"
-        self.policy_average = constant_copy(self.policy_head) if averaged else None
-        averaged = params.encoder.target == "average"
-        self.encoder_average = constant_copy(self.encoder) if averaged else None
-
-    def _width(self, actions: int) -> int:
-        """Numbers that a network reads that reads latents, and ``actions`` more."""
-        return self._params.latents.size + actions + self.task_embedding.size
-
-    def _head(
-        self,
-        generator: torch.Generator,
-        actions: int,
-        outputs: int,
-        *,
-        heads: int = 1,
-        divisor: int = 1,
-        factor: int = 1,
-        dropout: float = 0.0,
-        zero_output: bool = True,
-    ) -> MlpEnsemble:
-        width = max(1, factor * self._params.latents.width // divisor)
-        return MlpEnsemble(
-            heads,
-            self._width(actions),
-            [width, width],
-            outputs,
-            dropout=dropout,
-            zero_output=zero_output,
-            generator=generator,
-        )
+        found = {"value": (self.heads["value"], params.value.target_rate)}
+        if "auxiliary" in self.heads:
+            found["auxiliary"] = (self.heads["auxiliary"], params.value.target_rate)
+        if params.policy.proposal == "average":
+            found["policy"] = (self.heads["policy"], params.policy.proposal_rate)
+        if params.encoder.target == "average":
+            found["encoder"] = (self.encoder, params.encoder.target_rate)
+        return found
 
     @property
     def active(self) -> Bool[Tensor, "task action"]:
-        """Which numbers of an action each task uses."""
+        """True for the numbers of an action that each task uses."""
         return self.task_embedding.active
 
     def encode(
@@ -166,9 +109,9 @@ class LatentModel(nn.Module):
             training: Whether pictures are shifted and units dropped.
             average: Whether the running average of the encoder is asked.
         """
-        encoder = self.encoder_average if average else self.encoder
-        if encoder is None:
+        if average and "encoder" not in self.averages:
             raise ValueError("there is no average encoder: set encoder.target to 'average'")
+        encoder = self.averages["encoder"] if average else self.encoder
         latent: Tensor = encoder(observation, self.task_embedding.embedded(task), training=training)
         return latent
 
@@ -181,7 +124,7 @@ class LatentModel(nn.Module):
         split: bool = False,
         training: bool = False,
     ) -> Float[Tensor, "dynamics *_batches latent"]:
-        """Where an action leads, as each head sees it.
+        """The next latent after an action, as each dynamics head predicts it.
 
         Args:
             z: Latents; with ``split``, one for each head, heads first.
@@ -194,19 +137,41 @@ class LatentModel(nn.Module):
         latent: Tensor = self.dynamics(x, split=split, training=training)
         return latent
 
-    def reward_logits(
+    def logits(
         self,
+        head: Head,
         z: Float[Tensor, "*batch latent"],
-        action: Float[Tensor, "*#batch action"],
+        action: Float[Tensor, "*#batch action"] | None = None,
         *,
         task: Task | None = None,
+        network: Network = "online",
         training: bool = False,
-    ) -> Float[Tensor, "reward *batch bin"]:
-        """What each head thinks an action pays, as a distribution."""
-        logits: Tensor = self.reward_heads(
-            self.task_embedding.joined(z, task, action), training=training
-        )
-        return logits
+        heads: Int[Tensor, " chosen"] | None = None,
+    ) -> Float[Tensor, "head *batch output"]:
+        """Outputs of a head's networks: log-probabilities of bins, or log-odds of termination.
+
+        Args:
+            head: Which head: ``reward``, ``value``, ``termination`` or ``auxiliary``. A step's
+                termination is read from the latent that it led to.
+            z: Latents.
+            action: Actions in them, for ``reward``, and for ``value`` where the critic is ``q``;
+                others do not look at them.
+            task: Which task it is.
+            network: Whether the networks are asked or their running average.
+            training: Whether there is dropout; averages never have any.
+            heads: Which networks of the ensemble are evaluated; None: all.
+        """
+        if head not in self.heads:
+            raise ValueError(MISSING[head])
+        acts = head == "reward" or (head == "value" and self.critic == "q")
+        if acts and action is None:
+            raise ValueError("critic 'q' values actions: say which, beside the latents")
+        x = self.task_embedding.joined(z, task, action if acts else None)
+        part = self.averages[head] if network == "target" else self.heads[head]
+        found: Tensor = part(x, training=training and network == "online", heads=heads)
+        if head == "auxiliary" and self._params.auxiliary.networks == "joint":
+            return found.reshape(*z.shape[:-1], -1, self.two_hot.number).movedim(-2, 0)
+        return found
 
     def reward(
         self,
@@ -215,55 +180,16 @@ class LatentModel(nn.Module):
         *,
         task: Task | None = None,
     ) -> Float[Tensor, "reward *batch 1"]:
-        """What each head thinks an action pays."""
-        return self.two_hot.decode(self.reward_logits(z, action, task=task))
-
-    def termination_logits(
-        self, next_z: Float[Tensor, "*batch latent"], *, task: Task | None = None
-    ) -> Float[Tensor, "*batch 1"]:
-        """Log-odds that the step which led to ``next_z`` ended the episode."""
-        if self.termination_head is None:
-            raise ValueError("nothing terminates: set reward.episodic to true")
-        logits: Tensor = self.termination_head(self.task_embedding.joined(next_z, task))[0]
-        return logits
+        """The reward of an action, as each reward head expects it."""
+        return self.two_hot.decode(self.logits("reward", z, action, task=task))
 
     def terminates(
         self, next_z: Float[Tensor, "*batch latent"], *, task: Task | None = None
     ) -> Float[Tensor, "*batch 1"]:
         """1 where the step which led to ``next_z`` more likely than not ended the episode."""
-        if self.termination_head is None:
+        if "termination" not in self.heads:
             return next_z.new_zeros(*next_z.shape[:-1], 1)
-        return (self.termination_logits(next_z, task=task) > 0).to(next_z.dtype)
-
-    def value_logits(
-        self,
-        z: Float[Tensor, "*batch latent"],
-        action: Float[Tensor, "*#batch action"] | None = None,
-        *,
-        task: Task | None = None,
-        network: Network = "online",
-        training: bool = False,
-        heads: Int[Tensor, " chosen"] | None = None,
-    ) -> Float[Tensor, "value *batch bin"]:
-        """What each head thinks a state is worth, as a distribution.
-
-        Args:
-            z: Latents.
-            action: Actions in them, for critic ``q``; critic ``v`` does not look at them.
-            task: Which task it is.
-            network: Which networks are asked.
-            training: Whether there is dropout; targets never have any.
-            heads: Which heads are evaluated; None: all.
-        """
-        is_q = self._params.value.critic == "q"
-        if is_q and action is None:
-            raise ValueError("critic 'q' values actions: say which, beside the latents")
-        x = self.task_embedding.joined(z, task, action if is_q else None)
-        if network == "target":
-            logits: Tensor = self.value_targets(x, heads=heads)
-        else:
-            logits = self.value_heads(x, training=training, heads=heads)
-        return logits
+        return (self.logits("termination", next_z, task=task)[0] > 0).to(next_z.dtype)
 
     def value(
         self,
@@ -275,30 +201,11 @@ class LatentModel(nn.Module):
         training: bool = False,
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "value *batch 1"]:
-        """What each head thinks a state is worth; arguments as of ``value_logits``."""
-        logits = self.value_logits(
-            z, action, task=task, network=network, training=training, heads=heads
+        """The value of a state, or of an action in it, by each head; see ``logits``."""
+        found = self.logits(
+            "value", z, action, task=task, network=network, training=training, heads=heads
         )
-        return self.two_hot.decode(logits)
-
-    def auxiliary_logits(
-        self,
-        z: Float[Tensor, "*batch latent"],
-        *,
-        task: Task | None = None,
-        network: Network = "online",
-        training: bool = False,
-    ) -> Float[Tensor, "auxiliary *batch bin"]:
-        """What a state is worth under each auxiliary discount, as a distribution."""
-        heads = self.auxiliary_targets if network == "target" else self.auxiliary_heads
-        if heads is None:
-            raise ValueError("there are no auxiliary values: name some auxiliary.discounts")
-        logits: Tensor = heads(
-            self.task_embedding.joined(z, task), training=training and network == "online"
-        )
-        if self._params.auxiliary.networks == "separate":
-            return logits
-        return logits.reshape(*z.shape[:-1], -1, self.two_hot.number).movedim(-2, 0)
+        return self.two_hot.decode(found)
 
     def auxiliary(
         self,
@@ -307,8 +214,8 @@ class LatentModel(nn.Module):
         task: Task | None = None,
         network: Network = "online",
     ) -> Float[Tensor, "auxiliary *batch 1"]:
-        """What a state is worth under each auxiliary discount."""
-        return self.two_hot.decode(self.auxiliary_logits(z, task=task, network=network))
+        """The value of a state under each auxiliary discount."""
+        return self.two_hot.decode(self.logits("auxiliary", z, task=task, network=network))
 
     def policy(
         self,
@@ -317,30 +224,29 @@ class LatentModel(nn.Module):
         task: Task | None = None,
         optimistic: bool = False,
     ) -> BoundedNormal:
-        """How the policy, or the optimistic one, acts."""
-        head = self.optimistic_head if optimistic else self.policy_head
-        if head is None:
-            raise ValueError("there is no optimistic policy: set optimistic_loss")
-        return self._acting(head, z, task)
+        """The distribution of actions of the policy, or of the optimistic one."""
+        head: Head = "optimistic" if optimistic else "policy"
+        if head not in self.heads:
+            raise ValueError(MISSING[head])
+        return self._distribution(self.heads[head], z, task)
 
     def proposal(
         self, z: Float[Tensor, "*batch latent"], *, task: Task | None = None
     ) -> BoundedNormal:
-        """Who proposes candidates: the policy, or where there is one its running average."""
-        average = self.policy_average
-        return self._acting(self.policy_head if average is None else average, z, task)
+        """The policy that proposes candidates: the policy itself, or its running average."""
+        networks = self.averages if "policy" in self.averages else self.heads
+        return self._distribution(networks["policy"], z, task)
 
-    def _acting(self, head: nn.Module, z: Tensor, task: Task | None) -> BoundedNormal:
-        """How a network acts."""
+    def _distribution(self, head: nn.Module, z: Tensor, task: Task | None) -> BoundedNormal:
         params = self._params.policy
         # Tasks' embeddings belong to the model, which policies leave alone.
-        loc, raw = head(self.task_embedding.joined(z, task, constant_task=True))[0].chunk(2, -1)
+        x = self.task_embedding.joined(z, task, constant_task=True)
+        loc, raw = head(x)[0].chunk(2, -1)
         span = params.max_log_std - params.min_log_std
         log_std = params.min_log_std + 0.5 * span * (raw.tanh() + 1)
         loc = loc.tanh() if params.bound == "clip" else loc
-        return BoundedNormal(
-            loc, log_std, bound=params.bound, active=self.task_embedding.used(task)
-        )
+        active = self.task_embedding.used(task)
+        return BoundedNormal(loc, log_std, bound=params.bound, active=active)
 
     def bounded(
         self, u: Float[Tensor, "*batch action"], *, task: Task | None = None
@@ -351,37 +257,21 @@ class LatentModel(nn.Module):
 
     @property
     def critic(self) -> Literal["v", "q"]:
-        """Whether values are of states or of actions in them."""
+        """The kind of critic: values of states (``v``) or of actions in them (``q``)."""
         return self._params.value.critic
 
     @torch.no_grad()
     def update_targets(self) -> None:
-        """Let running averages follow their networks."""
-        values, encoder = self._params.value.target_rate, self._params.encoder.target_rate
-        for online, average, rate in (
-            (self.value_heads, self.value_targets, values),
-            (self.auxiliary_heads, self.auxiliary_targets, values),
-            (self.encoder, self.encoder_average, encoder),
-            (self.policy_head, self.policy_average, self._params.policy.proposal_rate),
-        ):
-            if online is not None and average is not None:
-                torch._foreach_lerp_(
-                    list(average.parameters()), list(online.parameters()), weight=rate
-                )
+        """Move running averages to their networks: ``average += rate * (online - average)``."""
+        for name, (online, rate) in self._averaged().items():
+            average = self.averages[name]
+            torch._foreach_lerp_(list(average.parameters()), list(online.parameters()), weight=rate)
 
     def groups(self) -> dict[str, list[Parameter]]:
         """All parameters that are trained, by what they belong to; averages are not among them."""
-        parts: dict[str, nn.Module | None] = {
-            "encoder": self.encoder,
-            "dynamics": self.dynamics,
-            "reward": self.reward_heads,
-            "termination": self.termination_head,
-            "value": self.value_heads,
-            "auxiliary": self.auxiliary_heads,
-            "policy": self.policy_head,
-            "optimistic": self.optimistic_head,
-        }
-        groups = {name: list(part.parameters()) for name, part in parts.items() if part is not None}
+        parts: dict[str, nn.Module] = {"encoder": self.encoder, "dynamics": self.dynamics}
+        parts |= {name: self.heads[name] for name in ORDER if name in self.heads}
+        groups = {name: list(part.parameters()) for name, part in parts.items()}
         if self.task_embedding.table is not None:
             groups["task"] = [self.task_embedding.table]
         return groups

@@ -1,4 +1,4 @@
-"""How networks learn which task it is, and which numbers of an action count."""
+"""Inputs of networks: embeddings of tasks, and masks of the actions that tasks use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TaskEmbedding(nn.Module):
         self.register_buffer("active", torch.tensor(interface.active), persistent=False)
 
     def embedded(self, task: Task | None) -> Float[Tensor, "*task task_feature"] | None:
-        """What stands for tasks; None where there is one."""
+        """Embeddings of tasks, of norm at most 1; None where there is one task."""
         if self.table is None:
             return None
         chosen = F.embedding(self._named(task), self.table)
@@ -47,7 +47,7 @@ class TaskEmbedding(nn.Module):
         return chosen / norm.clamp(min=1)
 
     def used(self, task: Task | None) -> Bool[Tensor, "*task action"] | None:
-        """Which numbers of an action tasks use; None where all tasks use all."""
+        """True for numbers of an action that tasks use; None where all tasks use all."""
         if not self._is_masked:
             return None
         return self.active[0] if len(self._tasks) == 1 else self.active[self._named(task)]
@@ -60,7 +60,7 @@ class TaskEmbedding(nn.Module):
         *,
         constant_task: bool = False,
     ) -> Float[Tensor, "*batch input"]:
-        """What networks read; where that says so, they do not shape what stands for tasks."""
+        """Latent, action and task embedding side by side; ``constant_task`` detaches the last."""
         parts = [z]
         if action is not None:
             used = self.used(task)

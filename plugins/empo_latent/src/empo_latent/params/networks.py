@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from empo_core import Config
 
 Heads = Literal["mean", "min", "max"]
-"""How estimates of several heads become one."""
+"""The reduction of estimates of several heads to one."""
 
 
 class EncoderParams(Config):
@@ -40,7 +40,7 @@ class EncoderParams(Config):
 
 
 class LatentSpaceParams(Config):
-    """What latents are, and how they move on."""
+    """Latents and the dynamics models."""
 
     size: int = Field(512, ge=2, description="Numbers of a latent.")
     group: int = Field(8, ge=2, description="Numbers that share a softmax; divides the size.")
@@ -62,7 +62,7 @@ class LatentSpaceParams(Config):
 
 
 class BinsParams(Config):
-    """How rewards and values are written as distributions over bins of symlog space."""
+    """Bins in symlog space, over which rewards and values are distributions."""
 
     number: int = Field(101, ge=2, description="Bins.")
     low: float = Field(-10.0, description="Least symlog.")
@@ -76,7 +76,7 @@ class BinsParams(Config):
 
 
 class RewardParams(Config):
-    """What steps pay, and whether they end the episode."""
+    """Reward heads and the termination head."""
 
     heads: int = Field(1, ge=1, description="Reward models.")
     width_divisor: int = Field(1, ge=1, description="By how much they are narrower than others.")
@@ -97,7 +97,7 @@ class RewardParams(Config):
 
 
 class ValueParams(Config):
-    """What states, or actions in them, are worth."""
+    """Value heads, of states or of actions in them."""
 
     critic: Literal["v", "q"] = Field(
         "v",

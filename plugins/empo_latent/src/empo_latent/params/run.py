@@ -10,11 +10,11 @@ from empo_core import Config
 from empo_learning.params import Compute, Reporting
 
 Actor = Literal["planner", "policy"]
-"""Who acts: the planner, or the policy alone."""
+"""The choice of actions: by the planner, or by the policy alone."""
 
 
 class CollectionParams(Config):
-    """How experience is gathered; a step is one decision, whatever the action repeat."""
+    """Collection of experience; a step is one decision, whatever the action repeat."""
 
     threads: int = Field(
         1, ge=1, description="Threads that step them; helps where a step leaves Python's lock."
@@ -63,7 +63,7 @@ class ReportingParams(Reporting):
         description="Who plays in evaluations.",
     )
     validate_losses: bool = Field(
-        False, description="Report losses on the episodes of evaluations, which nobody learns from."
+        False, description="Report losses on the episodes of evaluations, which are not trained on."
     )
     videos: int = Field(1, ge=0, description="Episodes of the last evaluation that are filmed.")
     solved_at: float | None = Field(

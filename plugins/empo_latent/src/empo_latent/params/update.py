@@ -27,7 +27,7 @@ class ImaginationParams(Config):
 
 
 class LearningParams(Config):
-    """What one update is about."""
+    """Batches, temporal weights and the frequency of updates."""
 
     batch_size: int = Field(256, ge=1, description="Sequences of experience.")
     horizon: int = Field(3, ge=1, description="Steps of a sequence, and of a plan.")

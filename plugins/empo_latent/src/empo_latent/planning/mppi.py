@@ -30,7 +30,7 @@ ScoredPlans = tuple[Tensor, Tensor]
 
 
 class _Round(NamedTuple):
-    """What came of a round.
+    """Elites of one round and their moments.
 
     Attributes:
         best: Scores of the elites, the best first, ``[env, elite]``.
@@ -115,7 +115,7 @@ class Planner:
             self._round, self._propose = compiled(self._tried), compiled(self._proposed)
 
     def rounds(self, actions: int) -> int:
-        """How many iterations there are for so many numbers per action."""
+        """Number of rounds for so many numbers per action."""
         if self._params.policy_plans == self._params.samples:
             return 1  # Nothing is drawn, and so nothing would change.
         return self._params.iterations or (8 if actions >= 20 else 6)
@@ -184,7 +184,7 @@ class Planner:
         explore: bool,
         optimistic: bool,
     ) -> Plan:
-        """What all rounds lead to."""
+        """The plan after all rounds."""
         params, context = self._params, self._situation(z, task, noise, explore)
         # Moments have an axis for the plans that are drawn from them: [time, env, 1, action].
         mean = torch.cat([mean[1:], torch.zeros_like(mean[:1])]).unsqueeze(2)

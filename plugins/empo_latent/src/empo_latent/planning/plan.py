@@ -1,4 +1,4 @@
-"""What planning needs to know, and what comes of it.
+"""The planner's model protocol, its random numbers and its result.
 
 Axes: ``time`` counts the steps of a plan, ``proposal`` the plans that the policy proposes, ``draw``
 those that are drawn in each ``round``, ``elite`` the best of both.
@@ -31,7 +31,7 @@ class PlanningModel(Protocol):
         task: Int[Tensor, "*some"] | None = None,
         split: bool = False,
     ) -> Float[Tensor, "dynamics *batch latent"]:
-        """Where actions lead to, by each head; with ``split`` from a latent of its own."""
+        """The next latent by each dynamics head; with ``split`` from a latent of its own."""
 
     def reward(
         self,
@@ -40,7 +40,7 @@ class PlanningModel(Protocol):
         *,
         task: Int[Tensor, "*some"] | None = None,
     ) -> Float[Tensor, "reward *batch 1"]:
-        """What actions pay, by each head."""
+        """Rewards of actions, by each reward head."""
 
     def terminates(
         self, next_z: Float[Tensor, "*batch latent"], *, task: Int[Tensor, "*some"] | None = None
@@ -56,7 +56,7 @@ class PlanningModel(Protocol):
         network: Literal["online", "target"] = "online",
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "value *batch 1"]:
-        """What latents, or actions in them, are worth, by each head."""
+        """Values of latents, or of actions in them, by each value head."""
 
     def policy(
         self,
@@ -65,7 +65,7 @@ class PlanningModel(Protocol):
         task: Int[Tensor, "*some"] | None = None,
         optimistic: bool = False,
     ) -> BoundedNormal:
-        """How a policy acts."""
+        """The distribution of a policy's actions."""
 
 
 class Noise(NamedTuple):
@@ -90,7 +90,7 @@ class Noise(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to do.
+    """The chosen action, and the plan that it begins.
 
     Attributes:
         action: What to do now.

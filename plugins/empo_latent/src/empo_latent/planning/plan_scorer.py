@@ -1,4 +1,4 @@
-"""What plans are worth, as far as the model knows.
+"""Scores of plans: predicted rewards, then the value of the last latent.
 
     G = sum_{t<T} gamma^t alive_t r(z_t, a_t) + gamma^T alive_T V(z_T)
 
@@ -24,7 +24,7 @@ Chooser = Callable[[int, Tensor], Tensor]
 
 
 class PlanContext(NamedTuple):
-    """What stays the same while plans are made.
+    """Constants of one call of the planner.
 
     Attributes:
         z: Where the environments are, ``[env, latent]``.
@@ -48,7 +48,7 @@ class PlanContext(NamedTuple):
 
 
 class PlanScorer:
-    """Tells how good plans are."""
+    """Scores plans in the model."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class PlanScorer:
         self._episodic, self._critic, self._precision = episodic, critic, precision
 
     def scores(self, context: PlanContext, actions: Tensor) -> Tensor:
-        """What plans ``[time, env, plan, action]`` are worth, ``[env, plan]``."""
+        """Scores ``[env, plan]`` of plans ``[time, env, plan, action]``."""
         return self._followed(context, actions.shape[2], lambda step, _: actions[step])[1]
 
     def proposals(
         self, context: PlanContext, noise: Tensor, jitter: Tensor | None, *, optimistic: bool
     ) -> tuple[Tensor, Tensor]:
-        """What the policy would do, and what it is worth.
+        """Plans that the policy proposes, and their scores.
 
         Args:
             context: Where it starts.
@@ -116,7 +116,7 @@ class PlanScorer:
         return torch.stack(actions), self._score(context, returns, bootstraps)
 
     def _value(self, context: PlanContext, latent: Tensor) -> Tensor:
-        """What latents ``[dynamics, env, plan, latent]`` are worth, by each value head."""
+        """Values of latents ``[dynamics, env, plan, latent]``, by each value head."""
         action, task = None, context.task
         if self._critic == "q":
             policy = self._model.policy(latent, task=task)
@@ -156,5 +156,5 @@ def _mean(terms: list[Tensor]) -> Tensor:
 
 
 def _deviation(heads: Tensor) -> Tensor:
-    """How much heads, which lie on the first axis, differ: not at all where there is one."""
+    """Standard deviation over heads, the first axis; 0 for one head."""
     return heads.std(0, correction=int(len(heads) > 1))

@@ -14,6 +14,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_phase2.experience import States
 from empo_phase2.replay.kernels import hold, intern, rebuild, release, unpack
+from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.storage import ArrayStorage
 
 Ids = NDArray[np.int32]
@@ -21,7 +22,7 @@ MAX_LAYOUTS = 2**15
 
 
 class StateStore:
-    """Numbers states by what they are, for as long as somebody holds them.
+    """Numbers distinct states for as long as their reference count is positive.
 
     Equal rows of the same layout have the same id while they are held. A state takes
     its row and two bytes, rounded up to eight, a bit per goal slot and robot action, four bytes
@@ -29,21 +30,12 @@ class StateStore:
 
     Args:
         storage: Allocates the arrays.
-        words: Length of a row.
-        dtype: Of a row.
-        slots: How many goals there are.
-        robot_actions: How many joint actions the robots have.
+        shape: Sizes of a state.
     """
 
-    def __init__(
-        self,
-        storage: ArrayStorage,
-        *,
-        words: int,
-        dtype: torch.dtype,
-        slots: int,
-        robot_actions: int,
-    ) -> None:
+    def __init__(self, storage: ArrayStorage, shape: ReplayShape) -> None:
+        words, dtype = shape.words, shape.dtype
+        slots, robot_actions = shape.slots, shape.robot_actions
         self._storage, self._words, self._dtype = storage, words, dtype
         self._slots, self._robot_actions = slots, robot_actions
         self._row_bytes = words * dtype.itemsize
@@ -59,7 +51,7 @@ class StateStore:
         self._used, self._free, self._count = 0, -1, 0
 
     def __len__(self) -> int:
-        """How many distinct states are held."""
+        """Number of distinct states held."""
         return self._count
 
     @property
@@ -95,12 +87,12 @@ class StateStore:
         hold(ids, self._references)
 
     def release(self, ids: Ids) -> None:
-        """Hold states once less; those that nobody holds any more give their ids away."""
+        """Hold states once less; those that are not held any more give their ids back."""
         self._free, freed = release(ids, self._keys, self._references, self._table, self._free)
         self._count -= freed
 
     def take(self, ids: Int[Tensor, " distinct"], device: torch.device) -> States:
-        """What is known about some states.
+        """States by id.
 
         Raises:
             IndexError: An id is not in use.

@@ -32,8 +32,8 @@ class ArrayStorage:
     the process.
 
     Args:
-        kind: What kind.
-        directory: Where the files of mapped arrays lie.
+        kind: RAM, page-locked RAM, or memory-mapped files.
+        directory: Folder of the files of mapped arrays.
 
     Raises:
         ConfigError: There is no CUDA device to pin memory for, or no directory to map files in.
@@ -42,24 +42,24 @@ class ArrayStorage:
     def __init__(self, kind: StorageKind, directory: Path | None) -> None:
         if kind == "pinned" and not torch.cuda.is_available():
             raise ConfigError(
-                "replay.memory: 'pinned' speeds up copies to a CUDA device, and torch finds none; "
+                "replay.storage: 'pinned' speeds up copies to a CUDA device, and torch finds none; "
                 "use 'ram' or 'mapped'"
             )
         if kind == "mapped" and directory is None:
-            raise ConfigError("replay.memory: 'mapped' needs a directory for its files; got none")
+            raise ConfigError("replay.storage: 'mapped' needs a directory for its files; got none")
         self.kind = kind
         self._directory = directory
 
     @property
     def pinned(self) -> bool:
-        """Whether tensors on the way to a device should be page-locked."""
+        """True where tensors on the way to a device are page-locked."""
         return self.kind == "pinned"
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """A new array of zeros; ordinary memory is only taken where it is written to.
+        """A new array of zeros; RAM is only taken where it is written to.
 
         Raises:
-            ConfigError: It is larger than this machine's memory.
+            ConfigError: It is larger than this machine's RAM.
             StorageError: The disk has no room for it.
         """
         size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -68,7 +68,7 @@ class ArrayStorage:
         if size > machine_bytes():
             raise ConfigError(
                 f"replay: one of its arrays takes {size / GIB:.1f} GiB and this machine has "
-                f"{machine_bytes() / GIB:.1f} GiB; lower replay.capacity or use memory: mapped"
+                f"{machine_bytes() / GIB:.1f} GiB; lower replay.capacity or use storage: mapped"
             )
         if self.kind == "pinned" and size:
             pinned = torch.zeros(size, dtype=torch.uint8, pin_memory=True)
@@ -82,8 +82,18 @@ class ArrayStorage:
         return longer
 
     def empty_tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor to gather numbers in before they go to a device."""
+        """An uninitialised tensor, page-locked where ``pinned``."""
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.pinned)
+
+    def gathered(self, array: NDArray[Any], index: Tensor) -> Tensor:
+        """Some entries of an array, in a tensor that can be sent."""
+        source = torch.from_numpy(array)
+        out = self.empty_tensor((len(index), *array.shape[1:]), source.dtype)
+        return torch.index_select(source, 0, index, out=out)
+
+    def send(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """A tensor on a device; page-locked ones are copied without waiting."""
+        return tensor.to(device, non_blocking=self.pinned)
 
     def _mapped(self, shape: Sequence[int], dtype: np.dtype[Any], size: int) -> NDArray[Any]:
         assert self._directory is not None
@@ -104,7 +114,7 @@ class ArrayStorage:
 
 
 def machine_bytes() -> int:
-    """How much memory this machine or container has."""
+    """Bytes of RAM of this machine or container."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # A container may allow less than the machine has; "max" means that it does not.
     with contextlib.suppress(OSError, ValueError):

@@ -1,1 +1,1 @@
-"""What was experienced: segments, advantages, minibatches."""
+"""Experience of a run: rollouts of segments, advantages, minibatches."""

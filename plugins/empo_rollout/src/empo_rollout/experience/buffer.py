@@ -1,4 +1,4 @@
-"""Where steps are put while they happen: segments of consecutive steps of one agent each."""
+"""Storage of a rollout while it is collected: segments of consecutive steps of one agent each."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from empo_rollout.experience.rollout import Rollout
 from empo_rollout.plan import VecPlan
 
 Place: TypeAlias = tuple[int, slice]
-"""Where a step of a block is: its time within segments, and those segments."""
+"""Position of a block's step: its time within segments, and those segments."""
 
 
 @dataclass(slots=True)
 class WriteCursor:
-    """Where a block writes.
+    """Position at which a block writes.
 
-    All slots of a block arrive together and act together, so their cursors never differ and the
+    All agents of a block arrive together and act together, so their cursors never differ and the
     segments they write to lie side by side: one cursor stands for a cursor per agent, and a step of
     the block is a slice whatever order blocks arrive in.
 
     Attributes:
-        rows: The segments it writes to; None where none is left for it.
-        time: Where in them its next step goes.
-        steps: How many steps it has written since the rollout began.
+        rows: The segments it writes to; None: none is left for it.
+        time: Position of its next step in them.
+        steps: Steps that it has written since the rollout began.
         has_arrived: It has arrived in this rollout, and not been written since.
         awaits: Its last step was written, and the outcome has not arrived.
-        open: The place that is kept for that outcome; None where nobody wants to know it.
-        acts: Which slots acted in that step.
+        open: The position that is kept for that outcome; None where the outcome is not stored.
+        acts: Agents that acted in that step.
     """
 
     rows: slice | None = None
@@ -60,7 +60,7 @@ class SegmentBuffer:
 
     def __init__(
         self,
-        interface: EnvSpec,
+        env_spec: EnvSpec,
         plan: VecPlan,
         *,
         memory_size: int,
@@ -71,21 +71,21 @@ class SegmentBuffer:
         """Reserve memory for one rollout.
 
         Args:
-            interface: Of the environments as they were built.
+            env_spec: Of the environments as they were built.
             plan: Says how many segments there are, and how long they are.
             memory_size: Units of the policy's memory; 0 without any.
             tail: Whether to wait for the outcome of each segment's last step, or to leave it
                 unknown.
-            device: Where the rollout lives.
+            device: Of the rollout.
             reward_clip: Cut rewards to plus or minus this; None cuts none.
 
         Raises:
             ConfigError: Blocks cannot fill that many segments.
         """
-        self._interface, self._horizon, self._segments = interface, plan.horizon, plan.segments
-        _require_fit(interface, plan.segments, plan.horizon)
+        self._spec, self._horizon, self._segments = env_spec, plan.horizon, plan.segments
+        _require_fit(env_spec, plan.segments, plan.horizon)
         self._tail, self._device, self._clip = tail, torch.device(device), reward_clip
-        self._rollout = _empty(interface, plan.segments, plan.horizon, memory_size, self._device)
+        self._rollout = _empty(env_spec, plan.segments, plan.horizon, memory_size, self._device)
         named = {each.name: getattr(self._rollout, each.name) for each in fields(Rollout)}
         self._tensors: dict[str, Tensor] = {k: v for k, v in named.items() if v is not None}
         # The same memory, to which numpy writes small blocks in a third of the time of torch.
@@ -94,7 +94,7 @@ class SegmentBuffer:
             self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items()}
         self._first_step = np.zeros(plan.segments, np.int64)
         self._owner = np.zeros(plan.segments, np.int64)
-        self._cursors = [WriteCursor() for _ in range(interface.num_blocks)]
+        self._cursors = [WriteCursor() for _ in range(env_spec.num_blocks)]
         self._free: deque[slice] = deque()
         self._full = 0
 
@@ -106,7 +106,7 @@ class SegmentBuffer:
         """
         if any(cursor.steps for cursor in self._cursors) and not self.ready:
             raise RuntimeError(f"{self._missing()}; a new one would lose its steps")
-        size = self._interface.block_agents
+        size = self._spec.block_agents
         starts = range(0, self._segments, size)
         self._free = deque(slice(start, start + size) for start in starts)
         self._full = 0
@@ -119,41 +119,44 @@ class SegmentBuffer:
 
     def receive(
         self,
-        arrival: TimeStep,
-        value: Float[Tensor, " slot"],
+        time_step: TimeStep,
+        value: Float[Tensor, " agent"],
         final_value: Float[Tensor, " final"],
     ) -> None:
-        """Note what the last step of a block led to, if it is in this rollout.
+        """Store the outcome of a block's last step, if that is in this rollout.
 
-        Called once per arrival, before ``store``; an arrival that waited for this rollout has
-        been received in the last one, and may be received again.
+        Called once per time step, before ``store``; one that waited for this rollout has been
+        received in the last one, and may be received again.
 
         Args:
-            arrival: What the last step led to.
-            value: What the critic says of its observations.
-            final_value: What it says of its final observations.
+            time_step: Outcome of the last step.
+            value: Value estimates of its observations.
+            final_value: Value estimates of its final observations.
 
         Raises:
             RuntimeError: The block has arrived before, and has not been stored since.
         """
-        cursor = self._cursors[arrival.block]
+        cursor = self._cursors[time_step.block]
         if cursor.has_arrived:
             raise RuntimeError(
-                f"block {arrival.block} arrives twice without a step in between; store its step, "
+                f"block {time_step.block} arrives twice without a step in between; store its step, "
                 "or keep it waiting for the next rollout"
             )
         place, cursor.open = cursor.open, None
         cursor.has_arrived, cursor.awaits = True, False
         if place is None:
             return
-        reward = np.where(cursor.acts, arrival.reward, 0)
+        reward = np.where(cursor.acts, time_step.reward, 0)
         if self._clip is not None:
             np.clip(reward, -self._clip, self._clip, out=reward)
-        terminated, truncated = arrival.terminated & cursor.acts, arrival.truncated & cursor.acts
+        terminated, truncated = (
+            time_step.terminated & cursor.acts,
+            time_step.truncated & cursor.acts,
+        )
         unseen = truncated & ~terminated
-        unseen[arrival.final_row] = False
+        unseen[time_step.final_row] = False
         following = value.detach().cpu().numpy().copy()
-        following[arrival.final_row] = final_value.detach().cpu().numpy()
+        following[time_step.final_row] = final_value.detach().cpu().numpy()
         following[terminated | unseen | ~cursor.acts] = 0
         self._write("reward", place, reward)
         self._write("terminated", place, terminated)
@@ -162,63 +165,63 @@ class SegmentBuffer:
         self._write("unseen", place, unseen)
 
     def has_room(self, block: int) -> bool:
-        """Whether a block's next step can be stored; otherwise it waits for the next rollout."""
+        """True if a block's next step can be stored; otherwise it waits for the next rollout."""
         return self._cursors[block].rows is not None
 
     def store(
         self,
-        arrival: TimeStep,
-        action: Shaped[Tensor, "slot number"],
-        log_prob: Float[Tensor, " slot"],
-        value: Float[Tensor, " slot"],
-        memory: Float[Tensor, "slot unit"],
+        time_step: TimeStep,
+        action: Shaped[Tensor, "agent number"],
+        log_prob: Float[Tensor, " agent"],
+        value: Float[Tensor, " agent"],
+        memory: Float[Tensor, "agent unit"],
         version: int,
     ) -> None:
-        """Put a step of a block into its segments.
+        """Store a step of a block in its segments.
 
         Args:
-            arrival: What is seen.
-            action: What is done.
-            log_prob: How likely that was.
-            value: What the critic says of the observations.
+            time_step: Observations.
+            action: Actions that are taken.
+            log_prob: Log-probabilities of those.
+            value: Value estimates of the observations.
             memory: The policy's memory before this step.
             version: Training iterations of the policy.
 
         Raises:
             RuntimeError: The block has no room, or the outcome of its last step is missing.
         """
-        cursor = self._cursors[arrival.block]
+        cursor = self._cursors[time_step.block]
         if cursor.awaits or cursor.rows is None:
             raise RuntimeError(
-                f"block {arrival.block} cannot be stored: "
+                f"block {time_step.block} cannot be stored: "
                 + ("what its last step led to has not been received" if cursor.awaits
                    else "its segments are full, and no others are free; keep it waiting for the "
                    "next rollout (see has_room)")
             )  # fmt: skip
         place = (cursor.time, cursor.rows)
         if cursor.time == 0:
-            self._open(arrival, cursor.rows, cursor.steps, memory)
-        self._write("observation", place, arrival.observation)
+            self._open(time_step, cursor.rows, cursor.steps, memory)
+        self._write("observation", place, time_step.observation)
         self._write("action", place, action)
         self._write("log_prob", place, log_prob)
         self._write("value", place, value)
-        self._write("starts", place, arrival.starts)
-        self._write("valid", place, arrival.acts)
+        self._write("starts", place, time_step.starts)
+        self._write("valid", place, time_step.acts)
         self._write("version", place, version)
-        if self._interface.masks:
-            assert arrival.mask is not None
-            self._write("mask", place, arrival.mask)
-        # The environments may write to the arrival's memory once the block is sent.
-        cursor.acts = arrival.acts.copy()
+        if self._spec.masks:
+            assert time_step.mask is not None
+            self._write("mask", place, time_step.mask)
+        # The environments may overwrite the time step's arrays once the block is sent.
+        cursor.acts = time_step.acts.copy()
         cursor.has_arrived, cursor.awaits, cursor.open = False, True, place
         cursor.time += 1
         cursor.steps += 1
         if cursor.time == self._horizon:
-            self._close(arrival.block, cursor, cursor.rows)
+            self._close(time_step.block, cursor, cursor.rows)
 
     @property
     def ready(self) -> bool:
-        """Whether all segments are full and every outcome that is waited for is known."""
+        """True if all segments are full and every outcome that is waited for is known."""
         return self._full == self._segments and all(cursor.open is None for cursor in self._cursors)
 
     def rollout(self) -> Rollout:
@@ -239,22 +242,22 @@ class SegmentBuffer:
         )
 
     def _open(
-        self, arrival: TimeStep, rows: slice, steps: int, memory: Float[Tensor, "slot unit"]
+        self, time_step: TimeStep, rows: slice, steps: int, memory: Float[Tensor, "agent unit"]
     ) -> None:
         """Let segments belong to a block."""
-        slots = self._interface.agents_of(arrival.block)
-        self._owner[rows] = np.arange(slots.start, slots.stop)
+        agents = self._spec.agents_of(time_step.block)
+        self._owner[rows] = np.arange(agents.start, agents.stop)
         self._first_step[rows] = steps
-        self._tensors["agent"][rows] = torch.arange(slots.start, slots.stop, device=self._device)
+        self._tensors["agent"][rows] = torch.arange(agents.start, agents.stop, device=self._device)
         kept = self._tensors["memory"][rows]
         kept.copy_(memory.detach(), non_blocking=True)
-        kept.masked_fill_(torch.tensor(arrival.starts, device=self._device)[:, None], 0)
+        kept.masked_fill_(torch.tensor(time_step.starts, device=self._device)[:, None], 0)
 
     def _close(self, block: int, cursor: WriteCursor, rows: slice) -> None:
         """Count full segments, and let the block go on in others."""
-        slots = self._interface.agents_of(block)
+        agents = self._spec.agents_of(block)
         # Each segment holds consecutive steps of one agent, or something here is very wrong.
-        assert (self._owner[rows] == np.arange(slots.start, slots.stop)).all()
+        assert (self._owner[rows] == np.arange(agents.start, agents.stop)).all()
         assert (self._first_step[rows] + self._horizon == cursor.steps).all()
         self._full += rows.stop - rows.start
         cursor.rows, cursor.time = (self._free.popleft() if self._free else None), 0
@@ -270,34 +273,34 @@ class SegmentBuffer:
             self._tensors[name][place].copy_(tensor, non_blocking=True)
 
 
-def _require_fit(interface: EnvSpec, segments: int, horizon: int) -> None:
+def _require_fit(env_spec: EnvSpec, segments: int, horizon: int) -> None:
     """Check that blocks fill all segments, and that every agent gets one."""
-    size = interface.block_agents
-    if segments >= interface.num_agents and segments % size == 0:
+    size = env_spec.block_agents
+    if segments >= env_spec.num_agents and segments % size == 0:
         return
-    above = max(-(-segments // size) * size, interface.num_agents)
+    above = max(-(-segments // size) * size, env_spec.num_agents)
     below = segments // size * size
     nearest = (
         f"{below * horizon} or {above * horizon}"
-        if below >= interface.num_agents
+        if below >= env_spec.num_agents
         else above * horizon
     )
     raise ConfigError(
         f"experience.batch_size: {segments * horizon} steps are {segments} segments of {horizon}, "
-        f"but there are {interface.num_agents} agents in blocks of {size}: segments must be a "
-        f"multiple of {size} and at least {interface.num_agents}; use a batch_size of {nearest}"
+        f"but there are {env_spec.num_agents} agents in blocks of {size}: segments must be a "
+        f"multiple of {size} and at least {env_spec.num_agents}; use a batch_size of {nearest}"
     )
 
 
 def _empty(
-    interface: EnvSpec, segments: int, horizon: int, memory_size: int, device: torch.device
+    env_spec: EnvSpec, segments: int, horizon: int, memory_size: int, device: torch.device
 ) -> Rollout:
-    """A rollout of which nothing is known."""
+    """A rollout of zeros."""
 
     def steps(dtype: torch.dtype, *width: int) -> Tensor:
         return torch.zeros(horizon, segments, *width, dtype=dtype, device=device)
 
-    actions, seen = interface.actions, interface.observations
+    actions, seen = env_spec.actions, env_spec.observations
     number, flag, count = torch.float32, torch.bool, torch.int64
     return Rollout(
         observation=steps(getattr(torch, seen.dtype), seen.words),
@@ -312,7 +315,7 @@ def _empty(
         starts=steps(flag),
         valid=steps(flag),
         known=steps(flag),
-        mask=steps(flag, sum(actions.choices)) if interface.masks else None,
+        mask=steps(flag, sum(actions.choices)) if env_spec.masks else None,
         memory=torch.zeros(segments, memory_size, device=device),
         agent=torch.zeros(segments, dtype=count, device=device),
         version=steps(count),

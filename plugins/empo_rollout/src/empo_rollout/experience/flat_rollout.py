@@ -111,7 +111,7 @@ class FlatRollout:
 
     @property
     def num_columns(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return len(self._agent)
 
     def arranged(

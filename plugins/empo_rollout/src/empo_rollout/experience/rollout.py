@@ -1,4 +1,4 @@
-"""One rollout, as everything that learns from it sees it."""
+"""Rollouts: the batch of experience that one iteration learns from."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from torch import Tensor
 class Rollout:
     """Segments of consecutive steps, each of one agent, time first.
 
-    A row along ``time`` is one step: what was seen, what was done, and what *that* led to
-    (transition-aligned). Segments are cut by time, not by episodes: where one ends, the next
+    An entry along ``time`` is one transition: an observation, the action taken there, and the
+    outcome of that action. Segments are cut by time, not by episodes: where one ends, the next
     row belongs to the next episode of the same agent.
 
     Attributes:
-        observation: What the agent saw.
-        action: What it did: options (int64) or numbers (float32).
-        log_prob: Log-probability of that under the policy that acted.
-        value: What that policy's critic said of the observation.
-        reward: What followed.
+        observation: Observations.
+        action: Actions: options (int64) or numbers (float32).
+        log_prob: Log-probability of the action under the policy that acted.
+        value: Value estimate of the observation, by that policy's critic.
+        reward: Reward of the action.
         terminated: The episode ended with this step, worth nothing from there.
         truncated: It was cut off after this step.
-        next_value: What the critic said of the observation that followed in the same episode:
-            of the last one of the episode where it was truncated; 0 where ``terminated``, where
-            ``unseen``, and where the step is not ``valid``.
-        unseen: It was cut off (not ``terminated``), and nobody knows the observation that
-            followed: whoever computes advantages decides what it goes on to be worth.
+        next_value: Value estimate of the next observation in the same episode: of the last one
+            where the episode was truncated; 0 where ``terminated``, where ``unseen``, and where
+            the step is not ``valid``.
+        unseen: It was cut off (not ``terminated``), and the observation that followed is not
+            known; ``advantages`` says what it counts as.
         starts: The observation is the first of an episode.
-        valid: Whether the agent acted at all; where not, the step teaches nothing, its reward is
-            0 and it ends no episode.
-        known: Whether the outcome is known; False in the last step with ``tail: drop``.
+        valid: The agent acted; where not, the step counts in no loss, its reward is 0 and it ends
+            no episode.
+        known: The outcome is known; False in the last step with ``tail: drop``.
         mask: Which options were available; None where all always are.
         memory: State of the policy's memory before the first step of each segment; it was
             already forgotten where the first step begins an episode.
-        agent: The slot that each segment comes from.
+        agent: Index of the agent that each segment comes from, among those of all environments.
         version: Training iterations of the policy that acted at each step.
     """
 
@@ -60,7 +60,7 @@ class Rollout:
 
     @property
     def learnable(self) -> Bool[Tensor, "time segment"]:
-        """The steps that losses are about: somebody acted, and what followed is known."""
+        """The steps that losses are about: the agent acted, and the outcome is known."""
         return self.valid & self.known
 
     def segments(self, chosen: Int[Tensor, " chosen"]) -> Rollout:

@@ -84,7 +84,7 @@ class PolicyLosses:
                 loss.adapt(memory, progress)
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``adapt`` changes, by the position of the loss."""
+        """State of the losses that adapt, by position."""
         return {
             str(i): loss.state_dict()
             for i, (loss, _) in enumerate(self._losses)
@@ -124,5 +124,5 @@ class RecordedPolicy:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same numbers; NaN counts as equal to itself."""
+    """True if two tensors have the same numbers; NaN counts as equal to itself."""
     return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())

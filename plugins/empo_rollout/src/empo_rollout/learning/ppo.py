@@ -28,7 +28,7 @@ LOG_RATIO_LIMIT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Learner:
+class StepContext:
     """The parts that a step of the optimiser works with.
 
     Attributes:
@@ -49,7 +49,7 @@ class Learner:
 
 
 def ppo_step(
-    learner: Learner, name: str, microbatches: Iterable[Microbatch], lr: float, progress: float
+    context: StepContext, name: str, microbatches: Iterable[Microbatch], lr: float, progress: float
 ) -> dict[str, float]:
     """One step of the optimiser on one minibatch.
 
@@ -62,7 +62,7 @@ def ppo_step(
     The policy loss is that of ``Ppo``, below, or the sum of whatever losses the config names.
 
     Args:
-        learner: Policy, losses and optimiser.
+        context: Policy, losses and optimiser.
         name: Of the minibatch, for errors.
         microbatches: Its parts, each for one backward pass; their gradients add up to that of
             the whole.
@@ -72,32 +72,32 @@ def ppo_step(
     Returns:
         Losses, metrics of the policy losses and the norm of the gradient, over all processes.
     """
-    update, gradient = learner.params.update, learner.optimiser.zeros()
+    update, gradient = context.params.update, context.optimiser.zeros()
     metrics: dict[str, float] = {}
     memories: list[Mapping[str, Tensor]] = []
     for batch in microbatches:
-        new = learner.forward(batch)
-        policy_loss, found, memories = learner.losses(new, batch)
+        new = context.forward(batch)
+        policy_loss, found, memories = context.losses(new, batch)
         error = value_loss(new.value, batch.value, batch.returns, batch.weight, update.value_clip)
         loss = policy_loss + update.value_coef * error
         if batch.share:  # Not 0 times the gradient, which need not exist.
-            gradient.add_(learner.optimiser.gradient(loss), alpha=batch.share)
+            gradient.add_(context.optimiser.gradient(loss), alpha=batch.share)
         numbers = torch.stack((policy_loss, error, loss)).tolist()
         found |= zip(("loss/policy", "loss/value", "loss/total"), numbers, strict=True)
         for key, value in found.items():
             metrics[key] = metrics.get(key, 0.0) + (batch.share * value if batch.share else 0.0)
-    metrics = learner.group.totals(metrics)
-    learner.group.add_up([gradient])
-    if learner.pull is not None:
-        metrics["loss/l2_init"] = learner.pull.add_gradient(gradient)
+    metrics = context.group.totals(metrics)
+    context.group.add_up([gradient])
+    if context.pull is not None:
+        metrics["loss/l2_init"] = context.pull.add_gradient(gradient)
         metrics["loss/total"] += metrics["loss/l2_init"]
     norm = metrics["optim/grad_norm"] = float(torch.linalg.vector_norm(gradient))
-    require_finite_step(metrics, name, learner.forward.policy)
-    longest = learner.params.optimiser.max_grad_norm
+    require_finite_step(metrics, name, context.forward.policy)
+    longest = context.params.optimiser.max_grad_norm
     if longest is not None and norm > longest:
         gradient *= longest / norm
-    learner.optimiser.step(gradient, lr)
-    learner.losses.adapt(memories, progress)
+    context.optimiser.step(gradient, lr)
+    context.losses.adapt(memories, progress)
     return metrics
 
 

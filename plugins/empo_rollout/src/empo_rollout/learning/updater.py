@@ -23,7 +23,7 @@ from empo_rollout.learning.forward import ForwardPass
 from empo_rollout.learning.learning_rate import learning_rate
 from empo_rollout.learning.losses import KL, PolicyLosses
 from empo_rollout.learning.optimisers import L2Init, Optimiser
-from empo_rollout.learning.ppo import LOG_RATIO_LIMIT, Learner, ppo_step
+from empo_rollout.learning.ppo import LOG_RATIO_LIMIT, StepContext, ppo_step
 from empo_rollout.learning.values import explained_variance
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -37,7 +37,7 @@ class Updater:
 
         sum_i weight_i * policy_loss_i + value_coef * value_loss + l2_init * |W - W_init|^2
 
-    where means are over the steps that somebody acted in and of which the outcome is known, behind
+    where means are over the steps in which an agent acted and of which the outcome is known, behind
     the burn-in. A minibatch may be gone through in several passes; that changes no gradient.
     """
 
@@ -47,7 +47,7 @@ class Updater:
         losses: Sequence[tuple[PolicyLoss, float]],
         params: RolloutParams,
         plan: VecPlan,
-        interface: EnvSpec,
+        env_spec: EnvSpec,
         *,
         device: torch.device | str,
         generator: torch.Generator,
@@ -60,7 +60,7 @@ class Updater:
             losses: What improves it, and how much each counts.
             params: How.
             plan: How a rollout divides into minibatches, and these into passes.
-            interface: Who acts.
+            env_spec: Who acts.
             device: Where the policy is, and where rollouts are.
             generator: Decides which steps come together; each process needs a seed of its own.
             group: The processes that learn together; None: this one alone.
@@ -68,14 +68,14 @@ class Updater:
         Raises:
             ConfigError: The losses or parameters do not fit the policy, or each other.
         """
-        self._params, self._plan, self._interface = params, plan, interface
+        self._params, self._plan, self._spec = params, plan, env_spec
         self._device, self._generator = torch.device(device), generator
         self._group = group or Group()
         require_fit(policy, losses, params, plan, self._group)
         weights = [weight for weight in policy.parameters() if weight.requires_grad]
         self._group.spread(weights)
         strength = params.update.l2_init
-        self._learner = Learner(
+        self._context = StepContext(
             ForwardPass(policy, params.compute),
             PolicyLosses(losses, target_kl=params.update.target_kl),
             Optimiser(params.optimiser, weights),
@@ -122,7 +122,7 @@ class Updater:
                 warm_up=optimiser.lr_warm_up,
             )
             parts = flat.microbatches(minibatch, self._plan.accumulate)
-            metrics = ppo_step(self._learner, minibatch.name, parts, lr, progress)
+            metrics = ppo_step(self._context, minibatch.name, parts, lr, progress)
             self._steps += 1
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value
@@ -135,13 +135,13 @@ class Updater:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the policy that is needed to go on exactly so; tensors are live."""
-        learner = self._learner
+        context = self._context
         return {
             "steps": self._steps,
-            "optimiser": learner.optimiser.state_dict(),
+            "optimiser": context.optimiser.state_dict(),
             "generator": self._generator.get_state(),
-            "l2_init": {} if learner.pull is None else learner.pull.state_dict(),
-            "losses": learner.losses.state_dict(),
+            "l2_init": {} if context.pull is None else context.pull.state_dict(),
+            "losses": context.losses.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -150,12 +150,12 @@ class Updater:
         Raises:
             StorageError: It belongs to another optimiser, or to another policy.
         """
-        self._learner.optimiser.load_state_dict(state_dict["optimiser"])
+        self._context.optimiser.load_state_dict(state_dict["optimiser"])
         self._steps = int(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])
-        if self._learner.pull is not None:
-            self._learner.pull.load_state_dict(state_dict["l2_init"])
-        self._learner.losses.load_state_dict(state_dict["losses"])
+        if self._context.pull is not None:
+            self._context.pull.load_state_dict(state_dict["l2_init"])
+        self._context.losses.load_state_dict(state_dict["losses"])
 
     def _flat(self, rollout: Rollout) -> tuple[FlatRollout, Tensor, dict[str, float]]:
         """The rollout in columns, the advantages ``[time, segment]``, and metrics."""
@@ -168,7 +168,7 @@ class Updater:
             rollout,
             returns,
             weight,
-            num_agents=len(self._interface.agents),
+            num_agents=len(self._spec.agents),
             by_steps=self._params.update.sampling == "steps",
         )
         group = self._group
@@ -240,7 +240,7 @@ class Updater:
         ratios = []
         for some in torch.split(columns, size):
             part = flat.microbatch(some)
-            log_ratio = self._learner.forward(part).distribution.log_prob(part.action)
+            log_ratio = self._context.forward(part).distribution.log_prob(part.action)
             log_ratio = (log_ratio - part.log_prob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
             ratios.append(log_ratio.exp().view(-1, len(some)))
         ratio = torch.cat(ratios, 1).view(rollout.value.shape).masked_fill(~rollout.learnable, 1.0)

@@ -1,4 +1,4 @@
-"""How well a critic's values fit the returns."""
+"""Value loss with clipping, and explained variance."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def value_loss(
     """Half the weighted mean of squared errors; gradients reach ``value`` alone.
 
     Args:
-        value: What the critic says now.
-        old_value: What it said when the step was taken.
-        returns: What it should say.
+        value: Value estimates now.
+        old_value: Those of the policy that acted.
+        returns: Targets.
         weight: How much each step counts, at least 0; nothing is read where it is 0.
         clip: A value that has moved further than this counts as moved so far, where that is the
             greater error; None lets it move any distance.

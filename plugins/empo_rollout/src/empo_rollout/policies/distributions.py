@@ -1,12 +1,11 @@
-"""What actions are drawn from: options, or numbers.
+"""Distributions of actions: several categorical choices with masks, and independent normals.
 
-They do what ``torch.distributions`` would with much less to do per call, which counts where a
-policy acts thousands of times a second on few environments.
+The same as ``torch.distributions`` with much less overhead per call, which counts where a policy
+acts thousands of times a second on few environments.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -14,6 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
+
+from empo_core.distributions import BoundedNormal
 
 
 class MultiCategorical(Distribution):
@@ -25,7 +26,7 @@ class MultiCategorical(Distribution):
         logits: One number per option, the options of all choices one behind the other.
         nvec: How many options each choice has.
         mask: Which options are available, laid out as ``logits``; None where all are. Where a
-            choice has none at all, nobody is going to choose, and all count as available.
+            choice has none at all, the agent does not act, and all count as available.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
@@ -75,70 +76,22 @@ class MultiCategorical(Distribution):
         return -(self._log_probs.exp() * self._log_probs).sum((-2, -1))
 
 
-class DiagonalNormal(Distribution):
-    """Independent normal distributions, one for each number.
+def diagonal_normal(
+    mean: Float[Tensor, "*batch number"], log_std: Float[Tensor, "*trailing number"]
+) -> BoundedNormal:
+    """Independent normal numbers, whose density and entropy are those before environments clip.
 
     Args:
         mean: The means.
         log_std: Logarithms of the standard deviations; broadcasts to ``mean``.
     """
-
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-    has_rsample = True
-
-    def __init__(
-        self, mean: Float[Tensor, "*batch number"], log_std: Float[Tensor, "*trailing number"]
-    ) -> None:
-        self._mean = _exact(mean)
-        self._log_std = _exact(log_std).expand_as(mean)
-        super().__init__(mean.shape[:-1], mean.shape[-1:], validate_args=False)
-
-    def log_prob(self, value: Float[Tensor, "*drawn number"]) -> Float[Tensor, "*all"]:
-        """Log-density of all numbers together; batch axes broadcast."""
-        deviation = (value - self._mean) * (-self._log_std).exp()
-        return -(0.5 * deviation.square() + self._log_std + 0.5 * math.log(math.tau)).sum(-1)
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*drawn number"]:
-        """DiagonalNormal drawn at random, differentiable in mean and standard deviation."""
-        noise = torch.randn_like(self._mean.expand(*sample_shape, *self._mean.shape))
-        return self._mean + self._log_std.exp() * noise
-
-    def sample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*drawn number"]:
-        """DiagonalNormal drawn at random."""
-        with torch.no_grad():
-            return self.rsample(sample_shape)
-
-    @property
-    def mean(self) -> Float[Tensor, "*batch number"]:
-        """The means."""
-        return self._mean
-
-    @property
-    def mode(self) -> Float[Tensor, "*batch number"]:
-        """The likeliest numbers: the means."""
-        return self._mean
-
-    @property
-    def variance(self) -> Float[Tensor, "*batch number"]:
-        """The variances."""
-        return (2 * self._log_std).exp()
-
-    def entropy(self) -> Float[Tensor, "*batch"]:
-        """The entropies of all numbers, added up."""
-        return (self._log_std + 0.5 * math.log(math.tau * math.e)).sum(-1)
+    return BoundedNormal(_exact(mean), _exact(log_std).expand_as(mean), bound="clip")
 
 
 @register_kl(MultiCategorical, MultiCategorical)  # type: ignore[no-untyped-call, untyped-decorator]
 def _kl_multi_categorical(one: MultiCategorical, other: MultiCategorical) -> Tensor:
     table = one._log_probs
     return (table.exp() * (table - other._log_probs)).sum((-2, -1))
-
-
-@register_kl(DiagonalNormal, DiagonalNormal)  # type: ignore[no-untyped-call, untyped-decorator]
-def _kl_diagonal_normal(one: DiagonalNormal, other: DiagonalNormal) -> Tensor:
-    wider = other._log_std - one._log_std
-    distance = ((one.mean - other.mean) * (-other._log_std).exp()).square()
-    return (wider + 0.5 * ((-2 * wider).exp() + distance - 1)).sum(-1)
 
 
 def _exact(values: Tensor) -> Tensor:

@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from empo_core.distributions import BoundedNormal
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.distributions import DiagonalNormal, MultiCategorical
+from empo_rollout.policies.distributions import MultiCategorical, diagonal_normal
 from empo_rollout.policies.layers import (
     POLICY_GAIN,
     VALUE_GAIN,
@@ -21,7 +22,7 @@ from empo_rollout.policies.layers import (
     orthogonal,
     scaled,
 )
-from empo_rollout.policies.protocols import Step, Unrolled
+from empo_rollout.policies.protocols import PolicyStep, Unrolled
 from empo_rollout.policies.recurrent import Recurrent, forgotten
 
 COMPILE_OPTIONS = {"layout_optimization": False}
@@ -31,7 +32,7 @@ many rows as the data says, which agents with networks of their own have, and fa
 
 def build_policy(
     params: PolicyParams,
-    interface: EnvSpec,
+    env_spec: EnvSpec,
     *,
     generator: torch.Generator,
     device: torch.device | str = "cpu",
@@ -40,7 +41,7 @@ def build_policy(
 
     Args:
         params: What it is made of.
-        interface: What its agents see and do.
+        env_spec: What its agents see and do.
         generator: Where initial weights come from; torch's global one is left alone. On the CPU,
             so that weights do not depend on the device.
         device: Where the policy goes.
@@ -48,29 +49,29 @@ def build_policy(
     Raises:
         ConfigError: The parameters do not fit what agents see or do.
     """
-    policy = blank_policy(params, interface).to_empty(device="cpu")
+    policy = blank_policy(params, env_spec).to_empty(device="cpu")
     for network in policy.each:
         initialise(network, generator)
         orthogonal(network.head, POLICY_GAIN, generator)
         orthogonal(network.critic, VALUE_GAIN, generator)
-        if not interface.actions.is_discrete:
+        if not env_spec.actions.is_discrete:
             nn.init.constant_(network.log_std, params.log_std)
     return policy.to(device)
 
 
-def blank_policy(params: PolicyParams, interface: EnvSpec) -> Networks:
+def blank_policy(params: PolicyParams, env_spec: EnvSpec) -> Networks:
     """A policy that fits some environments, on device ``meta``: without any weights.
 
     Raises:
         ConfigError: The parameters do not fit what agents see or do.
     """
-    _check(params, interface)
+    _check(params, env_spec)
     with torch.device("meta"):
-        return Networks(params, interface)
+        return Networks(params, env_spec)
 
 
-def _check(params: PolicyParams, interface: EnvSpec) -> None:
-    seen, actions = interface.observations, interface.actions
+def _check(params: PolicyParams, env_spec: EnvSpec) -> None:
+    seen, actions = env_spec.observations, env_spec.actions
     if not actions.size:
         raise ConfigError("policy: agents have no actions: neither choices nor numbers")
     if params.network == "conv" and seen.grid is None:
@@ -90,9 +91,9 @@ def _check(params: PolicyParams, interface: EnvSpec) -> None:
 class Network(nn.Module):
     """The policy and critic of one agent, or of all that share them."""
 
-    def __init__(self, params: PolicyParams, interface: EnvSpec) -> None:
+    def __init__(self, params: PolicyParams, env_spec: EnvSpec) -> None:
         super().__init__()
-        seen, actions = interface.observations, interface.actions
+        seen, actions = env_spec.observations, env_spec.actions
         self.trunk = Trunk(params, seen)
         self.memory = (
             None
@@ -108,10 +109,10 @@ class Network(nn.Module):
 
     def step(
         self,
-        observation: Shaped[Tensor, "slot word"],
-        memory: Float[Tensor, "slot unit"],
-    ) -> tuple[Float[Tensor, "slot output"], Float[Tensor, " slot"], Float[Tensor, "slot unit"]]:
-        """What the head says, the value, and the next memory."""
+        observation: Shaped[Tensor, "agent word"],
+        memory: Float[Tensor, "agent unit"],
+    ) -> tuple[Float[Tensor, "agent output"], Float[Tensor, " agent"], Float[Tensor, "agent unit"]]:
+        """Outputs of the head, values, and the next memory."""
         observation = scaled(observation)
         hidden = self.trunk(observation)
         if self.memory is not None:
@@ -124,7 +125,7 @@ class Network(nn.Module):
         memory: Float[Tensor, "segment unit"],
         starts: Bool[Tensor, "time segment"],
     ) -> tuple[Float[Tensor, "time segment feature"], Float[Tensor, "time segment"]]:
-        """What the head reads, and the value, at each step of segments."""
+        """Inputs of the head, and values, at each step of segments."""
         shape = observation.shape[:2]
         rows = scaled(observation.flatten(0, 1))
         hidden = self.trunk(rows)
@@ -147,12 +148,12 @@ class Network(nn.Module):
 class Networks(nn.Module):
     """An ``ActorCritic``: one network for all agents, or one for each."""
 
-    def __init__(self, params: PolicyParams, interface: EnvSpec) -> None:
+    def __init__(self, params: PolicyParams, env_spec: EnvSpec) -> None:
         """Use ``build_policy``, which checks its arguments and draws the weights."""
         super().__init__()
-        self._choices = interface.actions.choices
-        number = len(interface.agents) if params.agents == "separate" else 1
-        self.networks = nn.ModuleList(Network(params, interface) for _ in range(number))
+        self._choices = env_spec.actions.choices
+        number = len(env_spec.agents) if params.agents == "separate" else 1
+        self.networks = nn.ModuleList(Network(params, env_spec) for _ in range(number))
         memory = self.each[0].memory
         self._memory_size = 0 if memory is None else memory.units
 
@@ -166,18 +167,18 @@ class Networks(nn.Module):
         """Units of the memory's state, 0 without a memory."""
         return self._memory_size
 
-    def initial_memory(self, slots: int) -> Float[Tensor, "slot unit"]:
+    def initial_memory(self, num_agents: int) -> Float[Tensor, "agent unit"]:
         """The memory at the beginning of an episode: zeros."""
-        return torch.zeros(slots, self._memory_size, device=self.each[0].head.weight.device)
+        return torch.zeros(num_agents, self._memory_size, device=self.each[0].head.weight.device)
 
     def step(
         self,
-        observation: Shaped[Tensor, "slot word"],
-        memory: Float[Tensor, "slot unit"],
-        starts: Bool[Tensor, " slot"],
-        agent: Int[Tensor, " slot"],
-        mask: Bool[Tensor, "slot option"] | None = None,
-    ) -> Step:
+        observation: Shaped[Tensor, "agent word"],
+        memory: Float[Tensor, "agent unit"],
+        starts: Bool[Tensor, " agent"],
+        agent: Int[Tensor, " agent"],
+        mask: Bool[Tensor, "agent option"] | None = None,
+    ) -> PolicyStep:
         """Distribution, value and next memory; where an episode starts, memory is void."""
         if self._memory_size:
             memory = forgotten(memory, starts)
@@ -187,7 +188,7 @@ class Networks(nn.Module):
             output, value, memory = self._routed(
                 agent, 0, lambda network, rows: network.step(observation[rows], memory[rows])
             )
-        return Step(self._distribution(output, agent, mask), value, memory)
+        return PolicyStep(self._distribution(output, agent, mask), value, memory)
 
     def unroll(
         self,
@@ -196,7 +197,7 @@ class Networks(nn.Module):
         starts: Bool[Tensor, "time segment"],
         agent: Int[Tensor, " segment"],
     ) -> Unrolled:
-        """What ``step`` would say step by step, for whole segments at once."""
+        """The same as ``step`` step by step, for whole segments at once."""
         if len(self.networks) == 1:
             return Unrolled(*self.each[0].unroll(observation, memory, starts))
         hidden, value = self._routed(
@@ -213,7 +214,7 @@ class Networks(nn.Module):
         hidden: Float[Tensor, "row feature"],
         agent: Int[Tensor, " row"],
         mask: Bool[Tensor, "row option"] | None = None,
-    ) -> MultiCategorical | DiagonalNormal:
+    ) -> MultiCategorical | BoundedNormal:
         """The distributions over actions ``[row number]`` that belong to ``hidden``."""
         if len(self.networks) == 1:
             output = self.each[0].head(hidden)
@@ -226,11 +227,11 @@ class Networks(nn.Module):
         output: Float[Tensor, "row output"],
         agent: Int[Tensor, " row"],
         mask: Bool[Tensor, "row option"] | None,
-    ) -> MultiCategorical | DiagonalNormal:
+    ) -> MultiCategorical | BoundedNormal:
         if self._choices:
             return MultiCategorical(output, self._choices, mask)
         log_std = torch.stack([network.log_std for network in self.each])
-        return DiagonalNormal(output, log_std if len(log_std) == 1 else log_std[agent])
+        return diagonal_normal(output, log_std if len(log_std) == 1 else log_std[agent])
 
     def _routed(
         self,
@@ -238,7 +239,7 @@ class Networks(nn.Module):
         axis: int,
         part: Callable[[Network, Tensor], tuple[Tensor, ...]],
     ) -> tuple[Tensor, ...]:
-        """What each agent's network says of its own rows, put together along ``axis``."""
+        """Outputs of each agent's network for its own rows, put together along ``axis``."""
         rows = [torch.where(agent == position)[0] for position in range(len(self.networks))]
         order = torch.cat(rows)
         count = len(self.networks)

@@ -1,4 +1,4 @@
-"""What the learner asks of a policy network."""
+"""The protocol of policies with a critic, and their outputs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 
-class Step(NamedTuple):
-    """What a policy makes of one observation per slot.
+class PolicyStep(NamedTuple):
+    """Outputs of a policy for one observation of each agent.
 
-    ``distribution`` is over actions ``[slot number]``; ``log_prob`` sums over an action's
+    ``distribution`` is over actions ``[agent number]``; ``log_prob`` sums over an action's
     numbers, ``sample`` gives int64 options or float32 numbers.
     """
 
     distribution: Distribution
-    value: Float[Tensor, " slot"]
-    memory: Float[Tensor, "slot unit"]
+    value: Float[Tensor, " agent"]
+    memory: Float[Tensor, "agent unit"]
 
 
 class Unrolled(NamedTuple):
-    """What a policy makes of whole segments, with gradients.
+    """Outputs of a policy for whole segments, with gradients.
 
     ``hidden`` is what ``ActorCritic.distribution`` turns into distributions over actions.
     """
@@ -45,17 +45,17 @@ class ActorCritic(Protocol):
     def memory_size(self) -> int:
         """Units of the memory's state, 0 without a memory."""
 
-    def initial_memory(self, slots: int) -> Float[Tensor, "slot unit"]:
+    def initial_memory(self, num_agents: int) -> Float[Tensor, "agent unit"]:
         """The memory at the beginning of an episode: zeros."""
 
     def step(
         self,
-        observation: Shaped[Tensor, "slot word"],
-        memory: Float[Tensor, "slot unit"],
-        starts: Bool[Tensor, " slot"],
-        agent: Int[Tensor, " slot"],
-        mask: Bool[Tensor, "slot option"] | None = None,
-    ) -> Step:
+        observation: Shaped[Tensor, "agent word"],
+        memory: Float[Tensor, "agent unit"],
+        starts: Bool[Tensor, " agent"],
+        agent: Int[Tensor, " agent"],
+        mask: Bool[Tensor, "agent option"] | None = None,
+    ) -> PolicyStep:
         """Distribution, value and next memory; where an episode starts, memory is void."""
 
     def unroll(
@@ -65,7 +65,7 @@ class ActorCritic(Protocol):
         starts: Bool[Tensor, "time segment"],
         agent: Int[Tensor, " segment"],
     ) -> Unrolled:
-        """What ``step`` would say step by step, for whole segments at once."""
+        """The same as ``step`` step by step, for whole segments at once."""
 
     def distribution(
         self,

@@ -15,7 +15,7 @@ CLASSES = 8
 
 
 class Recurrent(nn.Module):
-    """An LSTM or GRU whose state is one row per slot; the LSTM's h and c lie side by side."""
+    """An LSTM or GRU whose state is one row per agent; the LSTM's h and c lie side by side."""
 
     def __init__(self, kind: Literal["lstm", "gru"], inputs: int, size: int) -> None:
         super().__init__()
@@ -25,9 +25,9 @@ class Recurrent(nn.Module):
         self.units = 2 * size if self._is_lstm else size
 
     def step(
-        self, features: Float[Tensor, "slot word"], memory: Float[Tensor, "slot unit"]
-    ) -> tuple[Float[Tensor, "slot feature"], Float[Tensor, "slot unit"]]:
-        """What is made of one step's features, and the next memory."""
+        self, features: Float[Tensor, "agent word"], memory: Float[Tensor, "agent unit"]
+    ) -> tuple[Float[Tensor, "agent feature"], Float[Tensor, "agent unit"]]:
+        """Features after one step, and the next memory."""
         weights = cast(_Weights, self.layer._flat_weights)
         if not self._is_lstm:
             hidden = torch.gru_cell(features, memory, *weights)
@@ -41,7 +41,7 @@ class Recurrent(nn.Module):
         memory: Float[Tensor, "segment unit"],
         starts: Bool[Tensor, "time segment"],
     ) -> Float[Tensor, "time segment feature"]:
-        """What ``step`` would make of each, were memory forgotten where episodes begin."""
+        """The same as ``step`` step by step, with memory reset where episodes begin."""
         memory = forgotten(memory, starts[0])
         if not starts[1:].any():
             return self._fused(features, memory)
@@ -108,7 +108,7 @@ class Recurrent(nn.Module):
 
 
 def forgotten(
-    memory: Float[Tensor, "slot unit"], starts: Bool[Tensor, " slot"]
-) -> Float[Tensor, "slot unit"]:
+    memory: Float[Tensor, "agent unit"], starts: Bool[Tensor, " agent"]
+) -> Float[Tensor, "agent unit"]:
     """The memory, zero where an episode begins, whatever it was."""
     return memory.masked_fill(starts.unsqueeze(1), 0.0)

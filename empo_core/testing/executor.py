@@ -1,0 +1,365 @@
+"""Conformance kit of executors: replies exactly once, failures survived, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from empo_core.errors import WorkerError
+from empo_core.protocols import Executor, Needs, Payload, Reply, Send, WorkerFactory, WorkerState
+
+PATIENCE_S = 60.0
+"""How long workers of any kind may take until something arrives; a test fails after that."""
+STOP_S = 5.0
+"""What ``stop`` may take."""
+MAX_RESTARTS = 2
+_SLACK_S = 2.0
+"""For machines with much else to do."""
+
+
+def die() -> None:
+    """End this process without a word."""
+    os._exit(9)
+
+
+class EchoWorker:
+    """Does what the first word of a request says, and remembers broadcasts."""
+
+    def __init__(self, number: int, incarnation: int) -> None:
+        self._identity = f"{number} {incarnation}".encode()
+        self._blob, self._version = b"", 0
+
+    def load(self, blob: memoryview, version: int) -> None:
+        """Remember it."""
+        assert version > self._version, "versions only grow"
+        self._blob, self._version = bytes(blob), version
+
+    def call(self, request: bytes, send: Send) -> Payload:
+        """Answer as told."""
+        word, _, rest = request.partition(b" ")
+        if word == b"who":
+            return [self._identity]
+        if word == b"blob":
+            return [b"%d " % self._version, self._blob]
+        if word == b"parts":
+            for part in range(int(rest)):
+                send([b"part ", b"%d" % part])
+            return [b"done"]
+        if word == b"until-asked":
+            while not send([b"waiting"]):
+                time.sleep(0.005)
+            return [b"asked"]
+        if word == b"large":
+            return [bytes(int(rest)), b"end"]
+        if word == b"nothing":
+            return []
+        if word == b"raise":
+            raise ValueError("the planted fault")
+        if word == b"die":
+            send([b"last words"])
+            die()
+        if word == b"sleep":
+            send([b"good night"])
+            time.sleep(1e6)
+        return [word, rest]
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+def unbuildable(number: int, incarnation: int) -> EchoWorker:
+    """A factory that fails."""
+    raise ValueError(f"worker {number} has no such thing")
+
+
+class ExecutorTests:
+    """Subclass this in your plugin's tests and override ``executor``."""
+
+    here = True
+    """Whether workers are processes of this machine, which the kit may kill."""
+    isolated = True
+    """Whether a worker may die or sleep without harm to this process."""
+
+    @pytest.fixture
+    def executor(self) -> Executor:
+        """A fresh executor that has not started; of two calls in flight per worker."""
+        raise NotImplementedError("override the fixture 'executor'")
+
+    @pytest.fixture
+    def start(self, executor: Executor, tmp_path: Path) -> Iterator[Callable[..., Executor]]:
+        """Starts the executor, and stops it after the test."""
+
+        def start(make: WorkerFactory = EchoWorker, workers: int = 2) -> Executor:
+            executor.start(make, workers, Needs(), tmp_path, MAX_RESTARTS)
+            return executor
+
+        yield start
+        executor.stop()
+
+    def test_it_fits_the_protocol(self, executor: Executor) -> None:
+        assert isinstance(executor, Executor)
+
+    def test_all_workers_are_ready_after_the_start(self, start: Callable[..., Executor]) -> None:
+        states = start(workers=3).workers()
+        assert [state.number for state in states] == [0, 1, 2]
+        assert {state.state for state in states} == {"ready"}
+        assert {state.incarnation for state in states} == {0}
+
+    def test_every_call_is_answered_once_and_in_order(self, start: Callable[..., Executor]) -> None:
+        executor = start()
+        numbers: dict[int, list[int]] = {0: [], 1: []}
+        submitted = {0: 0, 1: 0}
+        while min(map(len, numbers.values())) < 20:
+            for state in executor.workers():
+                if state.in_flight < 2 and submitted[state.number] < 20:
+                    number = executor.submit(state.number, b"echo %d" % submitted[state.number])
+                    assert number == submitted[state.number]
+                    submitted[state.number] += 1
+            reply = reply_of(executor)
+            assert reply.kind == "answer"
+            assert reply.payload == b"echo%d" % reply.number
+            numbers[reply.worker].append(reply.number)
+        assert numbers == {0: list(range(20)), 1: list(range(20))}
+        assert executor.next(0.05) is None
+        assert_balanced(executor)
+
+    def test_calls_beyond_two_in_flight_are_refused(self, start: Callable[..., Executor]) -> None:
+        executor = start()
+        executor.submit(0, b"sleep")
+        executor.submit(0, b"who")
+        with pytest.raises(WorkerError):
+            executor.submit(0, b"who")
+        assert executor.submit(1, b"who") == 0, "another worker has room"
+        with pytest.raises(WorkerError):
+            executor.submit(7, b"who")
+
+    def test_payloads_of_every_size_arrive_unchanged(self, start: Callable[..., Executor]) -> None:
+        executor = start(workers=1)
+        for size in (0, 1, 70_000, 3_000_000):
+            executor.submit(0, b"large %d" % size)
+            reply = reply_of(executor)
+            assert len(reply.payload) == size + 3
+            assert reply.payload[-3:] == b"end"
+            memoryview(reply.payload)[0:1] = b"x"  # Writable.
+        executor.submit(0, b"nothing")
+        assert reply_of(executor).payload == b""
+
+    def test_parts_come_before_their_answer(self, start: Callable[..., Executor]) -> None:
+        executor = start(workers=1)
+        executor.submit(0, b"parts 5")
+        replies = [reply_of(executor) for _ in range(6)]
+        assert [reply.kind for reply in replies] == ["part"] * 5 + ["answer"]
+        assert [bytes(reply.payload) for reply in replies] == [
+            *(b"part %d" % part for part in range(5)), b"done",
+        ]  # fmt: skip
+        assert {reply.number for reply in replies} == {0}
+
+    def test_a_worker_learns_that_another_request_waits(
+        self, start: Callable[..., Executor]
+    ) -> None:
+        executor = start(workers=1)
+        executor.submit(0, b"until-asked")
+        assert reply_of(executor).payload == b"waiting"
+        executor.submit(0, b"who")
+        while (reply := reply_of(executor)).kind == "part":
+            pass
+        assert (reply.number, bytes(reply.payload)) == (0, b"asked")
+        assert (reply := reply_of(executor)).number == 1
+        assert reply.payload == b"0 0"
+
+    def test_a_call_follows_what_was_broadcast_before_it(
+        self, start: Callable[..., Executor]
+    ) -> None:
+        executor = start()
+        for version in (1, 2, 3, 7):
+            executor.broadcast(b"blob of %d" % version, version)
+            for worker in (0, 1):
+                executor.submit(worker, b"blob")
+            for _ in range(2):
+                reply = reply_of(executor)
+                assert reply.payload == b"%d blob of %d" % (version, version)
+                assert reply.version == version
+        assert [state.version for state in executor.workers()] == [7, 7]
+
+    def test_a_replacement_gets_the_newest_broadcast(self, start: Callable[..., Executor]) -> None:
+        executor = start(workers=1)
+        executor.broadcast(b"old", 1)
+        executor.broadcast(b"new", 2)
+        executor.replace(0, "for this test")
+        state = replaced(executor, 0)
+        executor.submit(0, b"blob")
+        assert reply_of(executor).payload == b"2 new"
+        assert "for this test" in state.last_failure
+
+    def test_an_exception_is_told_and_the_worker_goes_on(
+        self, start: Callable[..., Executor]
+    ) -> None:
+        executor = start(workers=1)
+        executor.submit(0, b"raise")
+        reply = reply_of(executor)
+        assert reply.kind == "raised"
+        assert "ValueError: the planted fault" in reply.traceback
+        assert "in call" in reply.traceback, "the traceback is missing"
+        executor.submit(0, b"who")
+        assert reply_of(executor).payload == b"0 0"
+
+    def test_a_worker_that_cannot_be_built_is_reported(
+        self, start: Callable[..., Executor]
+    ) -> None:
+        with pytest.raises(WorkerError) as caught:
+            start(unbuildable)
+        assert "has no such thing" in str(caught.value)
+        assert "in unbuildable" in str(caught.value), "the traceback is missing"
+
+    def test_calls_of_a_worker_that_dies_are_lost_once_each(
+        self, start: Callable[..., Executor]
+    ) -> None:
+        if not self.isolated:
+            pytest.skip("its workers run in this process")
+        executor = start()
+        executor.submit(0, b"die")
+        executor.submit(0, b"who")
+        found = [reply_of(executor) for _ in range(3)]
+        assert [(r.kind, r.number) for r in found] == [("part", 0), ("lost", 0), ("lost", 1)]
+        assert found[0].payload == b"last words"
+        state = replaced(executor, 0)
+        assert state.last_failure
+        executor.submit(0, b"who")
+        reply = reply_of(executor)
+        assert (bytes(reply.payload), reply.number, reply.incarnation) == (b"0 1", 0, 1)
+        executor.submit(1, b"who")
+        assert reply_of(executor).payload == b"1 0", "the other worker was not touched"
+        assert_balanced(executor)
+
+    def test_an_idle_worker_that_is_killed_is_replaced(
+        self, start: Callable[..., Executor]
+    ) -> None:
+        if not self.here:
+            pytest.skip("its workers run elsewhere")
+        executor = start(workers=1)
+        pid = executor.workers()[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        replaced(executor, 0)
+        executor.submit(0, b"who")
+        assert reply_of(executor).payload == b"0 1"
+
+    def test_a_worker_that_always_fails_is_given_up(self, start: Callable[..., Executor]) -> None:
+        executor = start(workers=1)
+        for incarnation in range(MAX_RESTARTS + 1):
+            executor.replace(0, f"failure {incarnation}")
+            if incarnation < MAX_RESTARTS:
+                replaced(executor, incarnation)
+        assert executor.next(PATIENCE_S) is None, "nothing can come, so nothing is waited for"
+        (state,) = executor.workers()
+        assert state.state == "given_up"
+        assert f"failure {MAX_RESTARTS}" in state.last_failure
+        with pytest.raises(WorkerError):
+            executor.submit(0, b"who")
+
+    def test_stopping_is_possible_at_any_time_and_twice(
+        self, executor: Executor, start: Callable[..., Executor]
+    ) -> None:
+        executor.stop()
+        with Limit(STOP_S + _SLACK_S):
+            start(workers=1).stop()
+            executor.stop()
+
+    @pytest.mark.parametrize("state", ["idle", "working", "waiting", "failed", "stopped"])
+    def test_stopping_takes_seconds_and_leaves_no_process(
+        self, state: str, start: Callable[..., Executor]
+    ) -> None:
+        if state == "stopped" and not self.here:
+            pytest.skip("its workers run elsewhere")
+        if state == "working" and not self.isolated:
+            pytest.skip("its workers run in this process")
+        executor = start()
+        pids = [found.pid for found in executor.workers()]
+        if state == "working":
+            executor.submit(0, b"sleep")
+            reply_of(executor)
+        elif state == "waiting":
+            executor.submit(0, b"parts 100000")
+            executor.submit(0, b"who")
+        elif state == "failed":
+            executor.replace(0, "for this test")
+        elif state == "stopped":
+            os.kill(pids[0] or 0, signal.SIGSTOP)
+        with Limit(STOP_S + _SLACK_S):
+            executor.stop(STOP_S)
+        while (reply := executor.next(0.0)) is not None:
+            assert reply.kind in ("part", "answer", "lost")
+        assert_balanced(executor)
+        if self.here:
+            assert not [pid for pid in pids if pid is not None and is_running(pid)]
+
+    def test_files_are_gone_after_stopping(
+        self, start: Callable[..., Executor], tmp_path: Path
+    ) -> None:
+        executor = start()
+        executor.broadcast(b"blob", 1)
+        executor.stop()
+        assert not list(tmp_path.rglob("*"))
+
+
+class Limit:
+    """Fails where the block takes longer than this."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._begun = time.monotonic()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Compare."""
+        if kind is None:
+            assert time.monotonic() - self._begun <= self._seconds, "it took too long"
+
+
+def reply_of(executor: Executor) -> Reply:
+    """The next reply, which must come."""
+    reply = executor.next(PATIENCE_S)
+    assert reply is not None, "no reply came"
+    return reply
+
+
+def replaced(executor: Executor, incarnation: int) -> WorkerState:
+    """The state of worker 0 once it is ready again after this incarnation."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        state = executor.workers()[0]
+        if state.incarnation > incarnation and state.state == "ready":
+            return state
+        assert time.monotonic() < deadline, "the worker was not replaced"
+        reply = executor.next(0.01)
+        assert reply is None or reply.kind == "lost"
+
+
+def assert_balanced(executor: Executor) -> None:
+    """Every call of every incarnation ended in one way or is in flight."""
+    states = {state.number: state for state in executor.workers()}
+    for account in executor.account():
+        state = states[account.worker]
+        flying = state.in_flight if account.incarnation == state.incarnation else 0
+        assert account.submitted == account.answered + account.lost + flying, account
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and not merely waiting to be taken away."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Supervised worker processes: the executor ``local`` and parallel maps."""

@@ -1,0 +1,42 @@
+"""What this distribution offers; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from empo_core import Component, Config, hookimpl
+
+
+class LocalParams(Config):
+    """How worker processes of this machine start, and when one counts as failed."""
+
+    start_method: Literal["auto", "forkserver", "spawn"] = Field(
+        "auto", description="How they start; auto takes forkserver where there is one, else spawn."
+    )
+    start_timeout_s: float = Field(
+        300.0, gt=0, description="A worker that takes longer to be built is replaced."
+    )
+    heartbeat_s: float = Field(
+        60.0, ge=0.5,
+        description="A process without any sign of life for so long (stopped, or stuck in compiled "
+        "code) is replaced; how long a call may take is up to the caller.",
+    )  # fmt: skip
+    in_flight: int = Field(
+        2, ge=1, description="Calls of one worker at a time: one computed, the others waiting."
+    )
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer one executor."""
+    yield Component(
+        kind="executor",
+        name="local",
+        params=LocalParams,
+        target="empo_executors.local:LocalExecutor",
+        api=1,
+        summary="Supervised processes of this machine, started by forkserver or spawn.",
+    )

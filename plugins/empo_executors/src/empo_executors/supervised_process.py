@@ -1,0 +1,207 @@
+"""A child process with a pipe: started safely, watched, ended in time, and never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
+from typing import Any, Literal, TypeAlias
+
+StartMethod = Literal["forkserver", "spawn"]
+Context: TypeAlias = ForkServerContext | SpawnContext
+Pipe: TypeAlias = "Connection[Any, Any]"
+KILL_S = 1.0
+"""What a killed process may take until the system has taken it away."""
+_PR_SET_PDEATHSIG = 1
+
+
+def process_context(method: StartMethod | None = None, preload: Sequence[str] = ()) -> Context:
+    """The multiprocessing context of a start method.
+
+    ``fork`` is not offered: a forked child hangs in the first parallel torch operation when its
+    parent has done one before.
+
+    Args:
+        method: How processes start; None takes ``forkserver`` where there is one.
+        preload: Modules that the fork server imports once, beside torch.
+
+    Raises:
+        ValueError: This system does not have the start method.
+    """
+    existing = multiprocessing.get_all_start_methods()
+    known = [name for name in ("forkserver", "spawn") if name in existing]
+    name = known[0] if method is None else method
+    if name not in known:
+        raise ValueError(f"start method {name!r} is not one of {', '.join(known)}")
+    if name == "spawn":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    # Loaded once in the server, torch costs a process milliseconds instead of seconds.
+    context.set_forkserver_preload(["torch", __name__, *preload])
+    return context
+
+
+class SupervisedProcess:
+    """A process that runs ``target(pipe, *arguments)``, and the parent's end of its pipe.
+
+    The child uses one thread for numerics, ignores the signals of Ctrl-C and termination (they
+    reach the whole group, and the parent decides what they mean), and ends with its parent, even
+    while it is stopped.
+
+    Attributes:
+        pipe: The parent's end.
+        pid: The process's id.
+        sentinel: Readable once the process has ended; see ``multiprocessing.connection.wait``.
+    """
+
+    def __init__(
+        self, context: Context, target: Callable[..., None], arguments: Sequence[object], name: str
+    ) -> None:
+        """Start the process.
+
+        Args:
+            context: From ``process_context``.
+            target: An importable function, called with the child's end of the pipe first.
+            arguments: Further arguments, which ``pickle`` can send.
+            name: Of the process, for people.
+
+        Raises:
+            OSError: The system refuses a process or a pipe.
+        """
+        # The kernel's signal goes by the thread that started a process; that of the fork server
+        # lives as long as the parent does, as does our main thread.
+        lasting = context.get_start_method() == "forkserver" or (
+            threading.current_thread() is threading.main_thread()
+        )
+        self.pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(
+            target=_enter, args=(target, theirs, lasting, tuple(arguments)), daemon=True, name=name
+        )
+        try:
+            self._process.start()
+        except BaseException:
+            self.pipe.close()
+            raise
+        finally:
+            # With our copy open, the pipe would not end when the process does.
+            theirs.close()
+        self.pid: int = self._process.pid or 0
+        self.sentinel: int = self._process.sentinel
+        self._ended = False
+        # At exit multiprocessing asks its children to end, which they ignore, and then waits.
+        self._finalizer = Finalize(self, _kill, (self._process,), exitpriority=0)
+
+    def has_message(self, timeout_s: float | None = None) -> bool:
+        """Wait for a message; False where the process has ended, or the time is over.
+
+        A process started by the child may hold the pipe open, so both are watched.
+        """
+        return self.pipe in wait([self.pipe, self.sentinel], timeout_s)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._ended or self._process.exitcode is not None
+
+    def kill(self) -> None:
+        """End the process by force; SIGKILL ends even one that is stopped or in compiled code."""
+        if not self._ended:
+            self._process.kill()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the process to end, and say whether it has."""
+        if not self._ended:
+            self._process.join(max(0.0, timeout_s))
+        return self.has_ended
+
+    def end(self, deadline: float = 0.0) -> None:
+        """Wait until ``deadline`` (of ``time.monotonic``), then kill; twice does no harm.
+
+        The pipe stays open, since another thread may be using it.
+        """
+        if self._ended:
+            return
+        self.join(deadline - time.monotonic())
+        self.kill()
+        ended = self.join(KILL_S)
+        self._ended = True
+        self._finalizer.cancel()
+        if ended:
+            self._process.close()
+
+    def obituary(self, who: str, *, at_start: bool = False) -> str:
+        """How the process ended, with the usual cause where there is one; before ``end``.
+
+        Args:
+            who: The process, for people.
+            at_start: Whether it ended before it had said anything.
+        """
+        self.join(KILL_S)
+        code = self._process.exitcode
+        if code is None:
+            return f"{who} closed its pipe without being asked to"
+        if code < 0:
+            advice = "; signal 9 often means that memory ran out" if code == -9 else ""
+            return f"{who} was killed by signal {-code}{advice}"
+        advice = (
+            "; at the start this often means that a script starts workers outside of "
+            "`if __name__ == '__main__':`"
+        )
+        return f"{who} exited with code {code} without being asked to{advice if at_start else ''}"
+
+
+def _kill(process: BaseProcess) -> None:
+    with contextlib.suppress(ValueError, OSError):
+        process.kill()
+
+
+def _enter(
+    target: Callable[..., None], pipe: Pipe, lasting: bool, arguments: Sequence[object]
+) -> None:
+    """Main function of a supervised process."""
+    if lasting:
+        _let_the_kernel_kill()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
+    import torch
+
+    torch.set_num_threads(1)
+    target(pipe, *arguments)
+
+
+def _let_the_kernel_kill() -> None:
+    """Have this process killed with the one that forked it, which also ends it while stopped."""
+    # A copy of this descriptor in each child would keep the fork server alive without the parent.
+    server = getattr(forkserver, "_forkserver", None)
+    descriptor = getattr(server, "_forkserver_alive_fd", None)
+    if server is not None and descriptor is not None:
+        server._forkserver_alive_fd = server._forkserver_address = None
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        sys.stdout.flush()
+        os._exit(1)
+
+
+__all__ = ["KILL_S", "Context", "Pipe", "StartMethod", "SupervisedProcess", "process_context"]

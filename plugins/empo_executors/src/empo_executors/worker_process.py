@@ -1,0 +1,238 @@
+"""One incarnation of a worker as its caller sees it.
+
+Threads read and write the process's pipe. Were the caller to do so by itself, a process that is
+stopped half-way through a message would block it for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from empo_core.errors import WorkerError
+from empo_core.protocols.executors import Account, Reply
+from empo_executors.cells import Cell, Cells
+from empo_executors.frames import Disconnected, Frame, Kind, Receiver
+from empo_executors.supervised_process import KILL_S, Context, SupervisedProcess
+from empo_executors.worker_main import run_worker
+
+Arrivals: TypeAlias = "queue.SimpleQueue[tuple[WorkerProcess, Frame | None]]"
+LAST_FRAMES_S = 2.0
+"""For how long the last frames of an ended process are waited for."""
+_LONGEST_LOOK_S = 1.0
+"""Time without looking that counts at most: who was suspended cannot blame the workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything that the processes of an executor have in common.
+
+    Attributes:
+        context: How processes start.
+        directory: Folder of cells and broadcasts.
+        factory: The pickled worker factory.
+        arrivals: Receives every accepted frame, and None behind the last of a process.
+    """
+
+    context: Context
+    directory: Path
+    factory: bytes
+    arrivals: Arrivals
+
+
+class WorkerProcess:
+    """A running worker: its process, its cells, its calls in flight, and two threads.
+
+    Attributes:
+        ready: Whether the worker was built.
+        fruitful: Whether any payload has come from it.
+        raised: Whether it ended with an exception outside of a call.
+        trouble: Why it was cut off or ended; empty where its exit code says it.
+        calls: Numbers of the calls that have not ended, in their order.
+        account: Its numbers.
+    """
+
+    def __init__(self, launch: Launch, number: int, incarnation: int) -> None:
+        """Start the process.
+
+        Raises:
+            OSError: The system refuses a process, a pipe or a file.
+        """
+        self.number = number
+        self.incarnation = incarnation
+        self.account = Account(number, incarnation)
+        self.ready = self.fruitful = self.raised = False
+        self.trouble = ""
+        self.calls: deque[int] = deque()
+        self._arrivals = launch.arrivals
+        self._path = launch.directory / f"worker-{number}-{incarnation}.cells"
+        self._beat = (0, 0.0, time.monotonic())  # Last count, seconds without change, last look.
+        self._dead_since: float | None = None
+        self._closed = self._killed = False
+        self._version = 0
+        self.cells = Cells.create(self._path)
+        try:
+            self._process = SupervisedProcess(
+                launch.context, run_worker, (self._path, number, incarnation), f"worker-{number}"
+            )
+        except BaseException:
+            self._remove_cells()
+            raise
+        self.pid = self._process.pid
+        self._receiver = Receiver(self._process.pipe, number, incarnation)
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._requests.put(launch.factory)
+        self._threads = [
+            threading.Thread(target=work, name=f"worker-{number}", daemon=True)
+            for work in (self._read, self._write)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def version(self) -> int:
+        """The newest broadcast that the worker has loaded."""
+        if not self._closed:
+            self._version = self.cells[Cell.LOADED]
+        return self._version
+
+    def submit(self, request: bytes) -> int:
+        """Hand a request over and return its number."""
+        number = self.account.submitted
+        self.account.submitted += 1
+        self.calls.append(number)
+        self._requests.put(request)
+        return number
+
+    def reply(self, frame: Frame) -> Reply:
+        """The reply that a frame stands for."""
+        if frame.kind is Kind.PART:
+            self.fruitful = True
+            return Reply(
+                self.number, self.incarnation, frame.call, "part", frame.version, frame.payload
+            )
+        self.calls.popleft()
+        self.account.answered += 1
+        if frame.kind is Kind.RAISED:
+            text = frame.payload.decode()
+            return Reply(
+                self.number, self.incarnation, frame.call, "raised", frame.version, traceback=text
+            )
+        self.fruitful = self.fruitful or bool(frame.payload)
+        return Reply(
+            self.number, self.incarnation, frame.call, "answer", frame.version, frame.payload
+        )
+
+    def lost(self, why: str) -> list[Reply]:
+        """The replies to the calls that ended with the process."""
+        replies = [
+            Reply(self.number, self.incarnation, call, "lost", self._version, traceback=why)
+            for call in self.calls
+        ]
+        self.account.lost += len(replies)
+        self.calls.clear()
+        return replies
+
+    def count_sent(self) -> None:
+        """Bring ``account.sent`` up to date."""
+        if not self._closed:
+            self.account.sent = self.cells[Cell.SENT]
+
+    def silence_s(self) -> float:
+        """Seconds, while the caller looked, without a sign of life."""
+        count, silence, looked = self._beat
+        now, beat = time.monotonic(), self.cells[Cell.BEAT]
+        silence = 0.0 if beat != count else silence + min(now - looked, _LONGEST_LOOK_S)
+        self._beat = (beat, silence, now)
+        return silence
+
+    def overdue(self) -> bool:
+        """Whether it was killed or has ended, and its last frames should have come by now.
+
+        A process of its own may hold the pipe open in the middle of a frame.
+        """
+        if not (self._killed or self._process.has_ended):
+            return False
+        now = time.monotonic()
+        self._dead_since = self._dead_since or now
+        return now - self._dead_since > LAST_FRAMES_S
+
+    def fail(self, reason: str) -> None:
+        """Kill it because of this; its end arrives behind its last frames."""
+        self.trouble = self.trouble or reason
+        self._killed = True
+        self._process.kill()
+
+    def request_stop(self) -> None:
+        """Let it end by itself, once it has answered what it is at."""
+        self.cells[Cell.STOP] = 1
+        self._requests.put(b"")
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the process to end, and say whether it has."""
+        return self._process.join(timeout_s)
+
+    def kill(self) -> None:
+        """End the process by force."""
+        self._process.kill()
+
+    def obituary(self) -> str:
+        """Why the process ended, with the worker's traceback where there is one."""
+        who = f"worker {self.number} (process {self.pid}, incarnation {self.incarnation})"
+        if self.trouble:
+            return f"{who} {self.trouble}"
+        return self._process.obituary(who, at_start=not self.ready)
+
+    def close(self) -> None:
+        """Kill the process if it lives, and release everything; twice does no harm."""
+        if self._closed:
+            return
+        self._process.end()
+        self._requests.put(None)
+        for thread in self._threads:
+            thread.join(KILL_S)
+        self.count_sent()
+        self._version = self.cells[Cell.LOADED]
+        self._closed = True
+        self._remove_cells()
+        if not any(thread.is_alive() for thread in self._threads):
+            self._process.pipe.close()
+
+    def _remove_cells(self) -> None:
+        self.cells.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        """Thread: send the factory, then every request."""
+        # Where the process is gone, the reading thread finds out.
+        with contextlib.suppress(OSError):
+            while (message := self._requests.get()) is not None:
+                self._process.pipe.send_bytes(message)
+
+    def _read(self) -> None:
+        """Thread: accept frames for as long as there are any."""
+        try:
+            while self._process.has_message():
+                frame = self._receiver.receive()
+                self.account.accepted += 1
+                self.account.received_bytes += len(frame.payload)
+                if frame.kind is Kind.FAILED:
+                    self.raised = True
+                    self.trouble = f"failed\n{frame.payload.decode()}"
+                self._arrivals.put((self, frame))
+        except Disconnected:
+            pass
+        except (WorkerError, OSError, ValueError) as error:
+            self.trouble = f"was cut off: {error}"
+        finally:
+            self._arrivals.put((self, None))
+
+
+__all__ = ["Arrivals", "Launch", "WorkerProcess"]

@@ -1,0 +1,16 @@
+"""What every executor must do."""
+
+from __future__ import annotations
+
+import pytest
+
+import empo_core.testing.executor as kit
+from empo_executors.local import LocalExecutor
+from empo_executors.plugin import LocalParams
+
+
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
+class TestLocal(kit.ExecutorTests):
+    @pytest.fixture
+    def executor(self, method: str) -> LocalExecutor:
+        return LocalExecutor(LocalParams.model_validate({"start_method": method}))

@@ -1,0 +1,283 @@
+"""The losses of an update, one after the other; no optimiser, no state of its own.
+
+Both functions can be compiled as one graph each: what the second needs of the first goes through
+a ``PolicyBatch`` of constants. So a policy's gradient cannot reach the model, and does not mind
+that the model has been moved in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.distributions import BoundedNormal
+from empo_core.protocols import PolicyLoss, WeighsCandidates
+from empo_core.types import ImaginedBatch
+from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
+from empo_latent.learning.loss_terms import alive, step_weights, total_loss
+from empo_latent.learning.policy_batch import PolicyBatch, critic, imagined_batch
+from empo_latent.learning.targets import (
+    auxiliary_target,
+    auxiliary_targets,
+    target_metrics,
+    td_targets,
+    value_target,
+)
+from empo_latent.learning.value_losses import (
+    auxiliary_loss,
+    prediction_latents,
+    q_target,
+    q_value_loss,
+    value_loss,
+)
+from empo_latent.learning.world_losses import (
+    consistency_loss,
+    encoder_consistency_loss,
+    latent_metrics,
+    reward_loss,
+    termination_loss,
+)
+from empo_latent.networks.model import LatentModel, Network
+from empo_latent.params import LatentParams
+from empo_latent.types import PolicyRollout, SequenceBatch, WeightedLoss
+
+
+class AgentLosses:
+    """The loss of the model, and the loss of each policy."""
+
+    def __init__(
+        self,
+        model: LatentModel,
+        losses: Mapping[str, PolicyLoss],
+        params: LatentParams,
+        discounts: Float[Tensor, " task"],
+    ) -> None:
+        """Prepare constants.
+
+        Args:
+            model: What is learned.
+            losses: What each policy learns from, by the policy's name.
+            params: Everything about the run.
+            discounts: Per task.
+        """
+        self._model, self._losses, self._params, self._discounts = model, losses, params, discounts
+        needs = [loss.needs for loss in losses.values()]
+        wanted = params.imagination.candidates
+        self._candidates = wanted or max(each.candidates for each in needs)
+        self._with_expert = any(each.expert for each in needs)
+        learning = params.learning
+        rho, normalise = learning.rho, learning.normalise_rho
+        device = discounts.device
+        self._rho = step_weights(rho, learning.horizon, normalise).to(device)
+        self._auxiliary_discounts = torch.tensor(params.auxiliary.discounts, device=device)
+        self._start_rho = step_weights(rho, learning.horizon + 1, normalise).to(device)
+
+    def model_loss(
+        self, sequences: SequenceBatch, with_value: bool, with_policy: bool
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor], PolicyBatch | None]:
+        """The loss of world model and values (Hansen et al. 2024, eq. 3), and what comes with it.
+
+            L = c_p consistency + c_r reward [+ c_d termination] + c_v value [+ c_x auxiliary]
+
+        The world model is fitted to what happened. Values are fitted to one-step returns of
+        candidate actions that the policy draws at every encoding; the same returns are what
+        policies learn from, see ``policy_loss``.
+
+        Args:
+            sequences: Recorded experience.
+            with_value: Whether values are to be learned.
+            with_policy: Whether policies will be.
+
+        Returns:
+            The loss, metrics, and the batch of policies; None without ``with_policy``.
+        """
+        model, params, task = self._model, self._params, sequences.task
+        rho, mask = self._rho, alive(sequences)[:-1]
+        # Encodings z, and latents predicted from z[0] along the actions that were taken.
+        z = model.encode(sequences.observation, task=task, training=True)
+        targets = self._consistency_targets(sequences, z)
+        predicted = latent_rollout(model, z[0], sequences, training=True)
+
+        # The world model: consistency, reward, termination.
+        coefficient = params.latents.consistency_coef
+        terms = [
+            consistency_loss(predicted, targets, mask, rho, coefficient),
+            reward_loss(model, sequences, z, predicted, rho, params.reward),
+        ]
+        if params.encoder.consistency_coef:
+            coefficient = params.encoder.consistency_coef
+            terms.append(encoder_consistency_loss(z, predicted, mask, rho, coefficient))
+        if params.reward.episodic:
+            terms.append(termination_loss(model, sequences, z, predicted, params.reward))
+        metrics = latent_metrics(z, predicted)
+        if not (with_value or with_policy):
+            world = total_loss(terms)
+            return world.total, {**world.metrics, **metrics}, None
+
+        # Candidate actions of the policy, one step of the model after each, and their returns.
+        start = z if params.imagination.start == "encoding" else predicted[:, 0]
+        rollout = policy_rollout(model, start.detach(), candidates=self._candidates, task=task)
+        discount = self._discount_of(rollout.task)
+        td, v_next = td_targets(model, rollout, discount)
+        metrics |= target_metrics(td, v_next)
+        judged = td
+        if params.imagination.critic == "online":
+            judged, _ = td_targets(model, rollout, discount, network="online")
+        weight = self._start_rho.unsqueeze(-1) * alive(sequences)
+        policy_batch = self._policy_batch(rollout, judged, sequences, weight)
+
+        # Values, and those under other discounts.
+        if with_value:
+            latents = prediction_latents(z, predicted, params.value.gradient)
+            terms.append(self._value_loss(sequences, z, latents, td, weight, policy_batch))
+            if params.auxiliary.discounts:
+                terms.append(self._auxiliary_loss(sequences, z, rollout, weight))
+        loss = total_loss(terms)
+        metrics = {**loss.metrics, **metrics, "loss/total": loss.total.detach()}
+        return loss.total, metrics, policy_batch if with_policy else None
+
+    def _consistency_targets(
+        self, sequences: SequenceBatch, z: Float[Tensor, "moment sequence latent"]
+    ) -> Float[Tensor, "moment sequence latent"]:
+        """Latents that dynamics should predict, as constants: of the encoder or its average."""
+        if self._params.encoder.target == "online":
+            return z.detach()
+        with torch.no_grad():
+            observation, task = sequences.observation, sequences.task
+            return self._model.encode(observation, task=task, average=True).detach()
+
+    def _value_loss(
+        self,
+        sequences: SequenceBatch,
+        encodings: Float[Tensor, "moment sequence latent"],
+        latents: Float[Tensor, "moment sequence latent"],
+        td: Float[Tensor, "step reward dynamics value m 1"],
+        weight: Float[Tensor, "moment sequence"],
+        policy_batch: PolicyBatch,
+    ) -> WeightedLoss:
+        """The value loss: on candidates (critic ``v``) or on recorded actions (``q``)."""
+        model, value, task = self._model, self._params.value, sequences.task
+        if value.critic == "q":
+            taken = self._rho.unsqueeze(-1) * alive(sequences)[:-1]
+            target = q_target(model, sequences, encodings, self._discount_of(task), value)
+            return q_value_loss(model, sequences, latents, target, taken, value)
+        weights = None
+        if value.weighting == "policy":
+            loss = self._losses["policy"]
+            assert isinstance(loss, WeighsCandidates)
+            with torch.no_grad():
+                weights = loss.weights(self._imagined_batch(policy_batch, with_expert=False))
+        moments, number = weight.shape
+        target = value_target(td, value, moments, number, self._candidates, weights)
+        kept = weights if value.average == "cross_entropy" else None
+        return value_loss(model, latents, target, weight, value, task=task, weights=kept)
+
+    def _auxiliary_loss(
+        self,
+        sequences: SequenceBatch,
+        encodings: Float[Tensor, "moment sequence latent"],
+        rollout: PolicyRollout,
+        weight: Float[Tensor, "moment sequence"],
+    ) -> WeightedLoss:
+        """The loss of values under further discounts, which only shape the encoder."""
+        auxiliary = self._params.auxiliary
+        targets = auxiliary_targets(self._model, rollout, self._auxiliary_discounts)
+        target = auxiliary_target(targets, auxiliary, *weight.shape)
+        return auxiliary_loss(
+            self._model, encodings, target, weight, auxiliary, task=sequences.task
+        )
+
+    def policy_loss(
+        self, name: str, policy_batch: PolicyBatch
+    ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """The loss of a policy, which is a component of its own (``policy_loss``).
+
+        Args:
+            name: Which policy, ``policy`` or ``optimistic``.
+            policy_batch: From ``model_loss``.
+
+        Returns:
+            The loss, metrics, and the statistics that an adaptive loss is to remember.
+        """
+        loss, model = self._losses[name], self._model
+
+        def policy(features: Tensor) -> BoundedNormal:
+            return model.policy(features, task=policy_batch.task, optimistic=name == "optimistic")
+
+        through = None
+        if loss.needs.critic:
+            wanted = self._params.imagination.critic
+            network: Network = "target" if wanted == "target" else "online"
+            through = critic(
+                model, self._discount_of(policy_batch.task), policy_batch.task, network
+            )
+        output = loss(
+            policy, self._imagined_batch(policy_batch, with_expert=loss.needs.expert), through
+        )
+        metrics = {
+            key: torch.as_tensor(number, device=output.loss.device)
+            for key, number in output.metrics.items()
+        }
+        return output.loss, metrics, output.memory
+
+    def _policy_batch(
+        self,
+        rollout: PolicyRollout,
+        td: Tensor,
+        sequences: SequenceBatch,
+        weight: Float[Tensor, "moment sequence"],
+    ) -> PolicyBatch:
+        """The batch that policies learn from: these candidates, judged by these targets."""
+        batch, proposal = imagined_batch(rollout, td, weight), rollout.proposal
+        task = sequences.task
+        return PolicyBatch(
+            start=batch.start,
+            action=batch.action,
+            target=batch.target,
+            log_prob=batch.log_prob,
+            weight=batch.weight,
+            loc=proposal.loc,
+            log_std=proposal.log_std,
+            active=proposal.active,
+            task=None if task is None else task.repeat(len(weight)),
+            expert=_padded(sequences.expert) if self._with_expert else None,
+        )
+
+    def _imagined_batch(self, policy_batch: PolicyBatch, *, with_expert: bool) -> ImaginedBatch:
+        """The batch as policy losses take it."""
+        bound = self._params.policy.bound
+
+        def normal(loc: Tensor, log_std: Tensor) -> BoundedNormal:
+            return BoundedNormal(loc, log_std, bound=bound, active=policy_batch.active)
+
+        weight, expert = policy_batch.weight, None
+        if with_expert:
+            assert policy_batch.expert is not None
+            # There is no plan before learning began, nor at the last moment of a sequence.
+            known = policy_batch.expert.isfinite().all(-1).all(-1)
+            weight = weight * known
+            expert = normal(*policy_batch.expert.nan_to_num(0.0).unbind(1))
+        return ImaginedBatch(
+            policy_batch.start,
+            policy_batch.action,
+            policy_batch.target,
+            policy_batch.log_prob,
+            weight,
+            proposal=normal(policy_batch.loc, policy_batch.log_std),
+            expert=expert,
+        )
+
+    def _discount_of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "*per_task"]:
+        """The discount: a number, or one per row where there are several tasks."""
+        return self._discounts[0] if task is None else self._discounts[task].unsqueeze(-1)
+
+
+def _padded(
+    expert: Float[Tensor, "time sequence 2 action"] | None,
+) -> Float[Tensor, "start 2 action"]:
+    """The expert at every moment; NaN at the last, where there is none."""
+    assert expert is not None
+    return torch.cat((expert, torch.full_like(expert[:1], torch.nan))).flatten(0, 1)

@@ -1,0 +1,149 @@
+"""Groups of parameters that each loss reaches, and a check of the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from torch import nn
+
+from empo_core.errors import EmpoError
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+
+
+class GradientContractError(EmpoError, RuntimeError):
+    """A loss gave gradients to networks that it must leave alone, or none to its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Groups of parameters that a loss reaches; all others get no gradients.
+
+    Attributes:
+        must: They get gradients in any case.
+        may: They can get some. At first, for one, heads whose last layer is 0 pass none on.
+    """
+
+    must: frozenset[str]
+    may: frozenset[str] = frozenset()
+
+    def __or__(self, other: Reach) -> Reach:
+        """The reach of the sum of two losses."""
+        return Reach(self.must | other.must, self.may | other.may)
+
+    def without(self, *groups: str) -> Reach:
+        """The same, but these are left alone."""
+        return Reach(self.must.difference(groups), self.may.difference(groups))
+
+
+def _reach(must: str, may: str = "") -> Reach:
+    return Reach(frozenset(must.split()), frozenset(may.split()))
+
+
+CONTRACT: Mapping[str, Reach] = MappingProxyType(
+    {
+        "consistency": _reach("dynamics encoder", "task"),
+        "encoder_consistency": _reach("encoder", "task"),
+        "reward": _reach("reward", "dynamics encoder task"),
+        "termination": _reach("termination", "dynamics encoder task"),
+        "value": _reach("value", "dynamics encoder task"),
+        "auxiliary": _reach("auxiliary", "encoder task"),
+        "policy": _reach("policy"),
+        "optimistic": _reach("optimistic"),
+    }
+)
+"""The reach of each loss where options do not narrow it down; see ``contract``."""
+
+SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "world": ("consistency", "encoder_consistency", "reward", "termination"),
+        "model": (
+            "consistency",
+            "encoder_consistency",
+            "reward",
+            "termination",
+            "value",
+            "auxiliary",
+        ),
+    }
+)
+"""Losses that are added up before they are differentiated."""
+
+
+def contract(loss: str, params: LatentParams) -> Reach:
+    """The reach of a loss, or of a sum of losses, under these options.
+
+    Args:
+        loss: A key of ``CONTRACT`` or ``SUMS``.
+        params: Options: where rewards and values are predicted says what learns from them.
+
+    Raises:
+        ValueError: There is no such loss.
+    """
+    if loss in SUMS:
+        reach = Reach(frozenset())
+        for part in SUMS[loss]:
+            reach |= contract(part, params)
+        return reach
+    if loss not in CONTRACT:
+        known = ", ".join([*CONTRACT, *SUMS])
+        raise ValueError(f"no loss named {loss!r}; there are {known}")
+    reach = CONTRACT[loss]
+    if loss in {"reward", "termination"} and params.reward.predict_from == "encoding":
+        return reach.without("dynamics")
+    if loss == "value" and params.value.gradient == "encoder":
+        return reach.without("dynamics")
+    if loss == "value" and params.value.gradient == "none":
+        return reach.without("dynamics", "encoder")
+    return reach
+
+
+def check_gradients(
+    model: LatentModel, loss: str, params: LatentParams, *, may_be_idle: bool = False
+) -> None:
+    """Look after a backward pass whether it reached what it should and nothing else.
+
+    All gradients of the model must have been removed before that pass, those of other losses
+    too. It waits for the device.
+
+    Args:
+        model: All networks.
+        loss: Which loss was differentiated, a key of ``CONTRACT`` or ``SUMS``.
+        params: Options that the loss was made by.
+        may_be_idle: Whether there may have been nothing to learn from.
+
+    Raises:
+        GradientContractError: It reached something else, or not all that it should; the message
+            names the loss and the parameter.
+    """
+    reach = contract(loss, params)
+    groups = model.groups()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    group_of = {id(each): group for group, members in groups.items() for each in members}
+    allowed = reach.must | reach.may
+    for parameter in model.parameters():
+        group = group_of.get(id(parameter))
+        if group in allowed or not _has_gradient(parameter):
+            continue
+        assert parameter.grad is not None
+        where = f"group '{group}'" if group else "no group: nothing should ever train it"
+        raise GradientContractError(
+            f"loss '{loss}' gave parameter '{names[id(parameter)]}' ({where}) a gradient of norm "
+            f"{parameter.grad.norm().item():.3g}, but it may only reach "
+            f"{', '.join(sorted(allowed & groups.keys()))}: detach what leads there, and remove "
+            "the gradients of other losses before its backward pass"
+        )
+    for group in () if may_be_idle else sorted(reach.must & groups.keys()):
+        if not any(_has_gradient(parameter) for parameter in groups[group]):
+            first = names[id(groups[group][0])]
+            raise GradientContractError(
+                f"loss '{loss}' gave no gradient to group '{group}' ('{first}' and the rest), "
+                "which it should teach: look for a detach, a no_grad or weights that are all 0 "
+                "on the way there"
+            )
+
+
+def _has_gradient(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.count_nonzero())

@@ -1,0 +1,56 @@
+"""Components of a run, and its progress after some steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from empo_latent.controller import Controller
+from empo_latent.environments.fleet import Fleet
+from empo_latent.episodes import Episodes
+from empo_latent.evaluator import Evaluator
+from empo_latent.learning.updater import Updater
+from empo_latent.networks.model import LatentModel
+from empo_latent.replay import Replay
+from empo_learning.timers import Timers
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressMark:
+    """Progress of a run after some steps.
+
+    Attributes:
+        steps: Steps of all environments so far.
+        updates: Updates so far.
+        seconds: How long they took.
+        mean_return: Of the newest episodes; NaN before any.
+    """
+
+    steps: int
+    updates: int
+    seconds: float
+    mean_return: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComponents:
+    """The moving parts of a run.
+
+    Attributes:
+        model: What is learned.
+        updater: Lets it learn.
+        controller: Lets it act.
+        fleet: Where it acts.
+        replay: What happened.
+        episodes: What became of episodes.
+        evaluator: Lets it play evaluations.
+        timers: Where the time goes.
+    """
+
+    model: LatentModel
+    updater: Updater
+    controller: Controller
+    fleet: Fleet
+    replay: Replay
+    episodes: Episodes
+    evaluator: Evaluator
+    timers: Timers

@@ -1,0 +1,97 @@
+"""Updates and plans are those of plain loops over heads and candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from reference_latent_updater import LoopUpdater, loop_model
+from torch import Tensor
+
+from empo_core.protocols import Critic, Policy
+from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_latent.learning.updater import Updater
+from empo_latent.planning.mppi import Planner
+
+if TYPE_CHECKING:
+    from .conftest import Lab, Small
+
+HEADS = {
+    "latents": {"heads": 2},
+    "reward": {"heads": 2},
+    "value": {"heads": 3, "dropout": 0.0},
+    "imagination": {"candidates": 3},
+}
+
+
+class Likeliest:
+    """Makes the better half of candidates likelier, or actions that a critic likes."""
+
+    def __init__(self, *, critic: bool) -> None:
+        self.needs = LossNeeds(critic=critic, candidates=3)
+
+    def __call__(
+        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    ) -> LossOutput:
+        distribution = policy(batch.start)
+        if critic is not None:
+            u = distribution.rsample()
+            slope = torch.func.grad(lambda u: critic(batch.start, u).sum())(u.detach()).detach()
+            return LossOutput(-(batch.weight * (u * slope).sum(-1)).mean(), {}, {})
+        quality = batch.target.mean(-1)
+        better = (quality >= quality.median(1, keepdim=True).values).to(quality)
+        score = distribution.log_prob(batch.action.transpose(0, 1)).transpose(0, 1)
+        return LossOutput(-(batch.weight * (better * score).sum(1)).mean(), {}, {})
+
+
+def updated(
+    small: Small, lab: Lab, options: Mapping[str, Any], *, loops: bool, critic: bool = False
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Metrics of the second update, and the plan that follows it."""
+    params = small(**{**HEADS, **options})
+    model, make = lab.model(params), LoopUpdater if loops else Updater
+    if loops:
+        model = loop_model(model, 3)
+    losses = {"policy": Likeliest(critic=critic)}
+    updater = make(model, losses, params, torch.tensor([0.9], dtype=torch.float64))
+    torch.manual_seed(3)
+    for seed in range(2):
+        metrics = updater.update(lab.sequences(number=4, seed=seed), 0.5)
+    planner = Planner(
+        model, params.planner, horizon=3, discount=0.9, episodic=params.reward.episodic, values=3
+    )
+    with torch.no_grad():
+        z = model.encode(torch.ones(2, 3, dtype=torch.float64))
+        plan = planner.plan(z, torch.zeros(3, 2, 2, dtype=torch.float64), explore=True)
+    return metrics, plan.mean
+
+
+@pytest.mark.parametrize(
+    ("options", "critic"),
+    [
+        pytest.param({}, True, id="usual, by a critic"),
+        pytest.param({"planner": {"value_heads": 2}}, False, id="some heads judge plans"),
+        pytest.param(
+            {"reward": {"heads": 2, "episodic": True, "predict_from": "encoding"}},
+            True,
+            id="episodic, by a critic",
+        ),
+        pytest.param(
+            {"value": {**HEADS["value"], "average": "cross_entropy", "bootstrap": "pair"}},
+            False,
+            id="losses averaged",
+        ),
+    ],
+)
+def test_updates_and_plans_are_those_of_plain_loops(
+    small: Small, lab: Lab, options: dict[str, Any], critic: bool
+) -> None:
+    ours, plan = updated(small, lab, options, loops=False, critic=critic)
+    theirs, expected = updated(small, lab, options, loops=True, critic=critic)
+    assert ours.keys() == theirs.keys()
+    assert "optim/grad_norm_policy" in ours
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(plan, expected, rtol=1e-8, atol=1e-10)

@@ -1,0 +1,108 @@
+"""Channels of the picture of a state, and the values of each.
+
+Each thing shows a value in a channel of its own and 1 in the channel of its sort, so things that
+share a cell are all visible. ``docs/reference/compact_states.md`` has the same as a table.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from empo_multigrid.layout import (
+    BALL,
+    BLOCK,
+    BOX,
+    BUSH,
+    CONTROL_BUTTON,
+    DISABLING_SWITCH,
+    DOOR,
+    DOOR_OPEN,
+    EMPTY,
+    FLOOR,
+    GOAL_SQUARE,
+    KEY,
+    KILL_BUTTON,
+    LAVA,
+    MAGIC_WALL,
+    NOTHING,
+    PAUSE_SWITCH,
+    ROCK,
+    SWITCH,
+    UNSTEADY,
+    WALL,
+)
+
+FIRST_DOOR, FIRST_KEY, MAGIC, OVERLAPPABLE, IMMOBILE, MOBILE, FIRST_AGENT, CHANNELS = (
+    15, 22, 29, 30, 31, 32, 33, 40,
+)  # fmt: skip
+TERRAIN_CHANNEL: Final = {WALL: 0, GOAL_SQUARE: 3, LAVA: 4, UNSTEADY: 7, SWITCH: 8, FLOOR: 9}
+FIXED_CHANNEL: Final = {
+    KILL_BUTTON: 10, PAUSE_SWITCH: 11, DISABLING_SWITCH: 12, CONTROL_BUTTON: 13, BUSH: 14,
+    DOOR: FIRST_DOOR, MAGIC_WALL: MAGIC,
+}  # fmt: skip
+ITEM_CHANNEL: Final = {BALL: 1, BOX: 2, BLOCK: 5, ROCK: 6, KEY: FIRST_KEY}
+DISABLES: Final = {KILL_BUTTON: 1, PAUSE_SWITCH: 2, CONTROL_BUTTON: 3}
+"""Value of a disabling switch, by what it disables."""
+SOLID: Final = 6
+"""Value of a magic wall that can no longer be entered."""
+CONDITION: Final = 3
+"""The bits of a fixed object's word in a state row that its appearance depends on."""
+
+
+class Look(NamedTuple):
+    """A value in a channel, and 1 in channel ``sort``; value 0 where nothing is to be seen."""
+
+    channel: int
+    value: int
+    sort: int
+
+
+INVISIBLE: Final = Look(OVERLAPPABLE, 0, NOTHING)
+
+
+def terrain_look(kind: int) -> Look:
+    """Channels of ``EMPTY`` ... ``FLOOR``."""
+    if kind == EMPTY:
+        return INVISIBLE
+    return Look(TERRAIN_CHANNEL[kind], 1, IMMOBILE if kind == WALL else OVERLAPPABLE)
+
+
+def fixed_look(kind: int, colour: int, aspect: int, condition: int) -> Look:
+    """Channels of ``DOOR`` ... ``CONTROL_BUTTON``.
+
+    Args:
+        kind: The kind.
+        colour: Of a door.
+        aspect: Side of a magic wall, or ``fixed_target``.
+        condition: The lowest bits (``CONDITION``) of its word in a state row.
+    """
+    channel = FIXED_CHANNEL[kind]
+    if kind == DOOR:
+        sort = OVERLAPPABLE if condition == DOOR_OPEN else IMMOBILE
+        return Look(channel + colour, 1 + condition, sort)
+    if kind == BUSH and condition:
+        return INVISIBLE
+    if kind == MAGIC_WALL:
+        return Look(channel, 1 + aspect if condition else SOLID, IMMOBILE)
+    if kind == DISABLING_SWITCH:
+        return Look(channel, DISABLES[aspect], IMMOBILE)
+    return Look(channel, 1 + condition, IMMOBILE)
+
+
+def item_look(kind: int, colour: int, content: int) -> Look:
+    """Channels of ``BLOCK`` ... ``BOX``.
+
+    Args:
+        kind: The kind.
+        colour: Of a key or ball.
+        content: Of a box, see ``content_code``.
+    """
+    if kind == KEY:
+        return Look(FIRST_KEY + colour, 1, MOBILE)
+    value = {BALL: 1 + colour, BOX: 1 + content}.get(kind, 1)
+    return Look(ITEM_CHANNEL[kind], value, MOBILE)
+
+
+def content_code(kind: int, colour: int) -> int:
+    """Content of a box as one number: 0 nothing, 1 + colour a key, 8 + colour a ball."""
+    return {KEY: 1 + colour, BALL: 8 + colour}.get(kind, 0)

@@ -1,0 +1,376 @@
+"""The fast path: joint actions whose parts cannot get in each other's way; compiled.
+
+Most joint actions are a set of actions that have nothing to do with one another. Each agent's
+action is then played out once per state, alone, and what it changes is kept as a *delta*; a
+joint action whose parts touch different cells follows by applying the deltas, and its chances
+multiply. Everything else goes the long way (``chance.play_out``). Both ways must agree, and
+the tests compare them with ``reference.py``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_core.compilation import compiled
+from empo_multigrid.effects import (
+    AGENTS,
+    AWAITING,
+    CONTROLS,
+    FIXED_KIND,
+    FIXTURES,
+    ITEMS,
+    MASKED,
+    NEIGHBOUR,
+    PROGRAMMED_MASK,
+    WORD,
+    Scene,
+    Tables,
+    is_pushable,
+    perform,
+)
+from empo_multigrid.intents import (
+    IDLE,
+    NORMAL,
+    STUMBLER,
+    Plans,
+    advance,
+    executed,
+    is_available,
+    load,
+    unload,
+)
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    CELL,
+    CONTROL_BUTTON,
+    DIRECTION,
+    DROP,
+    FORWARD,
+    LEFT,
+    PICKUP,
+    PROGRAMMED_SHIFT,
+    RIGHT,
+    TOGGLE,
+    Bools,
+    Floats,
+    Ints,
+    Longs,
+)
+from empo_multigrid.outcomes import (
+    MAX_OUTCOMES,
+    Luck,
+    enter,
+    list_outcomes,
+    sort_items,
+    stumble,
+)
+
+Indices = NDArray[np.uint16]
+
+MAX_DELTA = 8
+MAX_TOUCHED = 8
+
+
+class Solos(NamedTuple):
+    """Effect of each agent's action where no other agent interferes.
+
+    Attributes:
+        outcomes: How many ways it can turn out; 0 where the fast path must not be used
+            [agent action].
+        chance: Probability of each way [agent action outcome].
+        length: How many words it changes [agent action outcome].
+        word: Which words [agent action outcome change].
+        value: Their new values [agent action outcome change].
+        moves_item: Whether it moves an item, which may unsort the row [agent action].
+        touched: Cells it reads or changes [agent action touched].
+        touches: How many those are [agent action].
+        clash: Whether two agents' actions touch a common cell [agent action agent action].
+        action: Scratch [agent].
+        way: Scratch [agent].
+    """
+
+    outcomes: Ints
+    chance: Floats
+    length: Ints
+    word: Indices
+    value: Ints
+    moves_item: Bools
+    touched: Ints
+    touches: Ints
+    clash: Bools
+    action: Indices
+    way: Indices
+
+
+def empty_solos(agents: int, actions: int) -> Solos:
+    """Scratch for a world of this size."""
+    shape = (agents, actions)
+    ways = (*shape, MAX_OUTCOMES)
+    outcomes, touches = np.zeros((2, *shape), np.int16)
+    # Unsigned, so that compiled code need not ask whether an index counts from the end.
+    action, way = np.zeros((2, agents), np.uint16)
+    return Solos(
+        outcomes=outcomes,
+        chance=np.zeros(ways),
+        length=np.zeros(ways, np.int16),
+        word=np.zeros((*ways, MAX_DELTA), np.uint16),
+        value=np.zeros((*ways, MAX_DELTA), np.int16),
+        moves_item=np.zeros(shape, np.bool_),
+        touched=np.zeros((*shape, MAX_TOUCHED), np.int16),
+        touches=touches,
+        clash=np.zeros((*shape, *shape), np.bool_),
+        action=action,
+        way=way,
+    )
+
+
+@compiled
+def touch(solo: Solos, agent: int, action: int, cell: int) -> None:
+    """Note a cell; too many of them rule the fast path out."""
+    number = solo.touches[agent, action]
+    if number < MAX_TOUCHED:
+        solo.touched[agent, action, number] = cell
+    solo.touches[agent, action] = number + 1
+
+
+@compiled
+def touch_path(t: Tables, s: Scene, solo: Solos, agent: int, action: int, direction: int) -> None:
+    """Note what moving in a direction may touch: its target, what it pushes, its own cell."""
+    cell = t.cell[s.row[AGENT_WORDS * agent + CELL], NEIGHBOUR + direction]
+    # An agent in front blocks the way whatever it does: none may follow into its cell.
+    if cell < 0 or s.agent_at[cell] >= 0:
+        return
+    while cell >= 0 and s.item_at[cell] >= 0 and is_pushable(t, s.item_at[cell]):
+        touch(solo, agent, action, cell)
+        cell = t.cell[cell, NEIGHBOUR + direction]
+    if cell >= 0:
+        touch(solo, agent, action, cell)
+    touch(solo, agent, action, s.row[AGENT_WORDS * agent + CELL])
+
+
+@compiled
+def is_recorded(t: Tables, s: Scene, agent: int) -> bool:
+    """True if some control button waits for this agent's action."""
+    if t.size[CONTROLS]:
+        for fixed in range(t.size[FIXTURES]):
+            if t.fixed[fixed, FIXED_KIND] == CONTROL_BUTTON:
+                state = s.row[t.fixed[fixed, WORD]]
+                if state & AWAITING and (state & PROGRAMMED_MASK) >> PROGRAMMED_SHIFT == agent + 1:
+                    return True
+    return False
+
+
+@compiled
+def find_touched(t: Tables, s: Scene, p: Plans, solo: Solos, agent: int, action: int) -> None:
+    """Note every cell that decides what an action does, or that it changes."""
+    base = AGENT_WORDS * agent
+    code = t.action[action]
+    direction = s.row[base + DIRECTION]
+    solo.touches[agent, action] = 0
+    if code == FORWARD:
+        touch_path(t, s, solo, agent, action, direction)
+        if p.category[agent, action] == STUMBLER:
+            touch_path(t, s, solo, agent, action, (direction + 1) % 4)
+            touch_path(t, s, solo, agent, action, (direction + 3) % 4)
+    elif code in (PICKUP, DROP, TOGGLE):
+        cell = t.cell[s.row[base + CELL], NEIGHBOUR + direction]
+        if cell >= 0:
+            touch(solo, agent, action, cell)
+
+
+@compiled
+def keep_delta(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: int) -> bool:
+    """Keep what the scene shows as one outcome of the agent's action; False if too long."""
+    action, ways = luck.action[agent], solo.outcomes[agent, luck.action[agent]]
+    first_item = AGENT_WORDS * t.size[AGENTS]
+    length = 0
+    for word in range(len(p.start)):
+        if s.row[word] != p.start[word]:
+            if length == MAX_DELTA:
+                return False
+            solo.word[agent, action, ways, length] = word
+            solo.value[agent, action, ways, length] = s.row[word]
+            length += 1
+            if first_item <= word < first_item + t.size[ITEMS]:
+                solo.moves_item[agent, action] = True
+    chance = 1.0
+    if luck.category[agent] > NORMAL:
+        chance = luck.chance[agent, luck.digit[agent]]
+    for way in range(ways):
+        same = solo.length[agent, action, way] == length
+        for i in range(length):
+            if not same:
+                break
+            same = (
+                solo.word[agent, action, way, i] == solo.word[agent, action, ways, i]
+                and solo.value[agent, action, way, i] == solo.value[agent, action, ways, i]
+            )
+        if same:
+            solo.chance[agent, action, way] += chance
+            return True
+    solo.length[agent, action, ways] = length
+    solo.chance[agent, action, ways] = chance
+    solo.outcomes[agent, action] = ways + 1
+    return True
+
+
+@compiled
+def turns(t: Tables, p: Plans, solo: Solos, agent: int, action: int) -> bool:
+    """Keep the outcome of doing nothing or turning, if that is what the action is."""
+    code = t.action[action]
+    if p.category[agent, action] != IDLE and code != LEFT and code != RIGHT:
+        return False
+    solo.outcomes[agent, action] = 1
+    solo.chance[agent, action, 0] = 1.0
+    solo.length[agent, action, 0] = 0
+    if p.category[agent, action] != IDLE:
+        word = AGENT_WORDS * agent + DIRECTION
+        solo.length[agent, action, 0] = 1
+        solo.word[agent, action, 0, 0] = word
+        solo.value[agent, action, 0, 0] = (p.start[word] + (3 if code == LEFT else 1)) % 4
+    return True
+
+
+@compiled
+def play_alone(
+    t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: int, action: int
+) -> None:
+    """Find every outcome of one agent's action while all others do nothing."""
+    solo.outcomes[agent, action] = 0
+    solo.moves_item[agent, action] = False
+    if (
+        solo.touches[agent, action] > MAX_TOUCHED
+        or p.uses[agent, action] >= 0
+        or is_recorded(t, s, agent)
+        or turns(t, p, solo, agent, action)
+    ):
+        return
+    for other in range(t.size[AGENTS]):
+        luck.category[other] = IDLE
+    luck.category[agent] = p.category[agent, action]
+    luck.action[agent] = action
+    luck.digit[agent] = 0
+    luck.size[agent] = 1
+    if luck.category[agent] > NORMAL:
+        list_outcomes(t, s, luck, agent)
+    ways = luck.size[agent]
+    unload(t, s)
+    for way in range(ways):
+        luck.digit[agent] = way
+        load(t, s, p.start)
+        if luck.category[agent] == NORMAL:
+            perform(t, s, agent, action)
+        elif luck.category[agent] == STUMBLER:
+            stumble(t, s, luck)
+        else:
+            enter(t, s, luck, luck.category[agent])
+        kept = keep_delta(t, s, p, solo, luck, agent)
+        unload(t, s)
+        if not kept:
+            solo.outcomes[agent, action] = 0
+            break
+    load(t, s, p.start)
+
+
+@compiled
+def clashes(solo: Solos, i: int, a: int, j: int, b: int) -> bool:
+    """True if two actions touch a common cell."""
+    for x in range(solo.touches[i, a]):
+        for y in range(solo.touches[j, b]):
+            if solo.touched[i, a, x] == solo.touched[j, b, y]:
+                return True
+    return False
+
+
+@compiled
+def make_solos(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck) -> None:
+    """Play every agent's every action alone; the scene shows the state, before and after."""
+    number, actions = t.size[AGENTS], len(t.action)
+    for agent in range(number):
+        for action in range(actions):
+            find_touched(t, s, p, solo, agent, action)
+            play_alone(t, s, p, solo, luck, agent, action)
+    for i in range(number):
+        for j in range(i):
+            for a in range(actions):
+                for b in range(actions):
+                    clash = (
+                        solo.outcomes[i, a] == 0
+                        or solo.outcomes[j, b] == 0
+                        or clashes(solo, i, a, j, b)
+                    )
+                    solo.clash[i, a, j, b] = clash
+
+
+@compiled
+def expand_independent(
+    t: Tables,
+    s: Scene,
+    p: Plans,
+    solo: Solos,
+    chosen: Ints,
+    first: int,
+    offsets: Longs,
+    rows: Ints,
+    probs: Floats,
+) -> int:
+    """Append the successors of a state's joint actions while these are independent.
+
+    ``chosen`` is the joint action to begin with, ``first`` the position of its pair. Returns
+    how many pairs were done; it stops before one that is not independent, and before one
+    that might not fit. ``chosen`` is then that pair's joint action.
+    """
+    number, choices, words = t.size[AGENTS], len(t.action), len(p.start)
+    joint = 1
+    for _ in range(number):
+        joint *= choices
+    pair = 0
+    for agent in range(number - 1, -1, -1):
+        pair = pair * choices + chosen[agent]
+    done = 0
+    count = offsets[first]
+    while pair < joint:
+        ways = 1
+        for agent in range(number):
+            action = np.uint16(executed(s, agent, chosen[agent]))
+            solo.action[agent] = action
+            solo.way[agent] = 0
+            ways *= solo.outcomes[agent, action]
+            for other in range(agent):
+                if solo.clash[agent, action, other, solo.action[other]]:
+                    ways = 0
+        if ways == 0 or count + ways > len(rows):
+            break
+        if t.size[MASKED] and not is_available(t, s, chosen):
+            ways = 0
+        for _ in range(ways):
+            at = np.uint64(count)
+            for word in range(words):
+                rows[at, word] = p.start[word]
+            prob = 1.0
+            unsorted = False
+            for agent in range(number):
+                action, way = solo.action[agent], solo.way[agent]
+                prob *= solo.chance[agent, action, way]
+                for i in range(solo.length[agent, action, way]):
+                    rows[at, solo.word[agent, action, way, i]] = solo.value[agent, action, way, i]
+                unsorted |= solo.moves_item[agent, action]
+            if unsorted:
+                sort_items(t, rows, count)
+            probs[at] = prob
+            count += 1
+            if ways == 1:
+                break
+            for agent in range(number):
+                solo.way[agent] += 1
+                if solo.way[agent] < solo.outcomes[agent, solo.action[agent]]:
+                    break
+                solo.way[agent] = 0
+        done += 1
+        pair += 1
+        offsets[first + done] = count
+        advance(chosen, choices)
+    return done

@@ -1,0 +1,261 @@
+"""Intended effect of each agent's actions in one state, before other agents count; compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from empo_core.compilation import compiled, inlined
+from empo_multigrid.effects import (
+    ACTOR_COLOUR,
+    AGENTS,
+    CELLS,
+    COLOUR,
+    ENABLED,
+    ENTER,
+    ENTERS_MAGIC,
+    FIXED,
+    FIXED_KIND,
+    ITEMS,
+    KIND,
+    REFERENCE,
+    SIDE,
+    SWITCH_ENABLED,
+    TARGET,
+    TERRAIN,
+    TRAMPLES,
+    WORD,
+    Scene,
+    Tables,
+    contested_cell,
+    front_cell,
+    is_acting,
+    is_pushable,
+)
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    ANY_SIDE,
+    BOX,
+    BUSH,
+    CELL,
+    DIRECTION,
+    DISABLING_SWITCH,
+    DOOR,
+    DROP,
+    FLAGS,
+    FORCED,
+    FORWARD,
+    KILL_BUTTON,
+    MAGIC_WALL,
+    PAUSE_SWITCH,
+    PAUSED,
+    PICKUP,
+    STILL,
+    TERMINATED,
+    TOGGLE,
+    UNSTEADY,
+    Ints,
+)
+
+# How an agent's action is resolved.
+IDLE, NORMAL, STUMBLER, WALL_ENTERER, BUSH_ENTERER = range(5)
+
+
+class Plans(NamedTuple):
+    """Intended effect of each agent's actions in one state, before other agents count.
+
+    Attributes:
+        category: ``IDLE`` ... ``BUSH_ENTERER`` [agent action].
+        contest: The cell that the action needs for itself, or -1 [agent action].
+        stops: The colour of agents that it kills or (un)pauses, or -1 [agent action].
+        disables: The kind of object that it disables, or -1 [agent action].
+        uses: The kind of button or switch that it uses, or -1 [agent action].
+        start: The row when the step begins, forced actions taken out of it [word].
+    """
+
+    category: Ints
+    contest: Ints
+    stops: Ints
+    disables: Ints
+    uses: Ints
+    start: Ints
+
+
+def empty_plans(agents: int, actions: int, words: int) -> Plans:
+    """Scratch for a world of this size."""
+    category, contest, stops, disables, uses = np.zeros((5, agents, actions), np.int16)
+    return Plans(category, contest, stops, disables, uses, np.zeros(words, np.int16))
+
+
+@compiled
+def load(t: Tables, s: Scene, row: Ints) -> None:
+    """Make the scene show a row."""
+    for word in range(len(row)):
+        s.row[word] = row[word]
+    first_item = AGENT_WORDS * t.size[AGENTS]
+    for agent in range(t.size[AGENTS]):
+        s.agent_at[row[AGENT_WORDS * agent + CELL]] = agent
+    opened = t.size[CELLS] + t.size[AGENTS]
+    for item in range(t.size[ITEMS]):
+        place = row[first_item + item]
+        if place >= opened:
+            place -= opened
+        if 0 <= place < t.size[CELLS]:
+            s.item_at[place] = item
+
+
+@compiled
+def unload(t: Tables, s: Scene) -> None:
+    """Take everything off the scene's cells."""
+    first_item = AGENT_WORDS * t.size[AGENTS]
+    for agent in range(t.size[AGENTS]):
+        s.agent_at[s.row[AGENT_WORDS * agent + CELL]] = -1
+    opened = t.size[CELLS] + t.size[AGENTS]
+    for item in range(t.size[ITEMS]):
+        place = s.row[first_item + item]
+        if place >= opened:
+            place -= opened
+        if 0 <= place < t.size[CELLS]:
+            s.item_at[place] = -1
+
+
+@compiled
+def forward_category(t: Tables, s: Scene, agent: int) -> int:
+    """Category by which a forward move is resolved."""
+    base = AGENT_WORDS * agent
+    target = front_cell(t, s, agent)
+    fixed = t.cell[target, FIXED] if target >= 0 else -1
+    if fixed >= 0:
+        kind = t.fixed[fixed, FIXED_KIND]
+        if kind == MAGIC_WALL and t.agent[agent, ENTERS_MAGIC] and s.row[t.fixed[fixed, WORD]]:
+            side = t.fixed[fixed, SIDE]
+            if side == ANY_SIDE or side == (s.row[base + DIRECTION] + 2) % 4:
+                return WALL_ENTERER
+        if (
+            kind == BUSH
+            and not t.agent[agent, TRAMPLES]
+            and s.row[t.fixed[fixed, WORD]] == 0
+            and t.chance[fixed, ENTER] < 1
+        ):
+            return BUSH_ENTERER
+    cell = s.row[base + CELL]
+    if t.cell[cell, TERRAIN] == UNSTEADY and t.stumble[cell] > 0:
+        return STUMBLER
+    return NORMAL
+
+
+@compiled
+def plan_toggle(t: Tables, s: Scene, p: Plans, agent: int, action: int, target: int) -> None:
+    """Intent of toggling ``target``: cells contested, and what it stops, disables and uses."""
+    if s.agent_at[target] >= 0:
+        return
+    item = s.item_at[target]
+    if item >= 0:
+        opened = s.row[AGENT_WORDS * t.size[AGENTS] + item] >= t.size[CELLS] + t.size[AGENTS]
+        if not t.size[REFERENCE] and t.item[item, KIND] == BOX and not opened:
+            p.contest[agent, action] = target
+        return
+    fixed = t.cell[target, FIXED]
+    if fixed < 0:
+        return
+    kind = t.fixed[fixed, FIXED_KIND]
+    if kind == DOOR and not t.size[REFERENCE]:
+        p.contest[agent, action] = target
+    if kind >= KILL_BUTTON:
+        p.uses[agent, action] = kind
+    if t.agent[agent, COLOUR] != t.fixed[fixed, ACTOR_COLOUR]:
+        return
+    if kind == DISABLING_SWITCH:
+        p.disables[agent, action] = t.fixed[fixed, TARGET]
+    elif (kind == KILL_BUTTON and s.row[t.fixed[fixed, WORD]] & ENABLED) or (
+        kind == PAUSE_SWITCH and s.row[t.fixed[fixed, WORD]] & SWITCH_ENABLED
+    ):
+        p.stops[agent, action] = t.fixed[fixed, TARGET]
+
+
+@inlined
+def plan_action(t: Tables, s: Scene, p: Plans, agent: int, action: int) -> None:
+    """Work out what one agent's action comes to; the scene shows the state."""
+    code = t.action[action]
+    acting = is_acting(s, agent)
+    p.category[agent, action] = NORMAL if acting and code != STILL else IDLE
+    p.contest[agent, action] = -1
+    p.stops[agent, action] = -1
+    p.disables[agent, action] = -1
+    p.uses[agent, action] = -1
+    if not acting:
+        return
+    target = front_cell(t, s, agent)
+    if code == FORWARD:
+        p.category[agent, action] = forward_category(t, s, agent)
+        p.contest[agent, action] = contested_cell(t, s, agent)
+    elif target < 0:
+        return
+    elif code == PICKUP:
+        if s.item_at[target] >= 0 and not is_pushable(t, s.item_at[target]):
+            p.contest[agent, action] = target
+    elif code == DROP:
+        if s.agent_at[target] >= 0 or not t.size[REFERENCE]:
+            p.contest[agent, action] = target
+    elif code == TOGGLE:
+        plan_toggle(t, s, p, agent, action, target)
+
+
+@compiled
+def begin(t: Tables, s: Scene, p: Plans) -> None:
+    """Load the scene with the state, and remember who stood where and how the step begins."""
+    load(t, s, s.state)
+    for word in range(len(s.state)):
+        p.start[word] = s.state[word]
+    for agent in range(t.size[AGENTS]):
+        base = AGENT_WORDS * agent
+        if is_acting(s, agent):
+            p.start[base + FORCED] = 0
+        if s.row[base + FLAGS] & TERMINATED == 0:
+            s.start_at[s.state[base + CELL]] = agent
+
+
+@compiled
+def make_plans(t: Tables, s: Scene, p: Plans) -> None:
+    """Work out what each agent's actions come to; leaves the scene loaded with the state."""
+    begin(t, s, p)
+    for agent in range(t.size[AGENTS]):
+        for action in range(len(t.action)):
+            plan_action(t, s, p, agent, action)
+
+
+@compiled
+def executed(s: Scene, agent: int, action: int) -> int:
+    """The action that an agent executes: the chosen one, unless another is forced on it."""
+    forced = s.state[AGENT_WORDS * agent + FORCED]
+    if forced > 0 and s.state[AGENT_WORDS * agent + FLAGS] & (TERMINATED | PAUSED) == 0:
+        return forced - 1
+    return action
+
+
+@compiled
+def is_available(t: Tables, s: Scene, chosen: Ints) -> bool:
+    """True if every agent has its chosen action in the cell where it stands."""
+    for agent in range(t.size[AGENTS]):
+        if not t.mask[agent, s.state[AGENT_WORDS * agent + CELL], chosen[agent]]:
+            return False
+    return True
+
+
+@compiled
+def advance(chosen: Ints, choices: int) -> None:
+    """Go on to the next joint action; agent 0 counts fastest."""
+    for agent in range(len(chosen)):
+        chosen[agent] += 1
+        if chosen[agent] < choices:
+            break
+        chosen[agent] = 0
+
+
+@compiled
+def forget(t: Tables, s: Scene) -> None:
+    """Leave the scene empty for the next state."""
+    unload(t, s)
+    for agent in range(t.size[AGENTS]):
+        s.start_at[s.state[AGENT_WORDS * agent + CELL]] = -1

@@ -1,0 +1,359 @@
+"""Random outcomes of one joint action, with their probabilities; compiled.
+
+Conflict winners and individual luck are independent (section C.5 of the transition law); every
+combination is played out on a scene, and equal successors are merged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from empo_core.compilation import compiled
+from empo_multigrid.effects import (
+    AGENTS,
+    COLOUR,
+    ENTER,
+    FIXED,
+    FIXED_KIND,
+    GROUP,
+    ITEMS,
+    NEIGHBOUR,
+    REFERENCE,
+    SIDE,
+    SOLIDIFY,
+    TRAMPLES,
+    WORD,
+    Scene,
+    Tables,
+    contested_cell,
+    front_cell,
+    is_acting,
+    move_agent,
+    move_forward,
+    perform,
+    record,
+    vacant,
+)
+from empo_multigrid.intents import (
+    BUSH_ENTERER,
+    IDLE,
+    NORMAL,
+    STUMBLER,
+    WALL_ENTERER,
+    Plans,
+    load,
+    unload,
+)
+from empo_multigrid.layout import (
+    AGENT_WORDS,
+    ANY_SIDE,
+    BUSH,
+    CELL,
+    DIRECTION,
+    LEFT,
+    RIGHT,
+    Floats,
+    Ints,
+)
+
+# What an individual outcome lets the agent do.
+WALK, SUCCEED, FAIL, SOLIDIFIED = range(4)
+MAX_OUTCOMES = 5
+
+
+class Luck(NamedTuple):
+    """Random events of one joint action.
+
+    Attributes:
+        action: The executed action of each agent [agent].
+        category: [agent].
+        block: First member of each normal agent's conflict block [agent].
+        size: How many alternatives each source of randomness has: individual luck of each
+            agent, then the winners of the blocks that start at each agent [2 agent].
+        digit: The alternative at hand of each source [2 agent].
+        chance: Probability of each individual outcome [agent outcome].
+        turn: Turn taken before it [agent outcome].
+        effect: ``WALK`` ... ``SOLIDIFIED`` [agent outcome].
+        cell: Scratch [agent].
+    """
+
+    action: Ints
+    category: Ints
+    block: Ints
+    size: Ints
+    digit: Ints
+    chance: Floats
+    turn: Ints
+    effect: Ints
+    cell: Ints
+
+
+def empty_luck(agents: int) -> Luck:
+    """Scratch for a world with this many agents."""
+    action, category, block, cell = np.zeros((4, agents), np.int16)
+    size, digit = np.zeros((2, 2 * agents), np.int16)
+    turn, effect = np.zeros((2, agents, MAX_OUTCOMES), np.int16)
+    chance = np.zeros((agents, MAX_OUTCOMES))
+    return Luck(action, category, block, size, digit, chance, turn, effect, cell)
+
+
+@compiled
+def interact(t: Tables, p: Plans, luck: Luck, i: int, j: int) -> bool:
+    """True if the order of two normal agents' actions may matter to the law."""
+    a, b = luck.action[i], luck.action[j]
+    if p.contest[i, a] >= 0 and p.contest[i, a] == p.contest[j, b]:
+        return True
+    if p.stops[i, a] >= 0 and p.stops[i, a] == t.agent[j, COLOUR]:
+        return True
+    if p.stops[j, b] >= 0 and p.stops[j, b] == t.agent[i, COLOUR]:
+        return True
+    if t.size[REFERENCE]:
+        return False
+    if p.disables[i, a] >= 0 and (
+        p.disables[i, a] == p.uses[j, b] or p.disables[i, a] == p.disables[j, b]
+    ):
+        return True
+    return p.disables[j, b] >= 0 and p.disables[j, b] == p.uses[i, a]
+
+
+@compiled
+def is_sequential(t: Tables, s: Scene, luck: Luck) -> bool:
+    """True if the reference's shortcut applies: everybody acts in index order."""
+    active, busy, lucky, only_any_side = 0, 0, 0, True
+    for agent in range(t.size[AGENTS]):
+        if luck.category[agent] == IDLE:
+            continue
+        active += 1
+        code = t.action[luck.action[agent]]
+        busy += code != LEFT and code != RIGHT
+        if luck.category[agent] > NORMAL:
+            lucky += 1
+            fixed = (
+                t.cell[front_cell(t, s, agent), FIXED]
+                if (luck.category[agent] == WALL_ENTERER)
+                else -1
+            )
+            if fixed < 0 or t.fixed[fixed, SIDE] != ANY_SIDE:
+                only_any_side = False
+    # The shortcut for a lone agent overlooks magic walls that can be entered from any side.
+    if active <= 1 and (lucky == 0 or only_any_side):
+        return True
+    return busy < 2 and lucky == 0
+
+
+@compiled
+def add_outcome(luck: Luck, agent: int, prob: float, turn: int, effect: int) -> None:
+    """Append an individual outcome, unless it is impossible."""
+    if prob > 0:
+        k = luck.size[agent]
+        luck.chance[agent, k] = prob
+        luck.turn[agent, k] = turn
+        luck.effect[agent, k] = effect
+        luck.size[agent] = k + 1
+
+
+@compiled
+def list_outcomes(t: Tables, s: Scene, luck: Luck, agent: int) -> None:
+    """The individual outcomes of an agent whose move depends on luck."""
+    luck.size[agent] = 0
+    base = AGENT_WORDS * agent
+    if luck.category[agent] == STUMBLER:
+        stumble = t.stumble[s.row[base + CELL]]
+        add_outcome(luck, agent, 1 - stumble, 0, WALK)
+        for turn in (3, 1):
+            direction = (s.row[base + DIRECTION] + turn) % 4
+            target = t.cell[s.row[base + CELL], NEIGHBOUR + direction]
+            fixed = t.cell[target, FIXED] if target >= 0 else -1
+            if (
+                fixed >= 0
+                and t.fixed[fixed, FIXED_KIND] == BUSH
+                and not t.agent[agent, TRAMPLES]
+                and s.row[t.fixed[fixed, WORD]] == 0
+                and t.chance[fixed, ENTER] < 1
+            ):
+                enter = t.chance[fixed, ENTER]
+                add_outcome(luck, agent, stumble / 2 * enter, turn, SUCCEED)
+                add_outcome(luck, agent, stumble / 2 * (1 - enter), turn, FAIL)
+            else:
+                add_outcome(luck, agent, stumble / 2, turn, WALK)
+        return
+    fixed = t.cell[front_cell(t, s, agent), FIXED]
+    enter, solidify = t.chance[fixed, ENTER], t.chance[fixed, SOLIDIFY]
+    if luck.category[agent] == BUSH_ENTERER:
+        solidify = 0.0
+    add_outcome(luck, agent, enter, 0, SUCCEED)
+    add_outcome(luck, agent, (1 - enter) * (1 - solidify), 0, FAIL)
+    add_outcome(luck, agent, (1 - enter) * solidify, 0, SOLIDIFIED)
+
+
+@compiled
+def form_blocks(t: Tables, p: Plans, luck: Luck) -> bool:
+    """Group normal agents whose actions interact; whether anything is left to chance."""
+    number = t.size[AGENTS]
+    random = False
+    for agent in range(number):
+        luck.block[agent] = agent
+        luck.size[number + agent] = 1
+        if luck.category[agent] > NORMAL:
+            random = True
+        if luck.category[agent] != NORMAL:
+            continue
+        for other in range(agent):
+            old, new = luck.block[agent], luck.block[other]
+            if luck.category[other] != NORMAL or old == new:
+                continue
+            if interact(t, p, luck, agent, other):
+                random = True
+                low, high = min(old, new), max(old, new)
+                for member in range(agent + 1):
+                    if luck.block[member] == high:
+                        luck.block[member] = low
+    if random:
+        for agent in range(number):
+            luck.size[number + agent] = 0
+        for agent in range(number):
+            if luck.category[agent] == NORMAL:
+                luck.size[number + luck.block[agent]] += 1
+        for agent in range(number):
+            luck.size[number + agent] = max(luck.size[number + agent], 1)
+    return random
+
+
+@compiled
+def act_normally(t: Tables, s: Scene, luck: Luck) -> None:
+    """The winner of each block acts, block by block; then everybody else by index."""
+    number = t.size[AGENTS]
+    for agent in range(number):
+        luck.cell[agent] = 0  # 1 once it has acted
+    for first in range(number):
+        if luck.category[first] != NORMAL or luck.block[first] != first:
+            continue
+        rank = luck.digit[number + first]
+        for agent in range(first, number):
+            if luck.category[agent] == NORMAL and luck.block[agent] == first:
+                if rank == 0:
+                    perform(t, s, agent, luck.action[agent])
+                    luck.cell[agent] = 1
+                    break
+                rank -= 1
+    for agent in range(number):
+        if luck.category[agent] == NORMAL and not luck.cell[agent]:
+            perform(t, s, agent, luck.action[agent])
+
+
+@compiled
+def stumble(t: Tables, s: Scene, luck: Luck) -> None:
+    """Stumblers turn, then move where no other stumbler wants to go."""
+    number = t.size[AGENTS]
+    for agent in range(number):
+        if luck.category[agent] == STUMBLER and is_acting(s, agent):
+            base, k = AGENT_WORDS * agent, luck.digit[agent]
+            s.row[base + DIRECTION] = (s.row[base + DIRECTION] + luck.turn[agent, k]) % 4
+    for agent in range(number):
+        luck.cell[agent] = -1
+        if luck.category[agent] == STUMBLER and is_acting(s, agent):
+            effect = luck.effect[agent, luck.digit[agent]]
+            if effect == WALK:
+                luck.cell[agent] = contested_cell(t, s, agent)
+            elif effect == SUCCEED:
+                luck.cell[agent] = front_cell(t, s, agent)
+    for agent in range(number):
+        if luck.category[agent] != STUMBLER or not is_acting(s, agent):
+            continue
+        alone = luck.cell[agent] >= 0
+        for other in range(number):
+            if other != agent and luck.cell[other] == luck.cell[agent]:
+                alone = False
+        if alone:
+            if luck.effect[agent, luck.digit[agent]] == WALK:
+                move_forward(t, s, agent)
+            elif vacant(s, agent, luck.cell[agent]):
+                move_agent(t, s, agent, luck.cell[agent])
+        record(t, s, agent, luck.action[agent], -1)
+
+
+@compiled
+def enter(t: Tables, s: Scene, luck: Luck, category: int) -> None:
+    """Agents that try to enter a magic wall or a bush do, or do not."""
+    for agent in range(t.size[AGENTS]):
+        if luck.category[agent] != category or not is_acting(s, agent):
+            continue
+        target = front_cell(t, s, agent)
+        effect = luck.effect[agent, luck.digit[agent]]
+        if effect == SUCCEED and vacant(s, agent, target):
+            move_agent(t, s, agent, target)
+        elif effect == SOLIDIFIED:
+            s.row[t.fixed[t.cell[target, FIXED], WORD]] = 0
+        record(t, s, agent, luck.action[agent], -1)
+
+
+@compiled
+def sort_items(t: Tables, rows: Ints, count: int) -> None:
+    """Make a row canonical: items that cannot be told apart are listed in order of place."""
+    start = AGENT_WORDS * t.size[AGENTS]
+    for i in range(1, t.size[ITEMS]):
+        place, group = rows[count, start + i], t.item[i, GROUP]
+        j = i
+        while j > 0 and t.item[j - 1, GROUP] == group and rows[count, start + j - 1] > place:
+            rows[count, start + j] = rows[count, start + j - 1]
+            j -= 1
+        rows[count, start + j] = place
+
+
+@compiled
+def emit(
+    t: Tables, s: Scene, prob: float, rows: Ints, probs: Floats, first: int, count: int
+) -> int:
+    """Append the scene's canonical row to the pair's successors, merging equal ones."""
+    for word in range(len(s.row)):
+        rows[count, word] = s.row[word]
+    sort_items(t, rows, count)
+    for earlier in range(first, count):
+        same = True
+        for word in range(len(s.row)):
+            if rows[earlier, word] != rows[count, word]:
+                same = False
+                break
+        if same:
+            probs[earlier] += prob
+            return count
+    probs[count] = prob
+    return count + 1
+
+
+@compiled
+def play_out(
+    t: Tables, s: Scene, p: Plans, luck: Luck, rows: Ints, probs: Floats, count: int
+) -> int:
+    """Append every successor that chance allows; -1 where ``rows`` is too short."""
+    number = t.size[AGENTS]
+    first = count
+    for source in range(2 * number):
+        luck.digit[source] = 0
+    while True:
+        if count >= len(rows):
+            return -1
+        prob = 1.0
+        for agent in range(number):
+            if luck.category[agent] > NORMAL:
+                prob *= luck.chance[agent, luck.digit[agent]]
+            elif luck.category[agent] == NORMAL and luck.block[agent] == agent:
+                prob /= luck.size[number + agent]
+        load(t, s, p.start)
+        act_normally(t, s, luck)
+        stumble(t, s, luck)
+        enter(t, s, luck, WALL_ENTERER)
+        enter(t, s, luck, BUSH_ENTERER)
+        count = emit(t, s, prob, rows, probs, first, count)
+        unload(t, s)
+        source = 0
+        while source < 2 * number:
+            luck.digit[source] += 1
+            if luck.digit[source] < luck.size[source]:
+                break
+            luck.digit[source] = 0
+            source += 1
+        if source == 2 * number:
+            return count

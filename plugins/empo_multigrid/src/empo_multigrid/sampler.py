@@ -1,0 +1,120 @@
+"""Drawing one successor per state, without listing what cannot happen; compiled.
+
+Most joint actions leave nothing to chance, and are played out once, straight into the answer.
+Where chance decides, all successors of the one joint action are listed as ``kernel`` lists them,
+and one is picked. The answers are those of picking from ``kernel.transitions``.
+"""
+
+from __future__ import annotations
+
+from empo_core.compilation import compiled
+from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, perform
+from empo_multigrid.intents import (
+    IDLE,
+    NORMAL,
+    Plans,
+    begin,
+    executed,
+    forget,
+    is_available,
+    plan_action,
+    unload,
+)
+from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
+from empo_multigrid.outcomes import (
+    Luck,
+    form_blocks,
+    is_sequential,
+    list_outcomes,
+    play_out,
+    sort_items,
+)
+
+
+@compiled
+def pick(rows: Ints, probs: Floats, count: int, uniform: float, out: Ints, at: int) -> None:
+    """Copy one of the first ``count`` rows, as a number in [0, 1) says."""
+    item = 0
+    rest = uniform - probs[0]
+    while rest >= 0 and item < count - 1:
+        item += 1
+        rest -= probs[item]
+    for word in range(out.shape[1]):
+        out[at, word] = rows[item, word]
+
+
+@compiled
+def draw_state(
+    t: Tables,
+    s: Scene,
+    p: Plans,
+    luck: Luck,
+    chosen: Ints,
+    uniform: float,
+    rows: Ints,
+    probs: Floats,
+    out: Ints,
+    at: int,
+) -> bool:
+    """Replace ``out[at]`` by a successor of the scene's state; False where ``rows`` is too short.
+
+    Where an action is not available, nothing follows, and ``out`` stays as it is.
+    """
+    if t.size[MASKED] and not is_available(t, s, chosen):
+        return True
+    number = t.size[AGENTS]
+    begin(t, s, p)
+    for agent in range(number):
+        action = executed(s, agent, chosen[agent])
+        plan_action(t, s, p, agent, action)
+        luck.action[agent] = action
+        luck.category[agent] = p.category[agent, action]
+    fits = True
+    if (t.size[REFERENCE] and is_sequential(t, s, luck)) or not form_blocks(t, p, luck):
+        # The scene shows the state already; all that differs are actions no longer forced.
+        for agent in range(number):
+            s.row[AGENT_WORDS * agent + FORCED] = p.start[AGENT_WORDS * agent + FORCED]
+        for agent in range(number):
+            if luck.category[agent] != IDLE:
+                perform(t, s, agent, luck.action[agent])
+        for word in range(len(s.row)):
+            out[at, word] = s.row[word]
+        sort_items(t, out, at)
+    else:
+        for agent in range(number):
+            luck.size[agent] = 1
+            if luck.category[agent] > NORMAL:
+                list_outcomes(t, s, luck, agent)
+        unload(t, s)
+        count = play_out(t, s, p, luck, rows, probs, 0)
+        fits = count >= 0
+        if fits:
+            pick(rows, probs, count, uniform, out, at)
+    forget(t, s)
+    return fits
+
+
+@compiled
+def draw(
+    t: Tables,
+    s: Scene,
+    p: Plans,
+    luck: Luck,
+    chosen: Ints,
+    states: Ints,
+    actions: Longs,
+    uniform: Floats,
+    first: int,
+    rows: Ints,
+    probs: Floats,
+    out: Ints,
+) -> int:
+    """Draw a successor of each state from ``first`` on; the first with too many, or how many."""
+    for state in range(first, len(states)):
+        for word in range(len(s.state)):
+            s.state[word] = states[state, word]
+        for agent in range(t.size[AGENTS]):
+            chosen[agent] = actions[state, agent]
+        if not draw_state(t, s, p, luck, chosen, uniform[state], rows, probs, out, state):
+            return state
+    return len(states)

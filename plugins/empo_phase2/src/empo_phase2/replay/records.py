@@ -1,0 +1,113 @@
+"""Columns of fixed size of the transitions in a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_phase2.experience import Transitions
+from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.replay.storage import ArrayStorage
+
+_STATE, _NEXT, _STEPS_LEFT, _ACTION, _GOALS = range(5)
+
+
+class TransitionRecords:
+    """States, steps left, actions, goals and humans' policies of each position of a ring.
+
+    Attributes:
+        record: State id, next state id, steps left, robot action, goals, humans' actions
+            [position column].
+        inserted: Training step at which each was added [position].
+    """
+
+    def __init__(self, storage: ArrayStorage, capacity: int, shape: ReplayShape) -> None:
+        self._storage, self._humans = storage, shape.humans
+        self.record = storage.zeros((capacity, _GOALS + 2 * shape.humans), np.int32)
+        self._policy = storage.zeros((capacity, shape.human_slots, shape.human_actions), np.float32)
+        self.inserted = storage.zeros((capacity,), np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved."""
+        return self.record.nbytes + self._policy.nbytes + self.inserted.nbytes
+
+    @property
+    def policy_shape(self) -> tuple[int, ...]:
+        """Shape of the humans' policies in a transition."""
+        return self._policy.shape[1:]
+
+    def encoded(self, new: Transitions, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Rows of ``record`` for new transitions, given the ids of their block's states."""
+        record = np.empty((len(new), self.record.shape[1]), np.int32)
+        record[:, _STATE] = ids[new.state.numpy()]
+        record[:, _NEXT] = ids[new.next.numpy()]
+        record[:, _STEPS_LEFT] = new.steps_left.numpy()
+        record[:, _ACTION] = new.action.numpy()
+        record[:, _GOALS : _GOALS + self._humans] = new.goal.numpy()
+        record[:, _GOALS + self._humans :] = new.human_action.numpy()
+        return record
+
+    def write(
+        self,
+        positions: NDArray[np.int64],
+        record: NDArray[np.int32],
+        new: Transitions,
+        training_step: int,
+    ) -> None:
+        """Store new transitions, of which ``encoded`` made ``record``."""
+        self.record[positions] = record
+        self._policy[positions] = new.human_policy.numpy()[..., : self._policy.shape[2]]
+        self.inserted[positions] = training_step
+
+    def read(
+        self,
+        positions: Int[Tensor, " transition"],
+        successors: tuple[Tensor, Tensor, Tensor],
+        device: torch.device,
+    ) -> Transitions:
+        """The transitions at some positions, given offsets, states and chances of successors."""
+        send = self._storage.send
+        columns = send(self._storage.gathered(self.record, positions), device).long().T.contiguous()
+        offsets, successor, prob = (send(part, device) for part in successors)
+        return Transitions(
+            state=columns[_STATE],
+            steps_left=columns[_STEPS_LEFT],
+            human_policy=send(self._storage.gathered(self._policy, positions), device),
+            goal=columns[_GOALS : _GOALS + self._humans].T,
+            human_action=columns[_GOALS + self._humans :].T,
+            action=columns[_ACTION],
+            next=columns[_NEXT],
+            offsets=offsets,
+            successor=successor,
+            prob=prob,
+        )
+
+    def states_at(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        """State and next state ids of some transitions, one after the other."""
+        return self.record[positions, : _NEXT + 1].reshape(-1)
+
+    def next_state(self, positions: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
+        """Ids of the states that followed some transitions."""
+        return torch.from_numpy(self.record[:, _NEXT])[positions].long()
+
+    def state_dict(self, filled: int) -> dict[str, Any]:
+        """The first ``filled`` positions, in tensors that share the arrays' memory."""
+        return {
+            "record": torch.from_numpy(self.record[:filled]),
+            "policy": torch.from_numpy(self._policy[:filled]),
+            "inserted": torch.from_numpy(self.inserted[:filled]),
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        filled = len(tree["record"])
+        self.record[:filled] = tree["record"].numpy()
+        self._policy[:filled] = tree["policy"].numpy()
+        self.inserted[:filled] = tree["inserted"].numpy()
