@@ -94,7 +94,7 @@ class TableRegression:
         return sum(kept.nbytes for kept in self._rule.memory.values())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What is remembered about each line that ``table.state_dict()`` has at this moment."""
+        """State of the rule for each line that ``table.state_dict()`` has at this moment."""
         self._make_room()
         return {name: self._table.saved(kept) for name, kept in self._rule.memory.items()}
 

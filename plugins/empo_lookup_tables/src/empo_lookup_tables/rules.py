@@ -1,4 +1,4 @@
-"""Where a value goes, given the mean of its targets in a batch."""
+"""Update rules of entries, given the mean of their targets in a batch."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Adam:
 
 
 BETAS = (0.9, 0.999)
-"""How long Adam's moments remember, as usual."""
+"""Decay of Adam's moments, as usual."""
 EPSILON = 1e-8
 """Keeps Adam's steps finite where gradients vanish."""
 

@@ -1,4 +1,4 @@
-"""Actors: they play many environments at once and record all that can follow each step."""
+"""Actors: they step many environments at once and record all successors of each state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from empo_phase2.world_checks import check_world
 
 @runtime_checkable
 class Behaviour(Protocol):
-    """How an actor's robots decide; ``RobotBehaviour`` is the one."""
+    """Behaviour policy of an actor's robots, e.g. ``RobotBehaviour``."""
 
     def load(self, weights: Weights) -> None:
         """Decide by these weights from now on."""
@@ -54,7 +54,7 @@ class Behaviour(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorSettings:
-    """How an actor plays and what it records.
+    """Settings of an actor.
 
     Attributes:
         environments: How many it steps at once.
@@ -205,7 +205,7 @@ class Phase2Actor:
         return Experience(block.arrays(), len(episodes), self._index, self._version)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly so."""
+        """Everything needed to resume exactly."""
         return {
             "episodes": self._episodes.state_dict(),
             "generator": self._generator.get_state(),
@@ -228,7 +228,7 @@ class Phase2Actor:
     def _humans_choose(
         self, state: Tensor, policy: Float[Tensor, "env slot action"], training_step: int
     ) -> tuple[Int[Tensor, "env human"], Int[Tensor, "env human"]]:
-        """What each human does according to its prior, and what it does where it explores.
+        """Actions ``[env human]`` sampled from the prior, and actions with exploration.
 
         One random number decides both, so that they differ only where exploration matters.
         """
@@ -257,7 +257,7 @@ class Phase2Actor:
         human: Int[Tensor, "env human"],
         training_step: int,
     ) -> tuple[Int[Tensor, " env"], Int[Tensor, "env word"]]:
-        """What the robots do, and the states that follow."""
+        """Joint robot action of each environment, and the rows of the states that follow."""
         states, rows = self._recorder.states(), self._episodes.rows
         expected = transitions.human_action
         beta_r = self._schedule.beta_r(training_step)
@@ -312,7 +312,7 @@ class Phase2Actor:
     def _look_around(
         self, frontier: Frontier, successors: Tensor, states: States, transitions: Transitions
     ) -> None:
-        """Tell the frontier where episodes are, and where they could get."""
+        """Add the current timed states and their successors to the frontier."""
         episodes = self._episodes
         frontier.enter(episodes.rows, episodes.steps_left)
         passed = 0 if self._world.spec.horizon is None else 1
@@ -322,7 +322,7 @@ class Phase2Actor:
         frontier.see(successors[alive], left[alive])
 
     def _start_at(self, frontier: Frontier, over: Bool[Tensor, " env"]) -> None:
-        """Let some of the episodes that begin now begin where none has been yet."""
+        """Begin some of the new episodes at the frontier of exploration."""
         episodes, world = self._episodes, self._world
         uniform = torch.rand(len(over), generator=self._generator, dtype=torch.float64)
         chosen = (over & (uniform < self._settings.frontier_prob)).nonzero()[:, 0]
@@ -347,7 +347,7 @@ class Phase2Actor:
         return torch.rand(self._episodes.goal.shape, generator=self._generator, dtype=torch.float64)
 
     def _check_starts(self, starts: Int[Tensor, "layout word"]) -> None:
-        """Refuse worlds in which nothing ever happens.
+        """Refuse worlds that start in a terminal state.
 
         Raises:
             SolveError: Episodes are over when they begin.
@@ -384,7 +384,7 @@ class Phase2ActorFactory:
         return worlds[0] if len(worlds) == 1 else ensemble_of(worlds)
 
     def prior(self, world: WorldModel) -> HumanPrior:
-        """How humans act in it."""
+        """The human prior of a world that actors play."""
         return prior_of(self.params.human_prior, world)
 
     def __call__(self, index: int) -> Phase2Actor:

@@ -179,7 +179,7 @@ class Learner:
         return weights
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly so.
+        """Everything needed to resume exactly.
 
         Raises:
             NonFiniteError: Something in it is not finite.

@@ -1,4 +1,4 @@
-"""Numbers about a run for its trackers; keys as in spec D.10."""
+"""Metrics of a run for its trackers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
 
 
 def of_profile(profile: StageProfile) -> dict[str, float]:
-    """How long each stage of target computation takes, and its share."""
+    """Milliseconds and share of each stage of target computation."""
     stages = profile.stats()
     whole = max(sum(stages.values()), 1e-12)
     found = {f"time/stage_{name}_ms": ms for name, ms in stages.items()}

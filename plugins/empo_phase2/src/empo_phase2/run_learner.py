@@ -102,7 +102,7 @@ class Phase2Learner(LoopLearner):
         return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 
     def state_dict(self, *, midway: bool) -> dict[str, Any]:
-        """Everything needed to go on exactly so."""
+        """Everything needed to resume exactly."""
         return {
             "steps": self.steps,
             "losses": [[step, losses] for step, losses in self.losses],

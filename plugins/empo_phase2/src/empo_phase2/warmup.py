@@ -1,4 +1,4 @@
-"""When each quantity is trained, and what changes on the way: stages and schedules (spec D.5).
+"""Stages of training and schedules of learning rates, discounts and beta_r.
 
 The clock is the number of training steps, never that of environment steps.
 """
