@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -67,6 +67,7 @@ class Context:
     tracker: Tracker
     resume: bool
     world_model: WorldModelRef | None = None
+    environment: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,8 @@ class ComponentRef(Config):
     Validate with ``context={"registry": registry, "base": folder}``; without a context the
     installed plugins and the working directory are used. A bare string is short for a name
     with default parameters. ``name: <component>/<stem>`` picks a file of the component's
-    library, e.g. ``multigrid/trivial``.
+    library, e.g. ``multigrid/trivial``, or gives the param that the component calls ``short``,
+    e.g. ``gymnasium/CartPole-v1``.
     """
 
     kind: ClassVar[Kind]
@@ -93,9 +94,15 @@ class ComponentRef(Config):
         data = {"params": {}, **data}
         name = data.get("name")
         if isinstance(name, str) and "/" in name and isinstance(data["params"], dict):
-            name, _, stem = name.partition("/")
-            file = library_file(registry_of(info), cls.kind, name, stem)
-            data |= {"name": name, "params": {"file": str(file), **data["params"]}}
+            name, _, rest = name.partition("/")
+            data |= {"name": name}
+            if name in registry_of(info).names(cls.kind):
+                component = registry_of(info).get(cls.kind, name)
+                if component.short is None:
+                    file = library_file(registry_of(info), cls.kind, name, rest)
+                    data |= {"params": {"file": str(file), **data["params"]}}
+                else:
+                    data |= {"params": {component.short: rest, **data["params"]}}
         return data
 
     @field_validator("name")
@@ -169,6 +176,12 @@ class ExplorerRef(ComponentRef):
     """A chosen explorer."""
 
     kind: ClassVar[Kind] = "explorer"
+
+
+class EnvironmentRef(ComponentRef):
+    """A chosen environment."""
+
+    kind: ClassVar[Kind] = "environment"
 
 
 class ExecutorRef(ComponentRef):

@@ -13,6 +13,7 @@ aggregator     ``factory(params)``
 tracker        ``factory(params)``
 collector      ``factory(params)``
 explorer       ``factory(params, spec, agents)``
+environment    ``factory(params, context)``
 executor       ``factory(params)``
 algorithm      ``factory(params)``
 =============  ==========================================
@@ -28,6 +29,7 @@ from empo_core.protocols.collection import (
     LearnedExplorer,
     Weights,
 )
+from empo_core.protocols.environments import Environment, VectorEnv
 from empo_core.protocols.executors import (
     Account,
     Executor,
@@ -87,6 +89,7 @@ __all__ = [
     "Critic",
     "Drawable",
     "Empowering",
+    "Environment",
     "EpisodeTracker",
     "Executor",
     "Explorer",
@@ -114,6 +117,7 @@ __all__ = [
     "Solution",
     "Tracker",
     "ValueNetwork",
+    "VectorEnv",
     "WeighsCandidates",
     "Weights",
     "Worker",

@@ -172,7 +172,8 @@ class RunContext(Protocol):
     """What an algorithm is given besides its params.
 
     ``world_model`` is the config's reference to the world, from which other processes build it
-    anew; None where the world did not come from a config.
+    anew; None where the world did not come from a config. ``environment`` makes an environment,
+    where a caller of the Python API passed a function.
     """
 
     world: WorldModel | None
@@ -181,6 +182,7 @@ class RunContext(Protocol):
     tracker: Tracker
     resume: bool
     world_model: Any
+    environment: Callable[[], object] | None
 
 
 @runtime_checkable

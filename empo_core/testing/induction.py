@@ -29,7 +29,7 @@ from empo_core.theory import CompleteTheory
 
 @dataclass(frozen=True)
 class Values:
-    """What holds at one time; rows follow ``Induction.states``, terminal rows mean nothing."""
+    """Values and policies at one time, rows as in ``Induction.states``; void at terminal ones."""
 
     v_m: Float[Tensor, "state goal"]
     policy_h: Float[Tensor, "state goal action"]

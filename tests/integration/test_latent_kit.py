@@ -17,7 +17,7 @@ from empo_latent.params import LatentParams
 AGENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 20,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 6}],
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 6}}],
     "policy_loss": "awr",
     "collection": {"seed_steps": 12, "seed_updates": 1, "acting": "policy"},
     "encoder": {"width": 4},

@@ -21,7 +21,7 @@ from empo_latent.modelfile import load_model
 AGENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 90,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20}],
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
     "policy_loss": "awr",
     "collection": {"seed_steps": 40, "seed_updates": 5, "capacity": 70},
     "encoder": {"width": 8},
@@ -194,8 +194,8 @@ def test_what_is_told_last_comes_after_the_last_update(tmp_path: Path) -> None:
 
 def test_several_tasks_share_one_model(tmp_path: Path) -> None:
     tasks = [
-        {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20},
-        {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 30},
+        {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}},
+        {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 30}},
     ]
     run = small(tmp_path, tasks=tasks, num_envs=2, reward={"episodic": True})
     found = run.result.summary()["evaluation"]["policy"]
@@ -204,7 +204,7 @@ def test_several_tasks_share_one_model(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "discrete actions": (
-        {"tasks": [{"kind": "gymnasium", "id": "CartPole-v1"}]},
+        {"tasks": ["gymnasium/CartPole-v1"]},
         "tasks.0: action space Discrete",
     ),
     "one candidate for awr": (
@@ -250,8 +250,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "tasks without environments": (
         {
             "tasks": [
-                {"kind": "gymnasium", "id": "Pendulum-v1"},
-                {"kind": "gymnasium", "id": "MountainCarContinuous-v0"},
+                "gymnasium/Pendulum-v1",
+                "gymnasium/MountainCarContinuous-v0",
             ],
             "reward": {"episodic": True},
         },
@@ -308,7 +308,7 @@ def test_an_episode_that_terminates_unexpectedly_ends_the_run_with_advice(
 ) -> None:
     gymnasium.register("Short-v0", Short, max_episode_steps=20)
     request.addfinalizer(lambda: gymnasium.registry.pop("Short-v0"))
-    tasks = [{"kind": "gymnasium", "id": "Short-v0"}]
+    tasks = ["gymnasium/Short-v0"]
     with pytest.raises(ConfigError, match=r"reward.episodic: an episode of .* terminated"):
         small(tmp_path, tasks=tasks)
 

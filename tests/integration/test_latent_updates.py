@@ -45,8 +45,8 @@ AGENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 100,
     "tasks": [
-        {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20},
-        {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 20},
+        {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}},
+        {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 20}},
     ],
     "num_envs": 2,
     "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},

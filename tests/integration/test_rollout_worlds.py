@@ -26,7 +26,7 @@ from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
-from empo_rollout.environments import PowerReward
+from empo_rollout.world_params import PowerReward
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {
@@ -60,7 +60,7 @@ def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Run:
 def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dict[str, Any]:
     given = {
         "total_steps": total_steps,
-        "environment": {"kind": "world", **environment},
+        "environment": {"name": "world", "params": environment},
         "num_envs": 128,
         "vectorisation": {"async_factor": 1},
         "experience": {"bptt_horizon": 8},
@@ -178,7 +178,7 @@ def judge() -> Any:
 
 
 def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
-    from empo_exact.playing import SolvedRobots
+    from empo_exact.policies import SolvedRobots
 
     world = world_of("multigrid/trivial", max_steps=5)
     solution = solve(world, ExactParams(theory=CompleteTheory(beta_r=3.0, gamma_r=0.9, zeta=2.0)))

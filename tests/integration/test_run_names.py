@@ -9,9 +9,9 @@ import pytest
 from empo_core.config import RunConfig
 from empo_core.storage.run_directory import labels
 
-GYMNASIUM = {"kind": "gymnasium", "id": "CartPole-v1"}
-PENDULUM = {"kind": "gymnasium", "id": "Pendulum-v1"}
-SWING_UP = {"kind": "dmc", "domain": "cartpole", "task": "swingup"}
+GYMNASIUM = "gymnasium/CartPole-v1"
+PENDULUM = "gymnasium/Pendulum-v1"
+SWING_UP = "dmc/cartpole-swingup"
 
 
 def latent(*tasks: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from empo_learning.loop import CHECKPOINTS, Loop
 LATENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 60,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20}],
+    "tasks": [{"name": "gymnasium", "params": {"id": "Pendulum-v1", "episode_length": 20}}],
     "policy_loss": "awr",
     "collection": {"seed_steps": 30, "seed_updates": 3, "capacity": 70},
     "encoder": {"width": 8},
@@ -34,7 +34,7 @@ LATENT: dict[str, Any] = {
 ROLLOUT: dict[str, Any] = {
     "total_steps": 320,
     "num_envs": 4,
-    "environment": {"kind": "gymnasium", "id": "Pendulum-v1"},
+    "environment": "gymnasium/Pendulum-v1",
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
     "policy": {"hidden": [8]},

@@ -16,7 +16,7 @@ import torch
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
-from empo_latent.evaluation import Evaluation, evaluate, is_solved
+from empo_latent.evaluation import Evaluation, Recording, evaluate, is_solved
 from empo_latent.networks.model import LatentModel
 from empo_latent.planning.mppi import Planner
 from empo_latent.videos import warn_no_videos
@@ -88,8 +88,8 @@ class Place:
     def __init__(
         self, small: Any, envs: int, tasks: int, rendering: bool, how: dict[str, Any], groups: Any
     ) -> None:
-        task = {"kind": "gymnasium", "id": NAME, "kwargs": how}
-        others = [{**task, "kwargs": {**how, "width": 2}}] * (tasks - 1)
+        task = {"name": f"gymnasium/{NAME}", "params": {"kwargs": how}}
+        others = [{**task, "params": {"kwargs": {**how, "width": 2}}}] * (tasks - 1)
         self.params = small(tasks=[task, *others], **{"reward": {"episodic": True}, **groups})
         first = len(Drawn.made)
         self.fleet = Fleet(self.params.tasks, envs=envs, rendering=rendering)
@@ -110,7 +110,14 @@ class Place:
             critic=self.params.value.critic,
         )
 
-    def play(self, episodes: int = 2, actor: Any = "policy", seed: int = SEED, **how: Any) -> Any:
+    def play(
+        self,
+        episodes: int = 2,
+        actor: Any = "policy",
+        seed: int = SEED,
+        record: Any = None,
+        **how: Any,
+    ) -> Any:
         return evaluate(
             self.model,
             self.planner,
@@ -120,7 +127,7 @@ class Place:
             seed=seed,
             device="cpu",
             discounts=GAMMAS[: len(self.params.tasks)],
-            **how,
+            recording=Recording(episodes=record, **how),
         )
 
     def lived(self, episodes: int) -> list[tuple[int, list[Happened]]]:

@@ -200,7 +200,7 @@ def test_numbers_that_a_task_does_not_use_stay_0(explore: bool) -> None:
 @pytest.mark.parametrize("critic", ["v", "q"])
 def test_plans_in_a_learned_model_equal_those_of_plain_loops(small: Small, critic: str) -> None:
     params = small(
-        tasks=[{"kind": "gymnasium", "id": "Pendulum-v1"}] * 2,
+        tasks=["gymnasium/Pendulum-v1"] * 2,
         latents={"heads": 2},
         reward={"heads": 2, "episodic": True},
         value={"critic": critic, "heads": 3},

@@ -29,7 +29,7 @@ params = LatentParams.model_validate(
     {
         "preset": "tiny",
         "total_steps": 1,
-        "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}] * 2,
+        "tasks": ["gymnasium/Pendulum-v1"] * 2,
         "policy_loss": "any",
         "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},
         "reward": {"episodic": True},

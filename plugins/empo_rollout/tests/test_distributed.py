@@ -189,7 +189,7 @@ def test_torchrun_starts_a_run_that_one_process_keeps_records_of(tmp_path: Path)
         "  name: rollout\n"
         "  params:\n"
         "    total_steps: 1024\n"
-        "    environment: {kind: gymnasium, id: CartPole-v1}\n"
+        "    environment: gymnasium/CartPole-v1\n"
         "    vectorisation: {backend: serial, envs: 4}\n"
         "    experience: {bptt_horizon: 32}\n"
         "    update: {minibatch_size: 64}\n"

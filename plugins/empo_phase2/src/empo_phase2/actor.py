@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.config import WorldModelRef
-from empo_core.errors import SolveError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, Weights, WorldModel
 from empo_core.types import Experience, Scene, Successors
@@ -36,7 +35,7 @@ from empo_phase2.ragged import select_pairs
 from empo_phase2.state_recorder import StateRecorder, learner_spec
 from empo_phase2.successors import SuccessorQuery
 from empo_phase2.warmup import WarmUpSchedule
-from empo_phase2.world_checks import check_world
+from empo_phase2.world_checks import check_starts, check_world
 
 
 @runtime_checkable
@@ -144,7 +143,7 @@ class Phase2Actor:
         starts = world.initial_state()[None]
         if isinstance(world, EnsembleWorld):
             starts = world.initial_states()
-        self._check_starts(starts)
+        check_starts(world, starts)
         self._episodes = Episodes(
             starts,
             slots,
@@ -345,20 +344,6 @@ class Phase2Actor:
     def _random(self) -> Float[Tensor, "env human"]:
         """A number in [0, 1) for each human."""
         return torch.rand(self._episodes.goal.shape, generator=self._generator, dtype=torch.float64)
-
-    def _check_starts(self, starts: Int[Tensor, "layout word"]) -> None:
-        """Refuse worlds that start in a terminal state.
-
-        Raises:
-            SolveError: Episodes are over when they begin.
-        """
-        stuck = ~self._world.available(starts).any(2).all(1)
-        if bool(stuck.any()):
-            state = starts[stuck][0]
-            raise SolveError(
-                f"episodes of {self._world.spec.name!r} start in a terminal state, so there is "
-                f"nothing to learn:\n{self._world.describe(state)}"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
-from empo_core.config import PolicyLossRef, merged
+from empo_core.config import EnvironmentRef, PolicyLossRef, merged
 from empo_learning.params import Compute, Optimiser, Reporting
-from empo_rollout.environments import Environment
 from empo_rollout.presets import PRESETS, Preset
 
 
@@ -284,7 +283,11 @@ class RolloutParams(Config):
         description="Environments; null: as many as a forward pass should be about, see "
         "vectorisation.forward_pass_minibatch_target_size.",
     )
-    environment: Environment = Field(description="What is acted in.")
+    environment: EnvironmentRef | None = Field(
+        None,
+        description="The environment, e.g. gymnasium/CartPole-v1; null where a function of the "
+        "Python API makes it.",
+    )
     vectorisation: Vectorisation = Vectorisation()
     experience: ExperienceParams = ExperienceParams()
     advantages: AdvantageParams = AdvantageParams()

@@ -19,7 +19,7 @@ from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.identity import difference, identity
-from empo_rollout.environments import PowerReward
+from empo_rollout.world_params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
 DONE = "done"
