@@ -17,7 +17,7 @@ FAMILIES = {"loss", "optim", "policy", "value", "episode", "eval", "time", "exac
 TINY: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 60,
-    "tasks": [{"name": "gymnasium", "params": {"id": "Pendulum-v1", "episode_length": 15}}],
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 15}}],
     "policy_loss": {"name": "awr", "params": {"normaliser": "running_scale"}},
     "collection": {"seed_steps": 30, "seed_updates": 2, "capacity": 70},
     "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},

@@ -19,7 +19,7 @@ from empo_learning.loop import CHECKPOINTS, Loop
 LATENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 60,
-    "tasks": [{"name": "gymnasium", "params": {"id": "Pendulum-v1", "episode_length": 20}}],
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
     "policy_loss": "awr",
     "collection": {"seed_steps": 30, "seed_updates": 3, "capacity": 70},
     "encoder": {"width": 8},
