@@ -125,7 +125,8 @@ def learned(world: WorldModel, steps: int, runs: str) -> LearnedRobots:
             "params": {
                 "total_steps": steps,
                 "environment": {"name": "world", "params": copies},
-                "vectorisation": {"envs": 256, "async_factor": 1},
+                "num_envs": 256,
+                "vectorisation": {"async_factor": 1},
                 "experience": {"bptt_horizon": 8},
                 "advantages": {"gamma": THEORY["gamma_r"]},
                 "update": {"minibatch_size": 512, "update_epochs": 4},

@@ -86,7 +86,7 @@ class FitsItself(Protocol):
     Others are fitted by gradient descent on squared errors.
     """
 
-    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
         """What fits this network from now on."""
 
 

@@ -43,7 +43,8 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
     params: dict[str, Any] = {
         "total_steps": steps,
         "environment": "gymnasium/CartPole-v1",
-        "vectorisation": {"envs": ENVS, "backend": "serial"},
+        "num_envs": ENVS,
+        "vectorisation": {"backend": "serial"},
         "experience": {"bptt_horizon": horizon},
         "advantages": {"gamma": GAMMA, "gae_lambda": LAMBDA},
         "update": {

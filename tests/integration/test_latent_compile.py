@@ -45,7 +45,7 @@ def data(compiled, **options):
         "optimistic_loss": {
             "name": "svg", "params": {"scale_rate": 0.3, "entropy": {"target_entropy": -1.0}},
         },
-        "collection": {"envs": 2, "seed_steps": 40, "seed_updates": 4},
+        "num_envs": 2, "collection": {"seed_steps": 40, "seed_updates": 4},
         "encoder": {"width": 8},
         "latents": {"size": 8, "group": 4, "width": 8},
         "bins": {"number": 11},

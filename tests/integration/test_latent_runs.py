@@ -97,7 +97,7 @@ RESUMED: dict[str, tuple[dict[str, Any], int]] = {
                     "entropy": {"schedule": "linear", "end": 1e-4},
                 },
             },
-            "collection": {"envs": 2},
+            "num_envs": 2,
             "auxiliary": {"discounts": [0.5]},
             "encoder": {"target": "average"},
             "optimistic_loss": "svg",
@@ -155,7 +155,7 @@ def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) 
     rows = (run.directory / "results" / "curve.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 * 2  # Two evaluations of two actors.
     lines = (run.directory / "metrics.jsonl").read_text()
-    for key in ("evaluation/policy/return_mean", "loss/policy", "planner/elite_mean"):
+    for key in ("eval/policy/return_mean", "loss/policy", "policy/planner_elite_mean"):
         assert f'"{key}"' in lines, key
 
 
@@ -198,7 +198,7 @@ def test_several_tasks_share_one_model(tmp_path: Path) -> None:
         {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}},
         {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 30}},
     ]
-    run = small(tmp_path, tasks=tasks, collection={"envs": 2}, reward={"episodic": True})
+    run = small(tmp_path, tasks=tasks, num_envs=2, reward={"episodic": True})
     found = run.result.summary()["evaluation"]["policy"]
     assert set(found) == {"Pendulum-v1", "MountainCarContinuous-v0"}
 
@@ -256,7 +256,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             ],
             "reward": {"episodic": True},
         },
-        "collection.envs",
+        "num_envs",
     ),
     "convolutions of numbers": ({"encoder": {"channels": 8}}, "encoder.channels"),
     "names for one task": ({"latents": {"task_size": 3}}, "latents.task_size"),
@@ -282,7 +282,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too little memory": ({"collection": {"capacity": 2}}, "collection.capacity"),
     "too little memory for each": (
-        {"collection": {"envs": 3, "capacity": 8}},
+        {"num_envs": 3, "collection": {"capacity": 8}},
         "collection.capacity: 8 rows of 3 .* set it to at least 9",
     ),
     "more judges than heads": (
@@ -331,7 +331,7 @@ class Short(gymnasium.Env[Any, Any]):
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "collection.envs": {"collection": {"envs": 2}},
+    "num_envs": {"num_envs": 2},
     "collection.seed_steps": {"collection": {"seed_steps": 50}},
     "collection.seed_updates": {"collection": {"seed_updates": 6}},
     "collection.capacity": {"collection": {"capacity": 40}},

@@ -169,7 +169,8 @@ for each, limit in ((Chain, LIMIT), (Cue, None), (Numbers, None), (Choices, None
 
 BASE: dict[str, Any] = {
     "total_steps": 8192,
-    "vectorisation": {"envs": 64, "backend": "serial"},
+    "num_envs": 64,
+    "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
     "advantages": {"gamma": GAMMA},
     "policy": {"hidden": [32]},

@@ -33,11 +33,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {
     "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
-    "steps": 40,
+    "total_steps": 40,
     "warm_up": {"v_h_e": 8, "x_h": 4, "u_r": 4, "q_r": 8, "v_r": 4, "ramp": 8},
-    "optimisation": {"lr": 0.5, "batch_size": 16},
+    "optimiser": {"lr": 0.5, "batch_size": 16},
     "collector": {"name": "sync", "params": {"min_env_steps": 50}},
-    "exploration": {"environments": 8, "frontier_prob": 0.3},
+    "num_envs": 8,
+    "exploration": {"frontier_prob": 0.3},
 }
 
 
@@ -61,7 +62,8 @@ def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dic
     given = {
         "total_steps": total_steps,
         "environment": {"name": "world", "params": environment},
-        "vectorisation": {"envs": 128, "async_factor": 1},
+        "num_envs": 128,
+        "vectorisation": {"async_factor": 1},
         "experience": {"bptt_horizon": 8},
         "update": {"minibatch_size": 512, "update_epochs": 4},
         "optimiser": {"lr": 2e-3, "lr_schedule": "linear"},
@@ -238,7 +240,8 @@ def test_a_resumed_run_in_a_world_goes_on_exactly(tmp_path: Path) -> None:
             "human_prior": "path-heuristic",
             "goal_resample_prob": 0.3,
         },
-        vectorisation={"envs": 20, "async_factor": 1, "desync": True},
+        num_envs=20,
+        vectorisation={"async_factor": 1, "desync": True},
         update={"minibatch_size": 80},
     )
     config = {

@@ -37,7 +37,7 @@ def config(folder: Path, iterations: int, on_crash: str = "stop") -> dict[str, A
         "total_steps": iterations * ROLLOUT,
         "environment": "gymnasium/CartPole-v1",
         "vectorisation": {
-            "backend": "process", "envs": 8, "workers": 2, "async_factor": 2, "on_crash": on_crash,
+            "backend": "process", "workers": 2, "async_factor": 2, "on_crash": on_crash,
         },
         "experience": {"bptt_horizon": 16},
         "policy": {"hidden": [8]},

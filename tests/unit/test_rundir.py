@@ -80,7 +80,7 @@ class FakeAlgorithm:
             self.params.factor * float(np.random.rand()),
             float(torch.rand(())),
         ]
-        context.tracker.log(0, {"value/V_r": numbers[0]})
+        context.tracker.log(0, {"exact/v_r": numbers[0]})
         context.tracker.progress("solve", 1, 2)
         logging.getLogger("empo_core").info("half way")
         if self.params.ends == "interrupted" and not context.resume:

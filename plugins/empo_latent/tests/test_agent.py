@@ -25,7 +25,7 @@ PARAMS: dict[str, Any] = {
     "total_steps": 10,
     "tasks": TASKS,
     "policy_loss": "svg",
-    "collection": {"envs": 2},
+    "num_envs": 2,
     "reward": {"episodic": True},
     "planner": {"samples": 8, "elites": 4, "policy_plans": 2, "horizon": 2},
     "compute": {"compile": True, "device": "cuda"},

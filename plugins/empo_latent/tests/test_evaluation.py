@@ -267,7 +267,7 @@ def test_success_counts_where_the_environment_says_so(place: Open) -> None:
     assert len(known) < len(told)
     assert 0 < np.mean(known) < 1
     assert found.outcome().success == np.mean(known)
-    assert found.metrics()["evaluation/policy/success"] == np.mean(known)
+    assert found.metrics()["eval/policy/success"] == np.mean(known)
 
 
 def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
@@ -277,9 +277,9 @@ def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
     assert found.tasks == (f"{NAME}#1", f"{NAME}#2")
     assert (one.episodes, two.episodes) == (4, 4)
     metrics = found.metrics()
-    assert metrics[f"evaluation/policy/{NAME}#2/return_mean"] == two.mean_return
+    assert metrics[f"eval/policy/{NAME}#2/return_mean"] == two.mean_return
     mean = (one.mean_return + two.mean_return) / 2
-    assert metrics["evaluation/policy/return_mean"] == pytest.approx(mean)
+    assert metrics["eval/policy/return_mean"] == pytest.approx(mean)
     # Tasks are no sample: how far they are apart says nothing about how sure the mean is.
     error = math.hypot(one.standard_error, two.standard_error) / 2
     assert found.outcome().standard_error == pytest.approx(error)

@@ -30,7 +30,8 @@ from empo_rollout.result import RolloutResult
 
 SMALL: dict[str, Any] = {
     "total_steps": 96,
-    "vectorisation": {"envs": 4, "backend": "serial"},
+    "num_envs": 4,
+    "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 4},
     "policy": {"hidden": [8]},
     "update": {"minibatch_size": 8, "update_epochs": 2},
@@ -187,7 +188,7 @@ def test_what_is_not_finite_is_neither_learned_nor_saved(tmp_path: Path) -> None
 
 
 GOALS = {"name": "world", "params": {"learners": "humans", "reward": {"kind": "goal"}}}
-WORKERS = {"envs": 3, "strict": True, "workers": 2, "backend": "process"}
+WORKERS = {"strict": True, "workers": 2, "backend": "process"}
 RECURRENT = {"memory": "gru", "critic": "shared"}
 
 
@@ -202,7 +203,7 @@ RECURRENT = {"memory": "gru", "critic": "shared"}
         ("world_model", {"environment": GOALS}),
         ("conv", {"policy": {"network": "conv"}}),
         ("steps", {"update": {"sampling": "steps"}, "policy": RECURRENT}),
-        ("workers", {"vectorisation": WORKERS}),
+        ("workers", {"num_envs": 3, "vectorisation": WORKERS}),
         ("GPU", {"compute": {"device": "cuda:0"}}),
         (
             "desync",

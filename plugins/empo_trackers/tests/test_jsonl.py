@@ -45,11 +45,11 @@ def tracker(tmp_path: Path) -> Iterator[JsonlTracker]:
 
 
 def test_each_call_is_one_line_with_its_step_first(tracker: JsonlTracker, tmp_path: Path) -> None:
-    tracker.log(0, {"value/V_r": -1.5, "progress/states": 12})
+    tracker.log(0, {"exact/v_r": -1.5, "progress/states": 12})
     tracker.log(3, {})
     tracker.finish("finished")
     lines = (tmp_path / "metrics.jsonl").read_text()
-    assert lines == '{"step": 0, "value/V_r": -1.5, "progress/states": 12}\n{"step": 3}\n'
+    assert lines == '{"step": 0, "exact/v_r": -1.5, "progress/states": 12}\n{"step": 3}\n'
 
 
 def test_numbers_that_json_lacks_are_strings_that_float_reads(

@@ -34,10 +34,10 @@ def events(directory: Path) -> EventAccumulator:
 
 def test_numbers_are_scalars_at_their_steps(tracker: TensorboardTracker, tmp_path: Path) -> None:
     for step in range(30):
-        tracker.log(step, {"value/V_r": -1.0 / (step + 1), "loss/policy": math.nan})
+        tracker.log(step, {"exact/v_r": -1.0 / (step + 1), "loss/policy": math.nan})
     tracker.finish("finished")
     found = events(tmp_path)
-    values = [(event.step, event.value) for event in found.Scalars("value/V_r")]
+    values = [(event.step, event.value) for event in found.Scalars("exact/v_r")]
     assert values == [(step, pytest.approx(-1.0 / (step + 1))) for step in range(30)]
     assert all(math.isnan(event.value) for event in found.Scalars("loss/policy"))
 

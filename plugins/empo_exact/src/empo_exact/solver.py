@@ -136,7 +136,7 @@ def _induce_over_time(
         if tracker is not None:
             # The initial state is reachable at any time, if only in thought: its value shows
             # how much is gained by each further step.
-            tracker.log(horizon - time, {"value/V_r": float(values.v_r[0])})
+            tracker.log(horizon - time, {"exact/v_r": float(values.v_r[0])})
             tracker.progress("backward induction", horizon - time, horizon)
 
 

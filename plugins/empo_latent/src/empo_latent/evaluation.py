@@ -143,9 +143,9 @@ class Evaluation:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for trackers, also per task where there are several."""
-        groups: dict[str, str | None] = {f"evaluation/{self.actor}": None}
+        groups: dict[str, str | None] = {f"eval/{self.actor}": None}
         if len(self.tasks) > 1:
-            groups |= {f"evaluation/{self.actor}/{task}": task for task in self.tasks}
+            groups |= {f"eval/{self.actor}/{task}": task for task in self.tasks}
         return {
             f"{place}/{name}": number
             for place, task in groups.items()

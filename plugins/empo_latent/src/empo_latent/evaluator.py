@@ -12,6 +12,7 @@ from empo_latent.environments.fleet import Fleet
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
 from empo_latent.evaluation import Evaluation, Recording, evaluate
 from empo_latent.learning.updater import Updater
+from empo_latent.metric_keys import logged_key
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
@@ -89,7 +90,7 @@ class Evaluator:
                 metrics |= found[actor].metrics()
                 if record is not None:
                     losses = self._losses(record, steps)
-                    metrics |= {f"validation/{actor}/{key}": x for key, x in losses.items()}
+                    metrics |= {f"eval/{actor}/{logged_key(key)}": x for key, x in losses.items()}
         finally:
             fleet.close()
         return found, metrics

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from empo_core.errors import ConfigError, NonFiniteError, StorageError
+from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
 from empo_core.protocols import RunContext
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group
@@ -206,6 +206,10 @@ class Loop:
             return
         try:
             self._save()
+        except NonFiniteError as refusal:
+            if not isinstance(error, KeyboardInterrupt | EmpoError):
+                raise refusal from error  # It says why code that expects numbers failed.
+            error.add_note(f"There is no checkpoint of this step: {refusal}")
         except Exception as refusal:
             error.add_note(f"There is no checkpoint of this step: {refusal}")
 

@@ -139,11 +139,9 @@ class LookupTable(nn.Module):
         low, high = BOUNDS[self.quantity]
         return values.clamp(low, high)
 
-    def regression(
-        self, *, weight_decay: float, max_gradient_norm: float | None
-    ) -> TableRegression:
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> TableRegression:
         """The regression of this table, by the rule of its params."""
-        return TableRegression(self, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
+        return TableRegression(self, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
 
     def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "fitting output"]:
         """Those rows, of one per line, whose entries are saved; a view where that is all."""

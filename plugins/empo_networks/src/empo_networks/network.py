@@ -186,10 +186,10 @@ class Network(nn.Module):
             if not name.startswith(shared):
                 yield name, parameter
 
-    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
         """The optimiser of this network."""
         self._is_fitted = True
-        return NetworkRegression(self, weight_decay, max_gradient_norm)
+        return NetworkRegression(self, weight_decay, max_grad_norm)
 
 
 def given(query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity) -> Tensor:

@@ -46,9 +46,9 @@ class NetworkRegression:
     """
 
     def __init__(
-        self, network: FittedNetwork, weight_decay: float, max_gradient_norm: float | None
+        self, network: FittedNetwork, weight_decay: float, max_grad_norm: float | None
     ) -> None:
-        self._network, self._max_norm = network, max_gradient_norm
+        self._network, self._max_norm = network, max_grad_norm
         named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
         self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
         self._adam = torch.optim.Adam(self._parameters, weight_decay=weight_decay, fused=True)

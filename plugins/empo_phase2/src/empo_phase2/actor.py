@@ -85,7 +85,7 @@ class ActorSettings:
         few = world.spec.num_joint_actions <= targets.max_pairs
         one_step = targets.v_h_e == targets.q_r == "one_step"
         return cls(
-            environments=exploration.environments,
+            environments=params.num_envs,
             steps_per_episode=exploration.steps_per_episode,
             episodes_per_world=params.ensemble.episodes_per_world,
             # Along an observed path goals must stay what they were.

@@ -21,7 +21,7 @@ from empo_core.protocols import Algorithm, RunContext, Solution, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
 
 AT_ONCE = 4096
@@ -177,7 +177,7 @@ class Comparison:
 
 
 def solver_for(
-    name: str, theory: Theory, human_prior: HumanPriorRef, registry: Registry | None = None
+    name: str, theory: Phase2Theory, human_prior: HumanPriorRef, registry: Registry | None = None
 ) -> AlgorithmRef:
     """An algorithm with the parameters that make it solve what is to be learned.
 

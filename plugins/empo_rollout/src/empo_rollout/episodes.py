@@ -41,9 +41,9 @@ class Record:
         if self.mean_return is None or self.mean_length is None:
             return {}
         return {
-            "rollout/return_mean": self.mean_return,
-            "rollout/length_mean": self.mean_length,
-            "rollout/episodes": float(self.completed),
+            "episode/return_mean": self.mean_return,
+            "episode/length_mean": self.mean_length,
+            "episode/completed": float(self.completed),
         }
 
 

@@ -86,7 +86,7 @@ class EnvironmentFactory:
             agents=len(self.spec.agents),
             bptt_horizon=experience.bptt_horizon,
             forward_pass_minibatch_target_size=sizes.forward_pass_minibatch_target_size,
-            envs=sizes.envs,
+            envs=self._params.num_envs,
             workers=sizes.workers,
             async_factor=sizes.async_factor,
             batch_size=experience.batch_size,

@@ -88,7 +88,7 @@ class Fleet:
         """
         if envs < len(tasks):
             raise ConfigError(
-                f"algorithm.params.collection.envs: {envs} cannot play {len(tasks)} tasks; each "
+                f"algorithm.params.num_envs: {envs} cannot play {len(tasks)} tasks; each "
                 f"environment plays one, so at least {len(tasks)} are needed"
             )
         self.task_of = np.arange(envs) % len(tasks)

@@ -33,6 +33,9 @@ class LatentParams(Config):
         "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
     )
     total_steps: int = Field(ge=1, description="Steps of all environments together.")
+    num_envs: int = Field(
+        1, ge=1, description="Environments that act at once, shared by the tasks."
+    )
     tasks: list[EnvironmentRef] = Field(
         min_length=1,
         description="Environments to learn in, e.g. [gymnasium/Pendulum-v1, "
@@ -58,6 +61,14 @@ class LatentParams(Config):
     planner: PlannerParams = PlannerParams()
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
+
+    @property
+    def task_label(self) -> str:
+        """The first task and how many there are besides, for the name of the run."""
+        known = [getattr(self.tasks[0].params, key, None) for key in ("id", "domain", "task")]
+        label = "-".join(str(each) for each in known if each is not None) or self.tasks[0].name
+        more = len(self.tasks) - 1
+        return f"{label}_and_{more}_more" if more else label
 
     @field_validator("tasks")
     @classmethod

@@ -61,7 +61,7 @@ class RndParams(Config):
     hidden_dim: int = Field(256, ge=1, description="Units of each hidden layer.")
     lr: float = Field(1e-4, gt=0, description="Learning rate of the predictor.")
     weight_decay: float = Field(1e-4, ge=0, description="Decay of the predictor's weights.")
-    max_gradient_norm: float | None = Field(
+    max_grad_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
     )
     normalize: bool = Field(

@@ -78,7 +78,7 @@ class Rnd:
         loss = taken.mean()
         self._optimiser.zero_grad()
         torch.autograd.backward(loss)
-        limit = self._params.max_gradient_norm
+        limit = self._params.max_grad_norm
         norm = nn.utils.clip_grad_norm_(
             self._predictor.parameters(), math.inf if limit is None else limit
         )
