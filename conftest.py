@@ -19,23 +19,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def _tensor_modules() -> list[str]:
-    """Names of the plugins' modules whose shapes can be checked.
+    """Names of the core's and the plugins' modules whose shapes can be checked.
 
     Left out: ``plugin`` modules (beartype cannot check pydantic's own classes) and modules
     with numba kernels (numba cannot compile a function that is wrapped in a check).
     """
+    root = Path(__file__).parent
     names = []
-    for source in Path(__file__).parent.glob("plugins/*/src"):
-        for path in sorted(source.rglob("*.py")):
+    for source, pattern in [
+        (root, "empo_core/**/*.py"),
+        *((source, "**/*.py") for source in root.glob("plugins/*/src")),
+    ]:
+        for path in sorted(source.glob(pattern)):
             text = path.read_text(encoding="utf-8")
             if path.stem != "plugin" and "jaxtyping" in text and "numba" not in text:
                 names.append(".".join(path.relative_to(source).with_suffix("").parts))
     return names
 
 
-install_import_hook(
-    ["empo_core.protocols", "empo_core.types", *_tensor_modules()], "beartype.beartype"
-)
+install_import_hook(_tensor_modules(), "beartype.beartype")
 
 
 class _Outcomes:

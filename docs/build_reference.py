@@ -37,6 +37,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "tracker": ("Watches a run and changes nothing about it.", "Tracker"),
     "collector": ("Produces experience by running actors.", "Collector"),
     "explorer": ("How agents deviate from their policy to see more.", "Explorer"),
+    "environment": ("What agents act in where there is no world model.", "Environment"),
     "executor": ("Runs worker processes and replaces those that fail.", "Executor"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
@@ -63,6 +64,7 @@ CALLS: dict[str, str] = {
     "human_prior": ", world",
     "value_network": ", spec, quantity",
     "explorer": ", spec, agents",
+    "environment": ", context",
 }
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example):$")
 

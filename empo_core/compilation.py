@@ -17,12 +17,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
 
 
-def compiled(function: Function) -> Function:
+def compiled(function: Function, *, on_disk: bool = True) -> Function:
     """The function compiled on first use, and kept on disk for later processes."""
     from numba import njit
 
     forget_stale_code(Path(function.__code__.co_filename).parent)
-    return cast("Function", njit(**OPTIONS, cache=True)(function))
+    return cast("Function", njit(**OPTIONS, cache=on_disk)(function))
 
 
 def inlined(function: Function) -> Function:
@@ -34,8 +34,12 @@ def inlined(function: Function) -> Function:
 
 def is_compiled(function: Callable[..., Any]) -> bool:
     """Whether a compiled function's machine code is on disk already."""
-    folder = Path(cast("Any", function).stats.cache_path)
-    return any(folder.glob(f"{function.__module__.rpartition('.')[2]}.{function.__name__}-*.nbi"))
+    folder = cast("Any", function).stats.cache_path
+    if folder is None:  # It is not kept on disk.
+        return False
+    return any(
+        Path(folder).glob(f"{function.__module__.rpartition('.')[2]}.{function.__name__}-*.nbi")
+    )
 
 
 @cache

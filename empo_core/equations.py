@@ -94,7 +94,7 @@ def robot_reward(
 
 
 def reward_weight(rho_r: float, duration: float, accrual: Accrual) -> float:
-    """How much U_r counts during a transition of the given duration.
+    """Weight of U_r during a transition of the given duration, in equation (9).
 
     ``discrete`` counts it once (equation 9); ``continuous`` integrates exp(-rho t) over it.
     """

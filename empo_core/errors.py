@@ -48,5 +48,9 @@ class CollectError(WorkerError):
     """No actor can collect experience any more; the message carries the last traceback."""
 
 
+class TrackerError(EmpoError):
+    """A tracker raised something; the message names it, its hook and the error."""
+
+
 class NonFiniteError(EmpoError, ArithmeticError):
     """A loss, gradient, target or weight is infinite or NaN; the message names it."""

@@ -9,26 +9,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from empo_core.config import ComponentRef, RunConfig, WorldModelRef, installed
+from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import (
-    Algorithm,
-    EpisodeTracker,
-    Narrator,
-    Result,
-    Rewindable,
-    RunStatus,
-    Tracker,
-    WorldModel,
-)
+from empo_core.plugins.signatures import check_call, check_component
+from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
     CONFIG,
@@ -41,10 +33,7 @@ from empo_core.storage.run_directory import (
     resolved,
     strict_json,
 )
-from empo_core.types import Histogram
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from empo_core.tracker_group import TrackerGroup
 
 log = logging.getLogger("empo_core")
 
@@ -55,18 +44,6 @@ class RunInterrupted(KeyboardInterrupt):
     def __init__(self, directory: Path) -> None:
         super().__init__(f"interrupted; go on with: empo resume {directory}")
         self.directory = directory
-
-
-@dataclass(slots=True, kw_only=True)
-class Context:
-    """What an algorithm is given besides its params."""
-
-    world: WorldModel | None
-    seed: int
-    directory: Path
-    tracker: Tracker
-    resume: bool
-    world_model: WorldModelRef | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,88 +75,12 @@ class Run:
         return about | self.result.summary()
 
 
-class Trackers:
-    """Several trackers as one."""
-
-    def __init__(self, trackers: Sequence[Tracker]) -> None:
-        self._trackers = trackers
-        self._started: list[Tracker] = []
-        # Found out once: to look at a protocol takes longer than what they do at each step.
-        self._episodic: list[EpisodeTracker] = []
-
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
-        """Start every tracker."""
-        for tracker in self._trackers:
-            tracker.start(directory, config)
-            self._started.append(tracker)
-            if isinstance(tracker, EpisodeTracker):
-                self._episodic.append(tracker)
-
-    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Tell every tracker, and with it what those found that follow episodes."""
-        metrics = {**metrics, **self.statistics()}
-        for tracker in self._started:
-            tracker.log(step, metrics)
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Tell every tracker."""
-        for tracker in self._started:
-            tracker.progress(task, done, total)
-
-    def rewind(self, step: int) -> None:
-        """Tell every tracker that keeps records."""
-        for tracker in self._started:
-            if isinstance(tracker, Rewindable):
-                tracker.rewind(step)
-
-    def narrate(self, task: str, text: str) -> None:
-        """Tell every tracker that shows words."""
-        for tracker in self._started:
-            if isinstance(tracker, Narrator):
-                tracker.narrate(task, text)
-
-    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
-        """Tell every tracker that follows episodes."""
-        for tracker in self._episodic:
-            tracker.follow(num_envs, reasons)
-
-    def step(
-        self,
-        rewards: Tensor,
-        dones: Tensor,
-        reasons: Tensor | None = None,
-        active: Tensor | None = None,
-    ) -> None:
-        """Tell every tracker that follows episodes."""
-        for tracker in self._episodic:
-            tracker.step(rewards, dones, reasons, active)
-
-    def statistics(self) -> dict[str, float | Histogram]:
-        """What those found that follow episodes; of two that found the same, the later one's."""
-        found: dict[str, float | Histogram] = {}
-        for tracker in self._episodic:
-            found |= tracker.statistics()
-        return found
-
-    def state_dict(self) -> dict[str, Any]:
-        """What those remember that follow episodes, in the order of the config."""
-        return {str(i): tracker.state_dict() for i, tracker in enumerate(self._episodic)}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        for i, tracker in enumerate(self._episodic):
-            tracker.load_state_dict(state_dict[str(i)])
-
-    def finish(self, status: RunStatus) -> None:
-        """Finish every tracker that was started, also when another one fails at it."""
-        self._episodic.clear()
-        with contextlib.ExitStack() as stack:
-            while self._started:
-                stack.callback(self._started.pop().finish, status)
-
-
 def run(
-    config: RunConfig, *, registry: Registry | None = None, watchers: Sequence[Tracker] = ()
+    config: RunConfig,
+    *,
+    registry: Registry | None = None,
+    watchers: Sequence[Tracker] = (),
+    environment: Callable[[], object] | None = None,
 ) -> Result:
     """Build what ``config`` names and run it in a new run directory.
 
@@ -187,12 +88,14 @@ def run(
         config: What to do, e.g. from ``load_config``.
         registry: The components the config may name; default: the installed ones.
         watchers: Trackers besides those of the config.
+        environment: Makes an environment, for algorithms that act in one which no installed
+            component provides; it must be picklable where other processes need it.
 
     Raises:
         EmpoError: The config cannot be run, or the run failed for a reason we know.
         RunInterrupted: It was stopped; ``.directory`` can be resumed.
     """
-    return execute(config, registry=registry, watchers=watchers).result
+    return execute(config, registry=registry, watchers=watchers, environment=environment).result
 
 
 def execute(
@@ -201,6 +104,7 @@ def execute(
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
     directory: RunDirectory | None = None,
+    environment: Callable[[], object] | None = None,
 ) -> Run:
     """As ``run``, but says where; with ``directory`` it goes on with an interrupted run.
 
@@ -221,13 +125,14 @@ def execute(
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
             directory = RunDirectory.create(config, registry)
             stack.callback(directory.release)
-        context = Context(
+        context = RunContext(
             world=world,
             seed=config.seed,
             directory=directory.path,
-            tracker=Trackers(trackers),
+            tracker=TrackerGroup(trackers, on_error=config.on_tracker_error),
             resume=resume,
             world_model=config.world_model,
+            environment=environment,
         )
         result = _supervised(algorithm, context, config, directory)
     return Run(
@@ -240,9 +145,13 @@ def execute(
 
 
 def resume(
-    path: str | Path, *, registry: Registry | None = None, watchers: Sequence[Tracker] = ()
+    path: str | Path,
+    *,
+    registry: Registry | None = None,
+    watchers: Sequence[Tracker] = (),
+    environment: Callable[[], object] | None = None,
 ) -> Run:
-    """Go on with an interrupted or failed run in its own directory.
+    """Go on with an interrupted or failed run in its own directory; arguments as for ``run``.
 
     Raises:
         ConfigError: ``path`` is no run directory, has finished, or is still running.
@@ -254,7 +163,13 @@ def resume(
         directory.mark("failed", str(error))
         directory.release()
         raise
-    return execute(config, registry=registry, watchers=watchers, directory=directory)
+    return execute(
+        config,
+        registry=registry,
+        watchers=watchers,
+        directory=directory,
+        environment=environment,
+    )
 
 
 def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> Any:
@@ -266,10 +181,15 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
         registry: Where to look the name up; default: the installed plugins.
 
     Raises:
-        PluginLoadError: The component's code does not import.
+        PluginLoadError: The component's code does not import, or is not what its kind asks for.
     """
     registry = registry if registry is not None else installed()
-    return registry.get(ref.kind, ref.name).load()(ref.params, *args)
+    offer = registry.offer(ref.kind, ref.name)
+    factory = offer.component.load()
+    check_call(offer, factory, 1 + len(args))
+    built = factory(ref.params, *args)
+    check_component(offer, built)
+    return built
 
 
 def build_world(config: RunConfig, registry: Registry | None = None) -> WorldModel | None:
@@ -310,7 +230,7 @@ def peak_memory_bytes() -> int | None:
 
 
 def _supervised(
-    algorithm: Algorithm, context: Context, config: RunConfig, directory: RunDirectory
+    algorithm: Algorithm, context: RunContext, config: RunConfig, directory: RunDirectory
 ) -> Result:
     """Run the algorithm, and leave true records whichever way it ends."""
     status: RunStatus = "failed"

@@ -384,7 +384,7 @@ class Scene:
         successors: All successors of pair ``env * choice + action``, given what everybody else
             does; None where that is not known yet.
         training_step: Training steps so far.
-        stage_start: First training step of each warm-up stage by name, e.g. ``"q_r"``.
+        milestones: Training steps at which something begins that the learner names.
     """
 
     states: Int[Tensor, "env word"]
@@ -393,7 +393,7 @@ class Scene:
     started: Bool[Tensor, " env"]
     successors: Successors | None = None
     training_step: int = 0
-    stage_start: Mapping[str, int] = field(default_factory=dict)
+    milestones: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from empo_core.experiment import build, run
 from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.worlds.row_table import RowTable
-from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.plugin import ExactParams
+from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_rollout.empowerment.playback import LearnedRobots
@@ -112,6 +112,11 @@ class Judge:
 def learned(world: WorldModel, steps: int, runs: str) -> LearnedRobots:
     """The robots that PPO trains."""
     exact = {"theory": {**THEORY, "beta_r": REWARD_BETA}, "rollouts": 0}
+    copies = {
+        "reward": {"kind": "power", "algorithm": {"name": "exact", "params": exact}},
+        "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 5.0}}},
+        "goal_resample_prob": 1.0,
+    }
     config = {
         "world_model": WORLD,
         "runs": runs,
@@ -119,13 +124,9 @@ def learned(world: WorldModel, steps: int, runs: str) -> LearnedRobots:
             "name": "rollout",
             "params": {
                 "total_steps": steps,
-                "environment": {
-                    "kind": "world",
-                    "reward": {"kind": "power", "algorithm": {"name": "exact", "params": exact}},
-                    "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 5.0}}},
-                    "goal_resample_prob": 1.0,
-                },
-                "vectorisation": {"envs": 256, "async_factor": 1},
+                "environment": {"name": "world", "params": copies},
+                "num_envs": 256,
+                "vectorisation": {"async_factor": 1},
                 "experience": {"bptt_horizon": 8},
                 "advantages": {"gamma": THEORY["gamma_r"]},
                 "update": {"minibatch_size": 512, "update_epochs": 4},

@@ -1,50 +1,16 @@
-"""The ``empo`` command. Nothing heavy is imported before a command needs it."""
+"""The ``empo`` command, from its first moment: Ctrl-C during imports is a message, too."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from empo_core import __version__
-from empo_core.cli.check import check
-from empo_core.cli.commands import CommandGroup
-from empo_core.cli.listing import describe, plugins, schema, worlds
-from empo_core.cli.new_plugin import new_plugin
-from empo_core.cli.output import guarded
-from empo_core.cli.run import RunCommand, resume, run
-
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="empo",
-    cls=CommandGroup,
-    help="Model-based RL and human empowerment, made of plugins.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("run", cls=RunCommand)(guarded(run))
-for command in (resume, check, plugins, worlds, describe, schema, new_plugin):
-    app.command(command.__name__.replace("_", "-"))(guarded(command))
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and end."),
-    ] = False,
-) -> None:
-    """Model-based RL and human empowerment, made of plugins."""
+import sys
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; nothing is imported before Ctrl-C is taken care of."""
+    try:
+        from empo_core.cli.app import app
+
+        app()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

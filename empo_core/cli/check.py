@@ -181,7 +181,7 @@ def _union(
 
 
 def _library_world(name: str) -> Path | None:
-    """The file of a world named as in a config, e.g. ``multigrid/trivial``."""
+    """The file of a world named as in a config, e.g. ``grid/small``."""
     component, slash, stem = name.partition("/")
     registry = installed()
     if Path(name).exists() or not slash or component not in registry.names("world_model"):

@@ -22,7 +22,7 @@ class Flag:
     """A flag that stands for one override.
 
     Attributes:
-        flag: As typed, e.g. ``"--count-unrolled"``.
+        flag: As typed, e.g. ``"--more-details"``.
         path: Key path of the boolean that it sets, from the config's root.
         help: One line about it.
         provider: Who declares it.

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -69,7 +69,8 @@ class ComponentRef(Config):
     Validate with ``context={"registry": registry, "base": folder}``; without a context the
     installed plugins and the working directory are used. A bare string is short for a name
     with default parameters. ``name: <component>/<stem>`` picks a file of the component's
-    library, e.g. ``multigrid/trivial``.
+    library, e.g. ``grid/small``, or gives the param that the component calls ``short``,
+    e.g. ``suite/CartPole-v1``.
     """
 
     kind: ClassVar[Kind]
@@ -93,9 +94,15 @@ class ComponentRef(Config):
         data = {"params": {}, **data}
         name = data.get("name")
         if isinstance(name, str) and "/" in name and isinstance(data["params"], dict):
-            name, _, stem = name.partition("/")
-            file = library_file(registry_of(info), cls.kind, name, stem)
-            data |= {"name": name, "params": {"file": str(file), **data["params"]}}
+            name, _, rest = name.partition("/")
+            data |= {"name": name}
+            if name in registry_of(info).names(cls.kind):
+                component = registry_of(info).get(cls.kind, name)
+                if component.short is None:
+                    file = library_file(registry_of(info), cls.kind, name, rest)
+                    data |= {"params": {"file": str(file), **data["params"]}}
+                else:
+                    data |= {"params": {component.short: rest, **data["params"]}}
         return data
 
     @field_validator("name")
@@ -171,6 +178,12 @@ class ExplorerRef(ComponentRef):
     kind: ClassVar[Kind] = "explorer"
 
 
+class EnvironmentRef(ComponentRef):
+    """A chosen environment."""
+
+    kind: ClassVar[Kind] = "environment"
+
+
 class ExecutorRef(ComponentRef):
     """A chosen executor."""
 
@@ -195,6 +208,11 @@ class RunConfig(Config):
     trackers: list[TrackerRef] = Field(
         default_factory=list,
         description="Trackers of the run; left out: those that plugins declare as the default.",
+    )
+    on_tracker_error: Literal["fail", "warn"] = Field(
+        "fail",
+        description="Whether a tracker that fails ends the run, which can then be resumed, or is "
+        "switched off with a warning.",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
     runs: ConfigPath = Field(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -328,6 +329,12 @@ class _Hoister:
             known = {**params, "required": [n for n in params.get("required", []) if n != "file"]}
             self._definitions[f"{kind}.{name}/"] = known
             yield from _spellings(about, {"enum": library}, known, f"#/$defs/{kind}.{name}~1")
+        elif component.short is not None:
+            required = [n for n in params.get("required", []) if n != component.short]
+            known = {**params, "required": required}
+            self._definitions[f"{kind}.{name}/"] = known
+            spelt = {"type": "string", "pattern": f"^{re.escape(name)}/.+"}
+            yield from _spellings(about, spelt, known, f"#/$defs/{kind}.{name}~1")
 
 
 def _spellings(

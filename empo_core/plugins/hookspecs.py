@@ -24,6 +24,7 @@ Kind = Literal[
     "tracker",
     "collector",
     "explorer",
+    "environment",
     "executor",
     "algorithm",
 ]
@@ -38,8 +39,8 @@ class Option:
     """A flag of ``empo run`` that is short for one boolean param of an algorithm.
 
     Attributes:
-        flag: As typed, e.g. ``"--count-unrolled"``.
-        key: Path of the param below ``algorithm.params``, e.g. ``"count_unrolled"``.
+        flag: As typed, e.g. ``"--more-details"``.
+        key: Path of the param below ``algorithm.params``, e.g. ``"more_details"``.
         help: One line for ``empo run --help``.
     """
 
@@ -64,6 +65,8 @@ class Component:
         default: For trackers: ``"config"`` where a config that lists no trackers gets it,
             ``"terminal"`` where commands add it for the person who watches.
         options: For algorithms: flags that ``empo run`` gets.
+        short: The param that ``<component>/<rest>`` stands for where there is no library, e.g.
+            ``id`` in ``gymnasium/CartPole-v1``.
     """
 
     kind: Kind
@@ -75,6 +78,7 @@ class Component:
     library: Path | None = None
     default: Literal["config", "terminal"] | None = None
     options: tuple[Option, ...] = ()
+    short: str | None = None
 
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.

@@ -19,7 +19,7 @@ class Provider:
     """An installed plugin: the distribution that brought it and what became of it.
 
     Attributes:
-        distribution: Name of the distribution, e.g. ``empo-scatter-add``.
+        distribution: Name of the distribution, e.g. ``empo-gentle-robot``.
         version: Its version.
         entry_point: Name of its ``empo`` entry point.
         problem: One line saying why it offers nothing; empty when it works.

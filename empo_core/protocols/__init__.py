@@ -13,6 +13,7 @@ aggregator     ``factory(params)``
 tracker        ``factory(params)``
 collector      ``factory(params)``
 explorer       ``factory(params, spec, agents)``
+environment    ``factory(params, context)``
 executor       ``factory(params)``
 algorithm      ``factory(params)``
 =============  ==========================================
@@ -28,6 +29,9 @@ from empo_core.protocols.collection import (
     LearnedExplorer,
     Weights,
 )
+from empo_core.protocols.context import RunContext
+from empo_core.protocols.environments import Environment, VectorEnv
+from empo_core.protocols.episodes import EpisodeMetric
 from empo_core.protocols.executors import (
     Account,
     Executor,
@@ -55,17 +59,12 @@ from empo_core.protocols.learning import (
 from empo_core.protocols.runs import (
     Algorithm,
     Empowering,
-    EpisodeTracker,
     IntrinsicReward,
-    Narrator,
     Playable,
     Result,
-    Rewindable,
-    RunContext,
-    RunStatus,
     Solution,
-    Tracker,
 )
+from empo_core.protocols.trackers import RunStatus, Tracker
 from empo_core.protocols.world import (
     Compactable,
     Drawable,
@@ -87,7 +86,8 @@ __all__ = [
     "Critic",
     "Drawable",
     "Empowering",
-    "EpisodeTracker",
+    "Environment",
+    "EpisodeMetric",
     "Executor",
     "Explorer",
     "FitsItself",
@@ -95,7 +95,6 @@ __all__ = [
     "IntrinsicReward",
     "LearnedExplorer",
     "Located",
-    "Narrator",
     "Needs",
     "ParallelMap",
     "Payload",
@@ -105,7 +104,6 @@ __all__ = [
     "Regression",
     "Reply",
     "Result",
-    "Rewindable",
     "RobotPolicy",
     "RunContext",
     "RunStatus",
@@ -114,6 +112,7 @@ __all__ = [
     "Solution",
     "Tracker",
     "ValueNetwork",
+    "VectorEnv",
     "WeighsCandidates",
     "Weights",
     "Worker",

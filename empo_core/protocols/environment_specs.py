@@ -27,13 +27,13 @@ class ObservationSpec:
             ``float32``, which they read as it is.
         grid: Channels, height and width of the picture that the first words are, channel first;
             None where there is no picture.
-        scale: Greatest value of a picture that is kept as bytes; 1 for ``float32``.
+        scale: Greatest value of a row of bytes, as its space declares it.
     """
 
     words: int
     dtype: Literal["float32", "uint8"] = "float32"
     grid: tuple[int, int, int] | None = None
-    scale: float = 1.0
+    scale: float = 255.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,10 @@ class Regression(Protocol):
 class FitsItself(Protocol):
     """A value network that brings its own way of fitting it; optional.
 
-    Others are fitted by gradient descent on squared errors (``empo_learning.regression``).
+    Others are fitted by gradient descent on squared errors.
     """
 
-    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
         """What fits this network from now on."""
 
 

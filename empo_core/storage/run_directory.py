@@ -1,7 +1,7 @@
 """The directory of one run: what it was, what it did, and whether it is still at it.
 
-``runs/<date>-<world>-<algorithm>-<seed>[-n]/`` holds ``config.yaml`` (resolved, runs again as it
-is), ``env.json``, ``status.json``, ``log.txt``, ``results/`` and whatever trackers write.
+``runs/<date>-<world>-<algorithm>-<task>-<seed>[-n]/`` holds ``config.yaml`` (resolved, runs again
+as it is), ``env.json``, ``status.json``, ``log.txt``, ``results/`` and whatever trackers write.
 """
 
 from __future__ import annotations
@@ -199,13 +199,20 @@ def _new_directory(config: RunConfig) -> Path:
 
 
 def labels(config: RunConfig) -> list[str]:
-    """The world (where there is one) and the algorithm, as parts of a file name."""
+    """The world, the algorithm and its task (those that there are), as parts of a file name.
+
+    Params of an algorithm that has a task of its own say so by a property ``task_label``.
+    """
     names = []
     if config.world_model is not None:
         file = getattr(config.world_model.params, "file", None)
         names.append(file.stem if isinstance(file, Path) else config.world_model.name)
     names.append(config.algorithm.name)
-    return [re.sub(r"[^A-Za-z0-9_]+", "_", name)[:60].strip("_") or "x" for name in names]
+    parts = [re.sub(r"[^A-Za-z0-9_]+", "_", name)[:60].strip("_") or "x" for name in names]
+    task = getattr(config.algorithm.params, "task_label", None)
+    if task:
+        parts.append(re.sub(r"[^A-Za-z0-9_-]+", "_", str(task))[:60].strip("_-") or "x")
+    return parts
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:

@@ -16,8 +16,7 @@ import torch
 from rich.console import Console
 
 from empo_core.errors import EmpoError
-from empo_core.experiment import Context
-from empo_core.protocols import Algorithm, Result, RunStatus, WorldModel
+from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
 from empo_core.testing.exploration import as_mappings, is_json, reachable_states
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Histogram
@@ -25,7 +24,7 @@ from empo_core.types import Histogram
 SEED = 5
 
 
-class RecordingTracker:
+class RecordingTracker(Tracker):
     """Remembers what an algorithm reports."""
 
     def __init__(self) -> None:
@@ -72,17 +71,17 @@ class AlgorithmTests:
         return {"seconds", "peak_memory_bytes"}
 
     @pytest.fixture
-    def context(self, world: WorldModel | None, tmp_path: Path) -> Context:
+    def context(self, world: WorldModel | None, tmp_path: Path) -> RunContext:
         """What a fresh run is given."""
         return fresh(world, tmp_path / "run")
 
     def test_it_fits_the_protocol(self, algorithm: Algorithm) -> None:
         assert isinstance(algorithm, Algorithm)
 
-    def test_a_run_gives_a_result(self, algorithm: Algorithm, context: Context) -> None:
+    def test_a_run_gives_a_result(self, algorithm: Algorithm, context: RunContext) -> None:
         assert isinstance(run(algorithm, context), Result)
 
-    def test_the_summary_is_strict_json(self, algorithm: Algorithm, context: Context) -> None:
+    def test_the_summary_is_strict_json(self, algorithm: Algorithm, context: RunContext) -> None:
         summary = run(algorithm, context).summary()
         assert isinstance(summary, dict)
         assert summary
@@ -97,7 +96,9 @@ class AlgorithmTests:
         )
         assert without(first, volatile) == without(second, volatile)
 
-    def test_a_result_says_the_same_each_time(self, algorithm: Algorithm, context: Context) -> None:
+    def test_a_result_says_the_same_each_time(
+        self, algorithm: Algorithm, context: RunContext
+    ) -> None:
         result = run(algorithm, context)
         summary = result.summary()
         render(result, 80)
@@ -106,7 +107,7 @@ class AlgorithmTests:
 
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_the_report_can_be_shown(
-        self, algorithm: Algorithm, context: Context, width: int
+        self, algorithm: Algorithm, context: RunContext, width: int
     ) -> None:
         text = render(run(algorithm, context), width)
         assert text.strip()
@@ -115,7 +116,7 @@ class AlgorithmTests:
     def test_results_are_saved_in_the_directory_only(
         self,
         algorithm: Algorithm,
-        context: Context,
+        context: RunContext,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -130,12 +131,12 @@ class AlgorithmTests:
         assert saved, "nothing was saved"
         assert all(tmp_path / "results" in path.parents for path in saved)
 
-    def test_nothing_is_pickled(self, algorithm: Algorithm, context: Context) -> None:
+    def test_nothing_is_pickled(self, algorithm: Algorithm, context: RunContext) -> None:
         run(algorithm, context).save(context.directory)
         for path in files(context.directory):
             assert not is_pickle(path), f"{path.name} holds a pickle; use safetensors or npy"
 
-    def test_results_can_be_saved_again(self, algorithm: Algorithm, context: Context) -> None:
+    def test_results_can_be_saved_again(self, algorithm: Algorithm, context: RunContext) -> None:
         result = run(algorithm, context)
         result.save(context.directory)
         before = files(context.directory)
@@ -153,7 +154,7 @@ class AlgorithmTests:
             context.resume = True
             assert without(run(algorithm, context).summary(), volatile) == expected
 
-    def test_what_it_reports_makes_sense(self, algorithm: Algorithm, context: Context) -> None:
+    def test_what_it_reports_makes_sense(self, algorithm: Algorithm, context: RunContext) -> None:
         tracker = context.tracker
         assert isinstance(tracker, RecordingTracker)
         run(algorithm, context)
@@ -170,7 +171,7 @@ class AlgorithmTests:
                 assert isinstance(value, int | float | Histogram), f"{name} is {value!r}"
 
     def test_standard_output_is_left_to_the_result(
-        self, algorithm: Algorithm, context: Context, capfd: pytest.CaptureFixture[str]
+        self, algorithm: Algorithm, context: RunContext, capfd: pytest.CaptureFixture[str]
     ) -> None:
         result = run(algorithm, context)
         result.summary()
@@ -178,7 +179,7 @@ class AlgorithmTests:
         algorithm.check(context.world)
         assert capfd.readouterr().out == "", "report through the tracker, or log"
 
-    def test_the_world_stays_as_it_is(self, algorithm: Algorithm, context: Context) -> None:
+    def test_the_world_stays_as_it_is(self, algorithm: Algorithm, context: RunContext) -> None:
         world = context.world
         if world is None:
             pytest.skip("the algorithm uses no world")
@@ -213,15 +214,15 @@ class AlgorithmTests:
         assert "world" in refusal
 
 
-def fresh(world: WorldModel | None, directory: Path) -> Context:
+def fresh(world: WorldModel | None, directory: Path) -> RunContext:
     """A context for a run in a directory of its own."""
     directory.mkdir(parents=True, exist_ok=True)
-    return Context(
+    return RunContext(
         world=world, seed=SEED, directory=directory, tracker=RecordingTracker(), resume=False
     )
 
 
-def run(algorithm: Algorithm, context: Context) -> Result:
+def run(algorithm: Algorithm, context: RunContext) -> Result:
     """Run with the global generators seeded, as ``empo run`` does."""
     torch.manual_seed(context.seed)
     return algorithm.run(context)

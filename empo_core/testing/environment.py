@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from empo_core.protocols.environments import Action, EnvSpec, TimeStep, VectorEnv
+from empo_core.protocols.environments import (
+    Action,
+    Environment,
+    EnvSpec,
+    TimeStep,
+    VectorEnv,
+    VectorLayout,
+)
 from empo_core.storage.state_tree import flatten, unflatten
 
 SEED = 5
@@ -351,4 +358,39 @@ class VectorEnvTests:
         new_vector().close()
 
 
-__all__ = ["Player", "VectorEnvTests", "differences", "kept", "random_action"]
+class EnvironmentTests(VectorEnvTests):
+    """Subclass this in your plugin's tests and override ``environment``."""
+
+    copies = 4
+    """How many copies a vector has; even."""
+    workers = 0
+    """Worker processes that step them; even."""
+
+    @pytest.fixture
+    def environment(self) -> Environment:
+        """The environment under test."""
+        raise NotImplementedError("override the fixture 'environment'")
+
+    @pytest.fixture
+    def make_vector(self, environment: Environment) -> MakeVector:
+        """Makes a vector of copies; of two blocks where workers step them."""
+        blocks = 2 if self.workers else 1
+        layout = VectorLayout(workers=self.workers, blocks=blocks)
+        return lambda: environment.vector(self.copies, layout)
+
+    def test_the_environment_fits_the_protocol(self, environment: Environment) -> None:
+        assert isinstance(environment, Environment)
+        assert environment.name
+
+    def test_the_spec_is_that_of_the_copies(
+        self, environment: Environment, new_vector: MakeVector
+    ) -> None:
+        one, built = environment.spec(), new_vector().spec
+        assert one.num_envs == one.num_blocks == 1
+        assert replace(one, num_envs=self.copies, num_blocks=built.num_blocks) == built
+
+    def test_the_spec_is_the_same_each_time(self, environment: Environment) -> None:
+        assert environment.spec() == environment.spec()
+
+
+__all__ = ["EnvironmentTests", "Player", "VectorEnvTests", "differences", "kept", "random_action"]

@@ -15,9 +15,9 @@ from empo_core.errors import WorkerError
 from empo_core.protocols import Executor, Needs, Payload, Reply, Send, WorkerFactory, WorkerState
 
 PATIENCE_S = 60.0
-"""How long workers of any kind may take until something arrives; a test fails after that."""
+"""Seconds until something must have arrived, of workers of any kind."""
 STOP_S = 5.0
-"""What ``stop`` may take."""
+"""Seconds that ``stop`` may take."""
 MAX_RESTARTS = 2
 _SLACK_S = 2.0
 """For machines with much else to do."""
@@ -82,9 +82,9 @@ class ExecutorTests:
     """Subclass this in your plugin's tests and override ``executor``."""
 
     here = True
-    """Whether workers are processes of this machine, which the kit may kill."""
+    """True where workers are processes of this machine, which the kit may kill."""
     isolated = True
-    """Whether a worker may die or sleep without harm to this process."""
+    """True where a worker may die or sleep without harm to this process."""
 
     @pytest.fixture
     def executor(self) -> Executor:
@@ -358,7 +358,7 @@ def assert_balanced(executor: Executor) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and not merely waiting to be taken away."""
+    """True where a process is there and not merely waiting to be taken away."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -284,7 +284,7 @@ class Game:
             started=self._started,
             successors=successors,
             training_step=5 * self._round,
-            stage_start=STAGES,
+            milestones=STAGES,
         )
 
     def _actions(self, choice: Tensor) -> Tensor:

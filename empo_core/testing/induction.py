@@ -1,7 +1,7 @@
 """Exact values of small worlds, computed the plainest way: backward induction on dense arrays.
 
 For tests of worlds and priors that have known values. It keeps every state under every joint
-action in memory and loops over time, humans and goals; ``plugins/empo_exact`` is the solver.
+action in memory and loops over time, humans and goals; a solver for larger worlds is a plugin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from empo_core.theory import CompleteTheory
 
 @dataclass(frozen=True)
 class Values:
-    """What holds at one time; rows follow ``Induction.states``, terminal rows mean nothing."""
+    """Values and policies at one time, rows as in ``Induction.states``; void at terminal ones."""
 
     v_m: Float[Tensor, "state goal"]
     policy_h: Float[Tensor, "state goal action"]

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.protocols import EpisodeTracker, Narrator, RunStatus, Tracker
+from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.testing.exploration import global_randomness_untouched
 from empo_core.types import Histogram
 
 CONFIG: dict[str, Any] = {
-    "world_model": {"name": "table", "params": {"file": "/somewhere/world.yaml"}},
-    "algorithm": {"name": "exact", "params": {"beta_h": 10.0, "list": [1, None, True]}},
+    "world_model": {"name": "grid", "params": {"file": "/somewhere/world.yaml"}},
+    "algorithm": {"name": "solve", "params": {"beta_h": 10.0, "list": [1, None, True]}},
     "trackers": [],
     "seed": 3,
 }
 # numpy's scalars are no floats for a type checker, but end up among metrics all the same.
 METRICS: list[dict[str, Any]] = [
     {},
-    {"value/V_r": -1.5},
+    {"exact/v_r": -1.5},
     {"count": 3, "deep/er/key": 1e300, "tiny": 5e-324, "ü/µ with space": 0.0},
     {"nan": float("nan"), "high": float("inf"), "low": -float("inf")},
     {"numpy": np.float64(0.25), "narrow": np.float32(0.5), "integer": np.int64(7)},
@@ -61,7 +61,7 @@ class TrackerTests:
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         return tmp_path / "run"
 
-    def test_it_fits_the_protocol(self, tracker: Tracker) -> None:
+    def test_it_is_a_tracker(self, tracker: Tracker) -> None:
         assert isinstance(tracker, Tracker)
 
     @pytest.mark.parametrize("status", STATUSES)
@@ -193,7 +193,6 @@ class TrackerTests:
     def test_words_come_at_any_time_and_in_any_form(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        narrator = narrating(tracker)
         tracker.start(directory, CONFIG)
         for text in (
             "before there is a task",
@@ -203,125 +202,120 @@ class TrackerTests:
             "ü µ ∎",
             "x" * 999,
         ):
-            narrator.narrate("task", text)
+            tracker.narrate("task", text)
             tracker.progress("task", 1, 2)
-        narrator.narrate("a task that never comes", "anyway")
+        tracker.narrate("a task that never comes", "anyway")
         tracker.progress("task", 2, 2)
-        narrator.narrate("task", "after its end")
+        tracker.narrate("task", "after its end")
         tracker.finish("finished")
 
     def test_nothing_is_known_of_episodes_before_there_are_environments(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        follower = following(tracker)
-        assert follower.statistics() == {}
+        metric = metric_of(tracker)
+        assert metric.statistics() == {}
         tracker.start(directory, CONFIG)
-        assert follower.statistics() == {}
-        flatten(follower.state_dict())  # A checkpoint may be due before the first step.
+        assert metric.statistics() == {}
+        flatten(metric.state_dict())  # A checkpoint may be due before the first step.
         tracker.finish("finished")
 
     def test_episodes_lead_to_numbers_that_every_tracker_takes(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        follower = following(tracker)
+        metric = metric_of(tracker)
         tracker.start(directory, CONFIG)
-        follower.follow(ENVS, REASONS)
-        before = numbers(follower)
-        live(follower, seed=0)
-        found = follower.statistics()
-        assert numbers(follower) != before, "episodes were completed, and it makes no difference"
+        metric.follow(ENVS, REASONS)
+        before = numbers(metric)
+        live(metric, seed=0)
+        found = metric.statistics()
+        assert numbers(metric) != before, "episodes were completed, and it makes no difference"
         for key, value in found.items():
             assert isinstance(key, str)
             if isinstance(value, Histogram):
                 assert len(value.edges) == len(value.counts) + 1, key
             else:
                 assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
-        assert numbers(follower) == repr(found), "asking for the numbers changed them"
+        assert numbers(metric) == repr(found), "asking for the numbers changed them"
         tracker.log(1, found)
         tracker.finish("finished")
 
     def test_episodes_of_any_number_of_environments_can_be_followed(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        follower = following(tracker)
+        metric = metric_of(tracker)
         tracker.start(directory, CONFIG)
         for num_envs, reasons in ((0, REASONS), (1, ()), (1000, ("one",)), (ENVS, REASONS)):
-            follower.follow(num_envs, reasons)
-            live(follower, seed=0, num_envs=num_envs, steps=2)
-        first = numbers(follower)
-        follower.follow(ENVS, REASONS)
-        live(follower, seed=0, steps=2)
-        assert numbers(follower) == first, "environments that begin anew begin with nothing"
+            metric.follow(num_envs, reasons)
+            live(metric, seed=0, num_envs=num_envs, steps=2)
+        first = numbers(metric)
+        metric.follow(ENVS, REASONS)
+        live(metric, seed=0, steps=2)
+        assert numbers(metric) == first, "environments that begin anew begin with nothing"
         tracker.finish("finished")
 
     def test_environments_that_take_no_step_change_nothing(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        follower = following(tracker)
+        metric = metric_of(tracker)
         tracker.start(directory, CONFIG)
-        follower.follow(ENVS, REASONS)
-        live(follower, seed=0)
-        before = snapshot(follower)
+        metric.follow(ENVS, REASONS)
+        live(metric, seed=0)
+        before = snapshot(metric)
         everything = torch.ones(ENVS, dtype=torch.bool)
-        follower.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
-        assert snapshot(follower) == before
+        metric.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
+        assert snapshot(metric) == before
         tracker.finish("finished")
 
     def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
-        follower = following(tracker)
+        metric = metric_of(tracker)
         tracker.start(directory, CONFIG)
-        follower.follow(ENVS, REASONS)
+        metric.follow(ENVS, REASONS)
         done = torch.ones(ENVS, dtype=torch.bool)
-        follower.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
-        follower.step(torch.ones(ENVS), done)
-        tracker.log(1, follower.statistics())
+        metric.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
+        metric.step(torch.ones(ENVS), done)
+        tracker.log(1, metric.statistics())
         tracker.finish("finished")
 
     def test_what_it_is_told_of_episodes_stays_as_it_is(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        follower = following(tracker)
+        metric = metric_of(tracker)
         tracker.start(directory, CONFIG)
-        follower.follow(ENVS, REASONS)
+        metric.follow(ENVS, REASONS)
         told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
         before = [part.clone() for part in told]
-        follower.step(*told)
+        metric.step(*told)
         assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
-        known = snapshot(follower)
+        known = snapshot(metric)
         for part in told:
             part.zero_()
-        assert snapshot(follower) == known, "it goes on using tensors that are not its own"
+        assert snapshot(metric) == known, "it goes on using tensors that are not its own"
         tracker.finish("finished")
 
     def test_episodes_go_on_exactly_from_a_checkpoint(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        follower = following(tracker)
+        metric = metric_of(tracker)
         tracker.start(directory, CONFIG)
-        follower.follow(ENVS, REASONS)
-        live(follower, seed=0)
-        checkpoint = copy.deepcopy(unflatten(*flatten(follower.state_dict())))
-        live(follower, seed=1)
-        expected = snapshot(follower)
-        follower.follow(ENVS, REASONS)
-        follower.load_state_dict(checkpoint)
-        live(follower, seed=1)
-        assert snapshot(follower) == expected
+        metric.follow(ENVS, REASONS)
+        live(metric, seed=0)
+        checkpoint = copy.deepcopy(unflatten(*flatten(metric.state_dict())))
+        live(metric, seed=1)
+        expected = snapshot(metric)
+        metric.follow(ENVS, REASONS)
+        metric.load_state_dict(checkpoint)
+        live(metric, seed=1)
+        assert snapshot(metric) == expected
         tracker.finish("finished")
 
 
-def narrating(tracker: Tracker) -> Narrator:
-    """The tracker, if it shows words; else there is nothing to check."""
-    if not isinstance(tracker, Narrator):
-        pytest.skip("it shows no words")
-    return tracker
-
-
-def following(tracker: Tracker) -> EpisodeTracker:
-    """The tracker, if it follows episodes; else there is nothing to check."""
-    if not isinstance(tracker, EpisodeTracker):
-        pytest.skip("it follows no episodes")
-    return tracker
+def metric_of(tracker: Tracker) -> EpisodeMetric:
+    """The tracker's episode metric; where it has none there is nothing to check."""
+    metric = tracker.episode_metric
+    if metric is None:
+        pytest.skip("it has no episode metric")
+    assert isinstance(metric, EpisodeMetric)
+    return metric
 
 
 def steps_of(*, seed: int, num_envs: int, steps: int) -> list[list[torch.Tensor]]:
@@ -342,22 +336,22 @@ def steps_of(*, seed: int, num_envs: int, steps: int) -> list[list[torch.Tensor]
     ]
 
 
-def live(follower: EpisodeTracker, *, seed: int, num_envs: int = ENVS, steps: int = 20) -> None:
+def live(metric: EpisodeMetric, *, seed: int, num_envs: int = ENVS, steps: int = 20) -> None:
     """Have environments take random steps."""
     for rewards, dones, reasons, active in steps_of(seed=seed, num_envs=num_envs, steps=steps):
-        follower.step(rewards, dones, reasons, active)
+        metric.step(rewards, dones, reasons, active)
 
 
-def numbers(follower: EpisodeTracker) -> str:
+def numbers(metric: EpisodeMetric) -> str:
     """What it found, in a form in which NaN equals NaN."""
-    return repr(follower.statistics())
+    return repr(metric.statistics())
 
 
-def snapshot(follower: EpisodeTracker) -> str:
+def snapshot(metric: EpisodeMetric) -> str:
     """Everything that it knows, likewise."""
-    data, tensors = flatten(follower.state_dict())
+    data, tensors = flatten(metric.state_dict())
     values = {name: tensor.tolist() for name, tensor in tensors.items()}
-    return f"{numbers(follower)} {data} {values}"
+    return f"{numbers(metric)} {data} {values}"
 
 
 def run_once(tracker: Tracker, directory: Path, status: RunStatus) -> None:
@@ -367,12 +361,13 @@ def run_once(tracker: Tracker, directory: Path, status: RunStatus) -> None:
         tracker.progress("steps", step, len(METRICS))
         tracker.log(step, metrics)
     tracker.progress("steps", len(METRICS), len(METRICS))
-    if isinstance(tracker, Narrator):
-        tracker.narrate("steps", "as fast as ever")
-    if isinstance(tracker, EpisodeTracker):
-        tracker.follow(ENVS, REASONS)
-        live(tracker, seed=0)
-        tracker.log(len(METRICS), tracker.statistics())
+    tracker.narrate("steps", "as fast as ever")
+    tracker.rewind(len(METRICS))
+    metric = tracker.episode_metric
+    if metric is not None:
+        metric.follow(ENVS, REASONS)
+        live(metric, seed=0)
+        tracker.log(len(METRICS), metric.statistics())
     tracker.finish(status)
 
 

@@ -210,7 +210,7 @@ def enumerate_world(
         model: The game as its author wrote it.
         max_steps: Horizon; None means the model's own.
         max_states: Give up beyond so many states.
-        parallel: Expands states elsewhere, e.g. ``empo_executors.worker_pool.worker_processes``;
+        parallel: Expands states elsewhere, e.g. in worker processes;
             the model must then be one that cloudpickle can send. None does it in this process.
 
     Raises:

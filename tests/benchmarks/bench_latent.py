@@ -107,7 +107,7 @@ class Case:
             {
                 "preset": self.preset,
                 "total_steps": 1,
-                "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+                "tasks": ["gymnasium/Pendulum-v1"],
                 "policy_loss": self.loss,
                 "imagination": {"candidates": self.candidates},
                 "learning": {"batch_size": self.batch},

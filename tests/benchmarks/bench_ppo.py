@@ -42,8 +42,9 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
     horizon, minibatch, epochs = setting
     params: dict[str, Any] = {
         "total_steps": steps,
-        "environment": {"kind": "gymnasium", "id": "CartPole-v1"},
-        "vectorisation": {"envs": ENVS, "backend": "serial"},
+        "environment": "gymnasium/CartPole-v1",
+        "num_envs": ENVS,
+        "vectorisation": {"backend": "serial"},
         "experience": {"bptt_horizon": horizon},
         "advantages": {"gamma": GAMMA, "gae_lambda": LAMBDA},
         "update": {

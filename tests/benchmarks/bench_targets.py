@@ -37,7 +37,7 @@ from empo_learning.stage_profile import StageProfile
 from empo_multigrid.world import world_from_text
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
-from empo_phase2.params import Phase2Params, Theory
+from empo_phase2.params import Phase2Params, Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities
 from empo_phase2.replay.buffer import Replay
@@ -122,7 +122,7 @@ class Case:
 
     def reference(self) -> ReferenceTargets:
         """The plain computation."""
-        problem, theory = self.problem, Theory()
+        problem, theory = self.problem, Phase2Theory()
         values = ReferenceValues(problem.spec, problem.slots, theory, self.values.networks, SETTING)
         return ReferenceTargets(values, model_based=True)
 

@@ -44,11 +44,11 @@ SETTINGS = "settings.json"
 
 def dmc(domain: str, task: str) -> dict[str, Any]:
     """A task of the DeepMind Control Suite."""
-    return {"kind": "dmc", "domain": domain, "task": task, "action_repeat": 2}
+    return {"name": "dmc", "params": {"task": f"{domain}-{task}", "action_repeat": 2}}
 
 
 TASKS: dict[str, dict[str, Any]] = {
-    "pendulum": {"kind": "gymnasium", "id": "Pendulum-v1"},
+    "pendulum": {"name": "gymnasium", "params": {"id": "Pendulum-v1"}},
     "cartpole-swingup": dmc("cartpole", "swingup"),
     "cup-catch": dmc("ball_in_cup", "catch"),
     "reacher-easy": dmc("reacher", "easy"),
@@ -121,7 +121,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 
 def config(options: argparse.Namespace, task: str, loss: str, seed: int) -> dict[str, Any]:
     """The config of a run, but for where it goes."""
-    repeat = TASKS[task].get("action_repeat", 1)
+    repeat = TASKS[task]["params"].get("action_repeat", 1)
     params = {
         "preset": options.preset,
         "total_steps": options.environment_steps // repeat,
@@ -279,7 +279,8 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[int, list[fl
 
 def reference(task: str) -> Published | None:
     """What others got in a task."""
-    return PUBLISHED.get((TASKS[task].get("domain", ""), TASKS[task].get("task", "")))
+    domain, _, name = TASKS[task]["params"].get("task", "").partition("-")
+    return PUBLISHED.get((domain, name))
 
 
 def plot(rows: Sequence[Row], out: Path) -> list[Path]:

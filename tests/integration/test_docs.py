@@ -34,7 +34,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.cli.check import build_named
 from empo_core.config import installed
 from empo_core.config.loading import load_config

@@ -24,6 +24,12 @@ PARAMS = ExactParams(
         beta_h=8.0, gamma_h=0.95, gamma_r=0.99, beta_r=5.0, zeta=2.0, xi=1.0, eta=1.1
     )
 )
+
+
+def with_theory(**changes: float) -> ExactParams:
+    return PARAMS.model_copy(update={"theory": PARAMS.theory.model_copy(update=changes)})
+
+
 MIRRORED = {"e": "w", "w": "e", "n": "n", "s": "s"}
 STILL, LEFT, RIGHT, FORWARD = range(4)
 
@@ -91,7 +97,7 @@ def test_the_robot_fetches_the_key_opens_the_door_and_steps_aside() -> None:
     human, robot = world.spec.humans[0], world.spec.robots[0]
     goal = next(i for i in world.spec.goals_of(human) if world.spec.goals[i].name == "(4,1)")
     names = world.spec.agents[robot].actions
-    result = solve(world, PARAMS.model_copy(update={"beta_h": 10.0, "beta_r": 100.0}))
+    result = solve(world, with_theory(beta_h=10.0, beta_r=100.0))
     state, taken = world.initial_state(), []
     for time in range(11):
         values = result.at(state, time=time)
@@ -112,7 +118,6 @@ def test_the_robot_fetches_the_key_opens_the_door_and_steps_aside() -> None:
 def test_without_a_robot_that_opens_the_door_the_human_has_less_power() -> None:
     world = load_world(MultigridParams(file=WORLDS / "key_and_door.yaml", max_steps=12))
     helpful, uniform = (
-        solve(world, PARAMS.model_copy(update={"beta_r": beta})).at(world.initial_state())
-        for beta in (100.0, 0.0)
+        solve(world, with_theory(beta_r=beta)).at(world.initial_state()) for beta in (100.0, 0.0)
     )
     assert helpful.X_h[world.spec.humans[0]] > 1.5 * uniform.X_h[world.spec.humans[0]]

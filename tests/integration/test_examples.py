@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config.yaml import read_yaml
 
 ROOT = Path(__file__).parents[2]

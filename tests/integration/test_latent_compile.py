@@ -37,7 +37,7 @@ def data(compiled, **options):
     agent = {
         "preset": "tiny",
         "total_steps": 48,
-        "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 10}],
+        "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 10}}],
         "policy_loss": {
             "name": "awr",
             "params": {"normaliser": "running_scale", "scale_rate": 0.3, "entropy": entropy},
@@ -45,7 +45,7 @@ def data(compiled, **options):
         "optimistic_loss": {
             "name": "svg", "params": {"scale_rate": 0.3, "entropy": {"target_entropy": -1.0}},
         },
-        "collection": {"envs": 2, "seed_steps": 40, "seed_updates": 4},
+        "num_envs": 2, "collection": {"seed_steps": 40, "seed_updates": 4},
         "encoder": {"width": 8},
         "latents": {"size": 8, "group": 4, "width": 8},
         "bins": {"number": 11},
@@ -155,7 +155,7 @@ def replayed(graph, inputs):
 torch.compiler.cudagraph_mark_step_begin = mark
 torch.compile = partial(torch.compile, backend=replayed)
 updates = 5
-second = {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 10}
+second = {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 10}}
 everything = {
     "tasks": [*data(True)["tasks"], second],
     "learning": {"horizon": 2},

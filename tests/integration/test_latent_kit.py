@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from empo_core.errors import ConfigError
-from empo_core.experiment import Context
-from empo_core.protocols import Algorithm
+from empo_core.protocols import Algorithm, RunContext
 from empo_core.testing.algorithm import AlgorithmTests, fresh
 from empo_core.testing.worlds import TinyWorld
 from empo_latent.algorithm import LatentAlgorithm
@@ -17,7 +16,7 @@ from empo_latent.params import LatentParams
 AGENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 20,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 6}],
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 6}}],
     "policy_loss": "awr",
     "collection": {"seed_steps": 12, "seed_updates": 1, "acting": "policy"},
     "encoder": {"width": 4},
@@ -42,7 +41,7 @@ class TestLatent(AlgorithmTests):
     def volatile(self) -> set[str]:
         return {"seconds", "steps_per_second"}
 
-    def test_a_world_is_refused(self, algorithm: Algorithm, context: Context) -> None:
+    def test_a_world_is_refused(self, algorithm: Algorithm, context: RunContext) -> None:
         world = fresh(TinyWorld(), context.directory.parent / "with a world")
         with pytest.raises(
             ConfigError, match="world_model: algorithm 'latent' learns in its tasks"

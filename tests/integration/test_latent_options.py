@@ -30,7 +30,7 @@ NUMBERS = Interface(
 AGENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 100,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+    "tasks": ["gymnasium/Pendulum-v1"],
     "policy_loss": "awr",
     "encoder": {"width": 8},
     "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},

@@ -16,12 +16,13 @@ from pydantic import ValidationError
 from empo_core import experiment
 from empo_core.config import RunConfig, merged
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.protocols import Tracker
 from empo_latent.modelfile import load_model
 
 AGENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 90,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20}],
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
     "policy_loss": "awr",
     "collection": {"seed_steps": 40, "seed_updates": 5, "capacity": 70},
     "encoder": {"width": 8},
@@ -56,7 +57,7 @@ def small(tmp_path: Path, **options: Any) -> experiment.Run:
     return experiment.execute(config(tmp_path, **options))
 
 
-class InterruptAt:
+class InterruptAt(Tracker):
     """Stops a run after so many logs, as Ctrl-C does."""
 
     def __init__(self, logs: int) -> None:
@@ -96,7 +97,7 @@ RESUMED: dict[str, tuple[dict[str, Any], int]] = {
                     "entropy": {"schedule": "linear", "end": 1e-4},
                 },
             },
-            "collection": {"envs": 2},
+            "num_envs": 2,
             "auxiliary": {"discounts": [0.5]},
             "encoder": {"target": "average"},
             "optimistic_loss": "svg",
@@ -154,7 +155,7 @@ def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) 
     rows = (run.directory / "results" / "curve.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 * 2  # Two evaluations of two actors.
     lines = (run.directory / "metrics.jsonl").read_text()
-    for key in ("evaluation/policy/return_mean", "loss/policy", "planner/elite_mean"):
+    for key in ("eval/policy/return_mean", "loss/policy", "policy/planner_elite_mean"):
         assert f'"{key}"' in lines, key
 
 
@@ -194,17 +195,17 @@ def test_what_is_told_last_comes_after_the_last_update(tmp_path: Path) -> None:
 
 def test_several_tasks_share_one_model(tmp_path: Path) -> None:
     tasks = [
-        {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20},
-        {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 30},
+        {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}},
+        {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 30}},
     ]
-    run = small(tmp_path, tasks=tasks, collection={"envs": 2}, reward={"episodic": True})
+    run = small(tmp_path, tasks=tasks, num_envs=2, reward={"episodic": True})
     found = run.result.summary()["evaluation"]["policy"]
     assert set(found) == {"Pendulum-v1", "MountainCarContinuous-v0"}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "discrete actions": (
-        {"tasks": [{"kind": "gymnasium", "id": "CartPole-v1"}]},
+        {"tasks": ["gymnasium/CartPole-v1"]},
         "tasks.0: action space Discrete",
     ),
     "one candidate for awr": (
@@ -250,12 +251,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "tasks without environments": (
         {
             "tasks": [
-                {"kind": "gymnasium", "id": "Pendulum-v1"},
-                {"kind": "gymnasium", "id": "MountainCarContinuous-v0"},
+                "gymnasium/Pendulum-v1",
+                "gymnasium/MountainCarContinuous-v0",
             ],
             "reward": {"episodic": True},
         },
-        "collection.envs",
+        "num_envs",
     ),
     "convolutions of numbers": ({"encoder": {"channels": 8}}, "encoder.channels"),
     "names for one task": ({"latents": {"task_size": 3}}, "latents.task_size"),
@@ -281,7 +282,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too little memory": ({"collection": {"capacity": 2}}, "collection.capacity"),
     "too little memory for each": (
-        {"collection": {"envs": 3, "capacity": 8}},
+        {"num_envs": 3, "collection": {"capacity": 8}},
         "collection.capacity: 8 rows of 3 .* set it to at least 9",
     ),
     "more judges than heads": (
@@ -308,7 +309,7 @@ def test_an_episode_that_terminates_unexpectedly_ends_the_run_with_advice(
 ) -> None:
     gymnasium.register("Short-v0", Short, max_episode_steps=20)
     request.addfinalizer(lambda: gymnasium.registry.pop("Short-v0"))
-    tasks = [{"kind": "gymnasium", "id": "Short-v0"}]
+    tasks = ["gymnasium/Short-v0"]
     with pytest.raises(ConfigError, match=r"reward.episodic: an episode of .* terminated"):
         small(tmp_path, tasks=tasks)
 
@@ -330,7 +331,7 @@ class Short(gymnasium.Env[Any, Any]):
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "collection.envs": {"collection": {"envs": 2}},
+    "num_envs": {"num_envs": 2},
     "collection.seed_steps": {"collection": {"seed_steps": 50}},
     "collection.seed_updates": {"collection": {"seed_updates": 6}},
     "collection.capacity": {"collection": {"capacity": 40}},

@@ -45,10 +45,10 @@ AGENT: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 100,
     "tasks": [
-        {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 20},
-        {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 20},
+        {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}},
+        {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 20}},
     ],
-    "collection": {"envs": 2},
+    "num_envs": 2,
     "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},
     "latents": {"size": 8, "group": 4, "width": 8, "heads": 2, "task_size": 3},
     "bins": {"number": 11},
@@ -394,7 +394,7 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
     assert all(weight.grad is None for weight in model.parameters())
 
     # It did look at all losses, which draw random numbers, and whose memory an update would move.
-    assert {"validation/policy/loss/total", "validation/planner/loss/optimistic"} <= metrics.keys()
+    assert {"eval/policy/loss/total", "eval/planner/loss/optimistic"} <= metrics.keys()
     drawn = capture()["torch"]
     updater.losses(replace(sequences, action=sequences.action[..., : interface.actions]))
     assert not torch.equal(capture()["torch"], drawn)

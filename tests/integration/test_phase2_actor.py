@@ -39,7 +39,8 @@ def params(prior: str, **groups: Any) -> Phase2Params:
     usual = {
         "human_prior": prior,
         "values": values,
-        "exploration": {"robot": EVERYTHING, "human": EVERYTHING, "environments": 5},
+        "num_envs": 5,
+        "exploration": {"robot": EVERYTHING, "human": EVERYTHING},
     }
     return Phase2Params.model_validate(usual | groups)
 

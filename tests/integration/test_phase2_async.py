@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from empo_core.config import WorldModelRef
-from empo_core.experiment import Context, build, seed_everything
+from empo_core.experiment import build, seed_everything
+from empo_core.protocols import RunContext
 from empo_core.storage.state_tree import flatten
 from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
@@ -30,11 +31,11 @@ REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params":
 SMALL: dict[str, Any] = {
     "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
-    "steps": 120,
+    "total_steps": 120,
     "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},
-    "optimisation": {"lr": 1.0, "batch_size": 16, "target_interval": 5, "publish_interval": 10},
+    "optimiser": {"lr": 1.0, "batch_size": 16, "target_interval": 5, "publish_interval": 10},
     "collector": {"name": "async", "params": {"min_env_steps": 100}},
-    "exploration": {"environments": 8},
+    "num_envs": 8,
     "reporting": {"log_interval": 1},
 }
 
@@ -43,7 +44,7 @@ def params(**changes: Any) -> Phase2Params:
     return Phase2Params.model_validate(SMALL | changes)
 
 
-def given(directory: Path, reference: WorldModelRef | None = REFERENCE) -> Context:
+def given(directory: Path, reference: WorldModelRef | None = REFERENCE) -> RunContext:
     context = fresh(build(REFERENCE), directory)
     context.world_model = reference
     return context
@@ -62,14 +63,14 @@ class Stopper(RecordingTracker):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def numbers(context: Context, name: str) -> list[float]:
+def numbers(context: RunContext, name: str) -> list[float]:
     """What was reported under a name."""
     assert isinstance(context.tracker, RecordingTracker)
     found = [metrics[name] for _, metrics in context.tracker.logged if name in metrics]
     return [number for number in found if not isinstance(number, Histogram)]
 
 
-def saved(context: Context) -> dict[str, Any]:
+def saved(context: RunContext) -> dict[str, Any]:
     """The newest checkpoint."""
     found = Checkpoints(context.directory / CHECKPOINTS).newest()
     assert found is not None
@@ -93,7 +94,7 @@ def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Pa
         warm_up={"v_h_e": 60, "q_r": 60, "ramp": 60},
         collector={"name": "async", "params": {"min_env_steps": 2500}},
         exploration={"frontier_prob": 0.5, "human": ["epsilon-greedy", RND]},
-        optimisation={"lr": 1.0, "target_interval": 5},
+        optimiser={"lr": 1.0, "target_interval": 5},
         reporting={"compare": "exact", "evaluation_interval": 600},
     )
     context = given(tmp_path)
@@ -102,15 +103,15 @@ def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Pa
     assert found["Compare/V_r_root_rel"] < 0.01
     assert found["Compare/V_r_mean_rel"] < 0.03
     assert found["Compare/pi_r_root_tv"] < 0.02
-    assert numbers(context, "Collector/restarts")[-1] == 0
+    assert numbers(context, "collect/restarts")[-1] == 0
 
 
 def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
     context = given(tmp_path)
-    exploring = {"environments": 8, "robot": [RND], "human": [RND, "count-bonus"]}
+    exploring = {"robot": [RND], "human": [RND, "count-bonus"]}
     Phase2(params(exploration=exploring)).run(context)
     published, known = (
-        numbers(context, f"Collector/{name}_version") for name in ("policy", "acknowledged")
+        numbers(context, f"collect/{name}_version") for name in ("policy", "acknowledged")
     )
     assert published[0] == 1
     assert published[-1] == 13
@@ -144,7 +145,7 @@ def test_actors_play_an_ensemble_that_is_named(tmp_path: Path) -> None:
 def test_a_world_that_has_no_name_is_sent_to_the_actors(tmp_path: Path) -> None:
     context = given(tmp_path, reference=None)
     Phase2(params(replay={"store": "compact"})).run(context)
-    assert len(numbers(context, "Loss/q_r")) > 0
+    assert len(numbers(context, "loss/q_r")) > 0
     assert saved(context)["collector"]["env_steps"] >= 100
 
 
@@ -174,11 +175,11 @@ def test_a_resumed_run_goes_on_counting_with_the_same_memory_and_optimiser(tmp_p
     steps = [step for run in (first, resumed) for step, _ in run.tracker.logged]
     assert steps == list(range(1, 121))
     for name in ("env_steps", "accepted_frames", "restarts", "policy_version"):
-        counted = [n for run in (first, resumed) for n in numbers(run, f"Collector/{name}")]
+        counted = [n for run in (first, resumed) for n in numbers(run, f"collect/{name}")]
         assert counted == sorted(counted), name
-    assert numbers(resumed, "Collector/policy_version")[-1] == 13
-    assert numbers(resumed, "Collector/acknowledged_version")[-1] >= 7
-    assert numbers(resumed, "Collector/version_lag_max")[-1] < 6
+    assert numbers(resumed, "collect/policy_version")[-1] == 13
+    assert numbers(resumed, "collect/acknowledged_version")[-1] >= 7
+    assert numbers(resumed, "collect/version_lag_max")[-1] < 6
 
 
 BAD = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 
 CONFIG = """\
 world_model: {name: multigrid/trivial, params: {max_steps: 3}}
@@ -16,7 +16,7 @@ algorithm:
   params:
     human_prior: {name: exact, params: {theory: {beta_h: 10.0}}}
     values: {q_r: lookup, v_h_e: lookup}
-    steps: 60
+    total_steps: 60
     warm_up: {v_h_e: 10, q_r: 10, ramp: 10}
 """
 
@@ -24,9 +24,9 @@ algorithm:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("algorithm.params.optimisation.lr={q_r: 1.0}", "it lacks v_h_e"),
-        ("algorithm.params.optimisation.lr=-1", "greater than 0"),
-        ("algorithm.params.device=abacus", "'abacus' is no device"),
+        ("algorithm.params.optimiser.lr={q_r: 1.0}", "it lacks v_h_e"),
+        ("algorithm.params.optimiser.lr=-1", "greater than 0"),
+        ("algorithm.params.compute.device=abacus", "'abacus' is no device"),
         ("algorithm.params.replay.capacity=20", "replay.capacity (20) must be at least"),
         ("algorithm.params.replay.storage=pinned", "CUDA"),
         ("algorithm.params.values.q_r=null", "q_r and v_r cannot both be null"),

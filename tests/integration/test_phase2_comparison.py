@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build
@@ -22,13 +22,13 @@ from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve as solve_exactly
 from empo_phase2.compare import Comparison, solve, solver_for
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.policyfile import load_policy
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
 
-THEORY = Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
+THEORY = Phase2Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
 PRIOR = {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.9}}}
 
 
@@ -150,7 +150,7 @@ algorithm:
   params:
     human_prior: uniform
     values: {q_r: VALUES, v_h_e: VALUES}
-    steps: 60
+    total_steps: 60
     warm_up: {v_h_e: 20, q_r: 20, ramp: 10}
     reporting: {compare: exact, evaluation_interval: 20, log_interval: 10}
 """

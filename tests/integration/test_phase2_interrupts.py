@@ -18,7 +18,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config.loading import load_config
 from empo_core.experiment import RunInterrupted, execute, resume
 from empo_core.testing.algorithm import RecordingTracker
@@ -34,11 +34,11 @@ algorithm:
   params:
     human_prior: {{name: exact, params: {{theory: {{beta_h: 10.0}}}}}}
     values: {{q_r: lookup, v_h_e: lookup}}
-    steps: {STEPS}
+    total_steps: {STEPS}
     warm_up: {{v_h_e: 50, q_r: 50, ramp: 30}}
-    optimisation: {{lr: 0.5, batch_size: 4, target_interval: 5, publish_interval: 7}}
+    optimiser: {{lr: 0.5, batch_size: 4, target_interval: 5, publish_interval: 7}}
     collector: {{name: sync, params: {{min_env_steps: 50}}}}
-    exploration: {{environments: 2}}
+    num_envs: 2
     replay: {{capacity: 200}}
     reporting: {{log_interval: {EVERY}, checkpoint_interval: 30, keep_checkpoints: 3}}
 trackers: [jsonl, tensorboard]
@@ -146,7 +146,7 @@ def _interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run of 140 steps that was stopped after 100."""
     folder = tmp_path_factory.mktemp("interrupted")
     (folder / "run.yaml").write_text(CONFIG)
-    config = load_config(folder / "run.yaml", ["algorithm.params.steps=140"])
+    config = load_config(folder / "run.yaml", ["algorithm.params.total_steps=140"])
     with pytest.raises(RunInterrupted) as caught:
         execute(config, watchers=[Stopper()])
     return caught.value.directory

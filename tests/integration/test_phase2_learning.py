@@ -20,16 +20,16 @@ WORLDS = {
 }
 TABLES: dict[str, Any] = {
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
-    "steps": 1000,
+    "total_steps": 1000,
     "warm_up": {"v_h_e": 100, "q_r": 100, "ramp": 100},
-    "optimisation": {"lr": 1.0, "target_interval": 5},
+    "optimiser": {"lr": 1.0, "target_interval": 5},
     "collector": {"name": "sync", "params": {"min_env_steps": 3000}},
 }
 NETWORKS: dict[str, Any] = {
     "values": {"q_r": "mlp", "v_h_e": "mlp"},
-    "steps": 4000,
+    "total_steps": 4000,
     "warm_up": {"v_h_e": 500, "q_r": 500, "ramp": 500},
-    "optimisation": {"lr": 3e-3, "lr_decay": "linear", "lr_constant_fraction": 0.4}
+    "optimiser": {"lr": 3e-3, "lr_decay": "linear", "lr_constant_fraction": 0.4}
     | {"target_interval": 50},
     "replay": {"phase_out_warm_up": False},
 }
@@ -100,9 +100,9 @@ def test_everything_can_be_learned_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_sampled_humans_lead_to_the_same_values(tmp_path: Path) -> None:
     learner = TABLES | {
-        "steps": 9000,
+        "total_steps": 9000,
         "warm_up": {"v_h_e": 2500, "q_r": 500, "ramp": 500},
-        "optimisation": {"lr": 0.3, "target_interval": 5},
+        "optimiser": {"lr": 0.3, "target_interval": 5},
         "targets": {"max_pairs": 1},
     }
     check(gap("trivial", learner, 0, tmp_path, horizon=3), at_start=0.02, on_average=0.05)

@@ -53,7 +53,7 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
             "values": values,
             "theory": THEORY,
             "targets": targets,
-            "exploration": {"environments": 3},
+            "num_envs": 3,
         }
     )
     ref = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})

@@ -14,8 +14,8 @@ import pytest
 from safetensors.torch import load_file
 
 from empo_core.config import WorldModelRef
-from empo_core.experiment import Context, build, seed_everything
-from empo_core.protocols import Algorithm, WorldModel
+from empo_core.experiment import build, seed_everything
+from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.testing.algorithm import SEED, AlgorithmTests, RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_phase2.algorithm import Phase2
@@ -36,12 +36,12 @@ def params(**changes: Any) -> Phase2Params:
     given: dict[str, Any] = {
         "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
         "values": TABLES,
-        "steps": 60,
+        "total_steps": 60,
         "warm_up": {"v_h_e": 10, "x_h": 5, "u_r": 5, "q_r": 10, "v_r": 5, "ramp": 10},
-        "optimisation": {"lr": 0.5, "batch_size": 16, "target_interval": 5}
-        | {"publish_interval": 7},
+        "optimiser": {"lr": 0.5, "batch_size": 16, "target_interval": 5} | {"publish_interval": 7},
         "collector": {"name": "sync", "params": {"min_env_steps": 50}},
-        "exploration": {"environments": 8, "frontier_prob": 0.3},
+        "num_envs": 8,
+        "exploration": {"frontier_prob": 0.3},
         "reporting": {"log_interval": 10, "checkpoint_interval": 25},
     }
     return Phase2Params.model_validate(given | changes)
@@ -99,14 +99,13 @@ def without_seconds(data: Any) -> Any:
 
 
 EXPLORING = {
-    "environments": 8,
     "frontier_prob": 0.3,
     "robot": ["epsilon-greedy", "count-bonus", {"name": "action-sequences"}],
     "human": ["epsilon-greedy", {"name": "rnd"}],
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "tables": {},
-    "networks": {"values": NETWORKS, "optimisation": {"lr": 1e-3, "batch_size": 16}},
+    "networks": {"values": NETWORKS, "optimiser": {"lr": 1e-3, "batch_size": 16}},
     "mixed": {"values": MIXED, "exploration": EXPLORING},
     "sampled": {"targets": {"max_pairs": 1}, "replay": {"store": "compact", "capacity": 70}},
     "n_step": {
@@ -114,7 +113,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "replay": {"memory": "mapped", "capacity": 70},
     },
     "episode": {"targets": {"v_h_e": "episode"}},
-    "model_free": {"targets": {"model_based": False}, "exploration": {"environments": 4}},
+    "model_free": {"targets": {"model_based": False}, "num_envs": 4},
     "v_r": {"values": {"q_r": None, "v_h_e": "lookup", "v_r": "lookup"}},
 }
 
@@ -140,7 +139,7 @@ def test_a_resumed_run_ends_exactly_like_one_that_never_stopped(name: str, tmp_p
     assert without_seconds(resumed.summary()) == without_seconds(whole.summary())
 
 
-def stopping(world: WorldModel, directory: Path, step: int, *, resume: bool) -> Context:
+def stopping(world: WorldModel, directory: Path, step: int, *, resume: bool) -> RunContext:
     context = fresh(world, directory)
     context.tracker, context.resume = Stopper(step), resume
     return context

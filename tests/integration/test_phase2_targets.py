@@ -23,7 +23,7 @@ from empo_multigrid.world import MultigridWorld, load_world
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import JointActionOrder
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_recorder import StateRecorder
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
@@ -118,7 +118,7 @@ def test_exact_values_are_their_own_targets(
     spec, slots = built.spec, GoalIndex.of(built.spec)
     networks: dict[Quantity, ValueNetwork] = {q: Oracle(q, result) for q in learned}
     add = ScatterAdd(ScatterAddParams())
-    values = Quantities(networks, spec, slots, Theory(**THEORY), add)
+    values = Quantities(networks, spec, slots, Phase2Theory(**THEORY), add)
     compute = TargetComputer(spec, slots, add, model_based=True, timing=StageProfile())
     found: BatchTargets = compute(
         transitions, states.at, values, ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)

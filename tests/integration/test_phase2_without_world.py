@@ -100,10 +100,10 @@ def params(values: dict[str, Any]) -> Phase2Params:
     given: dict[str, Any] = {
         "human_prior": "exact",
         "values": values,
-        "steps": STEPS,
+        "total_steps": STEPS,
         "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r"), 2) | {"ramp": 4},
-        "optimisation": {"batch_size": 16, "target_interval": 5},
-        "exploration": {"environments": 8},
+        "optimiser": {"batch_size": 16, "target_interval": 5},
+        "num_envs": 8,
         "replay": {"store": "compact", "capacity": 100},
     }
     return Phase2Params.model_validate(given)
@@ -131,7 +131,7 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
         "spec": learner_spec(world, "compact"),
         "slots": {name: getattr(slots, name).numpy() for name in ("human", "goal", "weight")},
         "blocks": [actor.act(0).arrays for _ in range(8)],
-        "steps": STEPS,
+        "total_steps": STEPS,
     }
 
 

@@ -29,7 +29,7 @@ algorithm:
   name: rollout
   params:
     total_steps: {STEPS}
-    environment: {{kind: gymnasium, id: CartPole-v1}}
+    environment: gymnasium/CartPole-v1
     vectorisation: {{backend: serial, envs: 4}}
     experience: {{bptt_horizon: 16}}
     policy: {{hidden: [8]}}

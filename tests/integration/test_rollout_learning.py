@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,8 @@ for each, limit in ((Chain, LIMIT), (Cue, None), (Numbers, None), (Choices, None
 
 BASE: dict[str, Any] = {
     "total_steps": 8192,
-    "vectorisation": {"envs": 64, "backend": "serial"},
+    "num_envs": 64,
+    "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
     "advantages": {"gamma": GAMMA},
     "policy": {"hidden": [32]},
@@ -184,15 +186,16 @@ BASE: dict[str, Any] = {
 def learn(tmp_path: Path) -> Callable[..., RolloutResult]:
     """A function that learns in an environment, with some keys of some groups changed."""
 
-    def learn(environment: str | dict[str, Any], **groups: Any) -> RolloutResult:
+    def learn(environment: str | dict[str, Any] | None, **groups: Any) -> RolloutResult:
+        make_env = groups.pop("make_env", None)
         if isinstance(environment, str):
-            environment = {"kind": "gymnasium", "id": f"RolloutLearning/{environment}-v0"}
+            environment = f"gymnasium/RolloutLearning/{environment}-v0"
         params: dict[str, Any] = {**BASE, "environment": environment}
         for name, group in groups.items():
             before = params.get(name)
             params[name] = {**before, **group} if isinstance(before, dict) else group
         context = fresh(None, tmp_path)
-        context.seed = 1
+        context.seed, context.environment = 1, make_env
         return RolloutAlgorithm(RolloutParams.model_validate(params)).run(context)
 
     return learn
@@ -279,7 +282,7 @@ def test_what_follows_a_cut_off_makes_a_difference(learn: Learn) -> None:
 def test_workers_bring_what_is_learned_from(learn: Learn, order: str) -> None:
     ice = {"desc": ["HSFFG"], "is_slippery": True}
     result = learn(
-        {"kind": "gymnasium", "id": "FrozenLake-v1", "kwargs": ice},
+        {"name": "gymnasium/FrozenLake-v1", "params": {"kwargs": ice}},
         vectorisation={"backend": "process", "workers": 2, "async_factor": 2, "order": order},
         total_steps=16_384,
     )
@@ -330,10 +333,8 @@ def test_only_who_remembers_can_answer(learn: Learn, memory: str) -> None:
 def test_two_agents_find_what_pays_both_if_they_can_be_different(
     learn: Learn, agents: str, told: bool, reached: float
 ) -> None:
-    environment = {
-        "kind": "pettingzoo", "factory": f"{__name__}:Game", "kwargs": {"told": told}
-    }  # fmt: skip
-    result = learn(environment, policy={"agents": agents}, total_steps=4096)
+    make_env = partial(Game, told=told)
+    result = learn(None, make_env=make_env, policy={"agents": agents}, total_steps=4096)
     assert earned(result) == reached
 
 

@@ -12,10 +12,11 @@ import torch
 
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Context, Run, RunInterrupted, Trackers, build, execute, resume
-from empo_core.protocols import WorldModel
+from empo_core.experiment import Run, RunInterrupted, build, execute, resume
+from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.testing.environment import Player
 from empo_core.theory import CompleteTheory
+from empo_core.tracker_group import TrackerGroup
 from empo_core.worlds.sampling import is_terminal
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
@@ -26,17 +27,18 @@ from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
-from empo_rollout.environments import PowerReward
+from empo_rollout.world_params import PowerReward
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {
     "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
-    "steps": 40,
+    "total_steps": 40,
     "warm_up": {"v_h_e": 8, "x_h": 4, "u_r": 4, "q_r": 8, "v_r": 4, "ramp": 8},
-    "optimisation": {"lr": 0.5, "batch_size": 16},
+    "optimiser": {"lr": 0.5, "batch_size": 16},
     "collector": {"name": "sync", "params": {"min_env_steps": 50}},
-    "exploration": {"environments": 8, "frontier_prob": 0.3},
+    "num_envs": 8,
+    "exploration": {"frontier_prob": 0.3},
 }
 
 
@@ -59,8 +61,9 @@ def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Run:
 def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dict[str, Any]:
     given = {
         "total_steps": total_steps,
-        "environment": {"kind": "world", **environment},
-        "vectorisation": {"envs": 128, "async_factor": 1},
+        "environment": {"name": "world", "params": environment},
+        "num_envs": 128,
+        "vectorisation": {"async_factor": 1},
         "experience": {"bptt_horizon": 8},
         "update": {"minibatch_size": 512, "update_epochs": 4},
         "optimiser": {"lr": 2e-3, "lr_schedule": "linear"},
@@ -68,8 +71,10 @@ def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dic
     return {"name": "rollout", "params": given | params}
 
 
-def context(world: WorldModel, directory: Path) -> Context:
-    return Context(world=world, seed=0, directory=directory, tracker=Trackers([]), resume=True)
+def context(world: WorldModel, directory: Path) -> RunContext:
+    return RunContext(
+        world=world, seed=0, directory=directory, tracker=TrackerGroup([]), resume=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +181,7 @@ def judge() -> Any:
 
 
 def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
-    from empo_exact.playing import SolvedRobots
+    from empo_exact.policies import SolvedRobots
 
     world = world_of("multigrid/trivial", max_steps=5)
     solution = solve(world, ExactParams(theory=CompleteTheory(beta_r=3.0, gamma_r=0.9, zeta=2.0)))
@@ -211,7 +216,7 @@ def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
     assert len(evaluation.goals) == 6
 
 
-class InterruptAt:
+class InterruptAt(Tracker):
     """Stops a run after so many logs, as Ctrl-C does."""
 
     def __init__(self, logs: int) -> None:
@@ -235,7 +240,8 @@ def test_a_resumed_run_in_a_world_goes_on_exactly(tmp_path: Path) -> None:
             "human_prior": "path-heuristic",
             "goal_resample_prob": 0.3,
         },
-        vectorisation={"envs": 20, "async_factor": 1, "desync": True},
+        num_envs=20,
+        vectorisation={"async_factor": 1, "desync": True},
         update={"minibatch_size": 80},
     )
     config = {

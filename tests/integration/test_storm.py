@@ -119,8 +119,8 @@ def test_the_robots_value_is_the_expected_discounted_total_of_its_reward(
     exported: Exported,
 ) -> None:
     chain, result = exported.result.chain(), exported.result
-    total = chain.expected_total(chain.U_r, gamma=PARAMS.gamma_r)[chain.initial]
-    last = PARAMS.gamma_r**result.horizon * PARAMS.terminal_value
+    total = chain.expected_total(chain.U_r, gamma=PARAMS.theory.gamma_r)[chain.initial]
+    last = PARAMS.theory.gamma_r**result.horizon * PARAMS.theory.terminal_value
     assert total + last == pytest.approx(result.at(0).V_r, rel=1e-12)
 
 

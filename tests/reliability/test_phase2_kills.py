@@ -37,10 +37,10 @@ def params(kills: int) -> Phase2Params:
     given: dict[str, Any] = {
         "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
         "values": {"q_r": "lookup", "v_h_e": "lookup"},
-        "steps": STEPS_PER_KILL * kills,
+        "total_steps": STEPS_PER_KILL * kills,
         "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},
-        "optimisation": {"lr": 1.0, "batch_size": 4, "target_interval": 5, "publish_interval": 20},
-        "exploration": {"environments": ENVIRONMENTS},
+        "optimiser": {"lr": 1.0, "batch_size": 4, "target_interval": 5, "publish_interval": 20},
+        "num_envs": ENVIRONMENTS,
         "replay": {"capacity": CAPACITY},
         "reporting": {"log_interval": 1},
     }

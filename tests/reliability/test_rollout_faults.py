@@ -20,6 +20,7 @@ import pytest
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError
 from empo_core.experiment import resume, run
+from empo_core.protocols import Tracker
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 from empo_rollout.result import RolloutResult
@@ -34,9 +35,9 @@ ROLLOUT = 8 * 16
 def config(folder: Path, iterations: int, on_crash: str = "stop") -> dict[str, Any]:
     params = {
         "total_steps": iterations * ROLLOUT,
-        "environment": {"kind": "gymnasium", "id": "CartPole-v1"},
+        "environment": "gymnasium/CartPole-v1",
         "vectorisation": {
-            "backend": "process", "envs": 8, "workers": 2, "async_factor": 2, "on_crash": on_crash,
+            "backend": "process", "workers": 2, "async_factor": 2, "on_crash": on_crash,
         },
         "experience": {"bptt_horizon": 16},
         "policy": {"hidden": [8]},
@@ -54,7 +55,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return sorted((each for each in everybody if each.ppid() != pid), key=lambda each: each.pid)
 
 
-class KillAt:
+class KillAt(Tracker):
     """Kills a worker after so many logs, at each of some places."""
 
     def __init__(self, *places: int) -> None:

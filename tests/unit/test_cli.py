@@ -19,7 +19,7 @@ from pydantic import Field
 from typer.testing import CliRunner, Result
 
 from empo_core import Config
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config import TrackerRef, installed
 from empo_core.config.schema import described
 
@@ -78,6 +78,10 @@ class CountWorld:
             state_words=1, state_dtype=torch.int16, horizon=max_steps)
     def initial_state(self):
         return torch.zeros(1, dtype=torch.int16)
+    def available(self, states): ...
+    def achieved(self, states): ...
+    def step(self, states, actions, generator): ...
+    def describe(self, state): ...
     def transitions(self, states, actions=None):
         assert actions is None
         both = torch.stack([states, (states + 1).clamp(max=self.limit)], 1).reshape(-1, 1)
@@ -439,7 +443,7 @@ def test_the_command_line_starts_fast_and_without_heavy_imports(
 ) -> None:
     code = textwrap.dedent(f"""
         import sys
-        from empo_core.cli import app
+        from empo_core.cli.app import app
         try:
             app({arguments!r})
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from empo_core.cli import app
+from empo_core.cli.app import app
 from empo_core.config import installed
 from empo_core.plugins.discovery import discover
 

@@ -30,7 +30,9 @@ from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import RunInterrupted, execute, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_core.protocols import Tracker
 from empo_core.storage.run_directory import RunDirectory
+from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Histogram
 
 CALLS: list[str] = []
@@ -49,8 +51,9 @@ class FakeWorldParams(Config):
     file: ConfigPath
 
 
-class FakeWorld:
+class FakeWorld(TinyWorld):
     def __init__(self, params: FakeWorldParams) -> None:
+        super().__init__()
         self.params = params
 
 
@@ -77,7 +80,7 @@ class FakeAlgorithm:
             self.params.factor * float(np.random.rand()),
             float(torch.rand(())),
         ]
-        context.tracker.log(0, {"value/V_r": numbers[0]})
+        context.tracker.log(0, {"exact/v_r": numbers[0]})
         context.tracker.progress("solve", 1, 2)
         logging.getLogger("empo_core").info("half way")
         if self.params.ends == "interrupted" and not context.resume:
@@ -93,7 +96,7 @@ class FakeAlgorithm:
         return {}
 
 
-class FakeTracker:
+class FakeTracker(Tracker):
     def __init__(self, params: Config | None = None) -> None:
         self.params = params
 

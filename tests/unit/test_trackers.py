@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_core.experiment import Trackers
-from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, Tracker
+from empo_core.errors import ConfigError, TrackerError
+from empo_core.protocols import EpisodeMetric, Tracker
+from empo_core.tracker_group import TrackerGroup
 from empo_core.types import Histogram
 
 
-class Notes:
+class Notes(Tracker):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
         self.logged: list[tuple[int, dict[str, float | Histogram]]] = []
 
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
-        """Nothing."""
-
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         self.logged.append((step, dict(metrics)))
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing."""
-
-    def finish(self, status: str) -> None:
-        """Nothing."""
 
 
 class Speaks(Notes):
@@ -53,6 +45,10 @@ class Counts(Notes):
         self.name = name
         self.count: int | None = None
         self.told: list[tuple[Tensor | None, Tensor | None]] = []
+
+    @property
+    def episode_metric(self) -> EpisodeMetric:
+        return self
 
     def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
         self.count, self.reasons, self.num_envs = 0, tuple(reasons), num_envs
@@ -85,16 +81,21 @@ class Counts(Notes):
 DONES = torch.tensor([True, False, True])
 
 
-def started(directory: Path, *members: Tracker) -> Trackers:
-    trackers = Trackers(members)
+def started(directory: Path, *members: Tracker) -> TrackerGroup:
+    trackers = TrackerGroup(members)
     trackers.start(directory, {})
     return trackers
 
 
-def test_several_trackers_offer_everything_that_one_may_offer(tmp_path: Path) -> None:
-    trackers = Trackers([])
-    for protocol in (Tracker, EpisodeTracker, Narrator, Rewindable):
-        assert isinstance(trackers, protocol)
+def metric_of(trackers: TrackerGroup) -> EpisodeMetric:
+    metric = trackers.episode_metric
+    assert isinstance(metric, EpisodeMetric)
+    return metric
+
+
+def test_several_trackers_are_one_tracker(tmp_path: Path) -> None:
+    assert isinstance(TrackerGroup([]), Tracker)
+    assert started(tmp_path, Notes(), Speaks()).episode_metric is None
 
 
 def test_words_reach_those_that_show_them(tmp_path: Path) -> None:
@@ -107,10 +108,10 @@ def test_words_reach_those_that_show_them(tmp_path: Path) -> None:
 def test_episodes_reach_those_that_follow_them(tmp_path: Path) -> None:
     one, other = Counts("one"), Counts("other")
     trackers = started(tmp_path, Notes(), one, Speaks(), other)
-    trackers.follow(3, ["won", "lost"])
+    metric_of(trackers).follow(3, ["won", "lost"])
     reasons, active = torch.tensor([0, -1, 1]), torch.tensor([True, True, False])
-    trackers.step(torch.ones(3), DONES)
-    trackers.step(torch.ones(3), DONES, reasons, active)
+    metric_of(trackers).step(torch.ones(3), DONES)
+    metric_of(trackers).step(torch.ones(3), DONES, reasons, active)
     for member in (one, other):
         assert (member.count, member.reasons) == (4, ("won", "lost"))
         assert member.told == [(None, None), (reasons, active)]
@@ -121,8 +122,8 @@ def test_what_is_found_goes_to_all_trackers_with_whatever_is_logged(tmp_path: Pa
     trackers = started(tmp_path, notes, counts)
     metrics: dict[str, float | Histogram] = {"loss": 0.5}
     trackers.log(1, metrics)
-    trackers.follow(3, [])
-    trackers.step(torch.ones(3), DONES)
+    metric_of(trackers).follow(3, [])
+    metric_of(trackers).step(torch.ones(3), DONES)
     trackers.log(2, metrics)
     bins = Histogram(edges=[0.0, 1.0], counts=[2])
     found = {"loss": 0.5, "count/x": 2, "newest": hash("x"), "bins": bins}
@@ -132,10 +133,10 @@ def test_what_is_found_goes_to_all_trackers_with_whatever_is_logged(tmp_path: Pa
 
 def test_of_two_that_found_the_same_the_later_one_counts(tmp_path: Path) -> None:
     trackers = started(tmp_path, Counts("first"), Counts("second"))
-    assert trackers.statistics() == {}
-    trackers.follow(3, [])
-    trackers.step(torch.ones(3), DONES)
-    found = trackers.statistics()
+    assert metric_of(trackers).statistics() == {}
+    metric_of(trackers).follow(3, [])
+    metric_of(trackers).step(torch.ones(3), DONES)
+    found = metric_of(trackers).statistics()
     assert found["newest"] == hash("second")
     assert found["count/first"] == found["count/second"] == 2
 
@@ -143,25 +144,127 @@ def test_of_two_that_found_the_same_the_later_one_counts(tmp_path: Path) -> None
 def test_what_those_remember_that_follow_episodes_is_kept_apart(tmp_path: Path) -> None:
     first, second = Counts("first"), Counts("second")
     trackers = started(tmp_path, Notes(), first, Speaks(), second)
-    trackers.follow(3, [])
+    metric_of(trackers).follow(3, [])
     first.count, second.count = 5, 7
-    state = trackers.state_dict()
-    trackers.follow(3, [])
+    state = metric_of(trackers).state_dict()
+    metric_of(trackers).follow(3, [])
     assert (first.count, second.count) == (0, 0)
-    trackers.load_state_dict(state)
+    metric_of(trackers).load_state_dict(state)
     assert (first.count, second.count) == (5, 7)
 
 
 def test_trackers_that_have_not_started_are_told_nothing(tmp_path: Path) -> None:
     counts, speaks = Counts("x"), Speaks()
-    trackers = Trackers([counts, speaks])
+    trackers = TrackerGroup([counts, speaks])
     trackers.narrate("rollout", "too early")
-    trackers.follow(3, [])
-    assert (counts.count, speaks.said, trackers.statistics()) == (None, [], {})
-    assert trackers.state_dict() == {}
+    assert trackers.episode_metric is None
+    assert (counts.count, speaks.said) == (None, [])
     trackers.start(tmp_path, {})
-    trackers.follow(3, [])
+    metric = metric_of(trackers)
+    metric.follow(3, [])
     trackers.finish("finished")
+    assert trackers.episode_metric is None
     with pytest.raises(AssertionError):
         counts.step(torch.ones(2), DONES)
-    trackers.step(torch.ones(2), DONES)  # Nobody listens any more.
+    metric.step(torch.ones(2), DONES)  # No metric takes it in any more.
+
+
+HOOKS: dict[str, Callable[[TrackerGroup], object]] = {
+    "log": lambda trackers: trackers.log(1, {"loss": 0.5}),
+    "progress": lambda trackers: trackers.progress("rollout", 1, 2),
+    "narrate": lambda trackers: trackers.narrate("rollout", "fast"),
+    "rewind": lambda trackers: trackers.rewind(3),
+    "follow": lambda trackers: metric_of(trackers).follow(3, []),
+    "step": lambda trackers: metric_of(trackers).step(torch.ones(3), DONES),
+    "statistics": lambda trackers: metric_of(trackers).statistics(),
+    "state_dict": lambda trackers: metric_of(trackers).state_dict(),
+    "load_state_dict": lambda trackers: metric_of(trackers).load_state_dict({"1": {}}),
+}
+
+
+class Odd(BaseException):
+    """An exception that handlers of exceptions do not catch."""
+
+
+def broken(hook: str, error: BaseException) -> Counts:
+    def fail(*arguments: object) -> None:
+        raise error
+
+    made = Counts("broken")
+    made.count, made.num_envs, made.reasons = 0, 3, ()
+    setattr(made, hook, fail)
+    return made
+
+
+@pytest.mark.parametrize("error", [ValueError("no room"), Odd("no room"), SystemExit("no room")])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_tracker_that_fails_ends_the_run(tmp_path: Path, hook: str, error: BaseException) -> None:
+    trackers = started(tmp_path, Notes(), broken(hook, error), Notes())
+    message = f"the tracker Counts failed in {hook}: {type(error).__name__}: no room"
+    with pytest.raises(TrackerError, match=message) as caught:
+        HOOKS[hook](trackers)
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_tracker_that_fails_is_switched_off_with_one_warning_where_that_is_wanted(
+    tmp_path: Path, hook: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, bad, other = Notes(), broken(hook, ValueError("no room")), Counts("other")
+    finished: list[str] = []
+    bad.finish = finished.append  # type: ignore[method-assign, assignment]
+    trackers = TrackerGroup([one, bad, other], on_error="warn")
+    trackers.start(tmp_path, {})
+    other.follow(3, [])
+    for _ in range(3):
+        HOOKS[hook](trackers)
+    assert len(caplog.records) == 1
+    assert "the tracker Counts failed in" in caplog.text
+    assert "ValueError: no room; it is switched off" in caplog.text
+    assert finished == ["failed"]
+    metric_of(trackers).follow(3, [])
+    trackers.log(7, {"loss": 1.0})
+    assert one.logged[-1] == (7, {"loss": 1.0, **other.statistics()})
+    trackers.finish("finished")
+    assert finished == ["failed"]
+
+
+def test_a_tracker_that_cannot_start_or_finish_is_a_warning_where_that_is_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes = Notes()
+    members = [broken("start", OSError("full")), notes, broken("finish", OSError("full"))]
+    trackers = TrackerGroup(members, on_error="warn")
+    trackers.start(tmp_path, {})
+    trackers.log(1, {})
+    trackers.finish("finished")
+    assert len(notes.logged) == 1
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "the tracker Counts failed in start",
+        "the tracker Counts failed in finish",
+    ]
+
+
+@pytest.mark.parametrize("on_error", ["fail", "warn"])
+def test_ctrl_c_and_errors_of_the_config_are_no_fault_of_a_tracker(
+    tmp_path: Path, on_error: Any
+) -> None:
+    for error in (KeyboardInterrupt(), ConfigError("resume with the same environments")):
+        trackers = TrackerGroup([broken("log", error)], on_error=on_error)
+        trackers.start(tmp_path, {})
+        with pytest.raises(type(error)) as caught:
+            trackers.log(1, {})
+        assert caught.value is error
+
+
+def test_a_metric_that_was_switched_off_begins_anew_when_the_run_goes_on(tmp_path: Path) -> None:
+    first, second = Counts("first"), Counts("second")
+    trackers = TrackerGroup([first, second])
+    trackers.start(tmp_path, {})
+    metric_of(trackers).follow(3, [])
+    second.count = 7
+    state = metric_of(trackers).state_dict()
+    del state["0"]  # As a checkpoint has it after the first one was switched off.
+    first.count, second.count = 5, 0
+    metric_of(trackers).load_state_dict(state)
+    assert (first.count, second.count) == (5, 7)

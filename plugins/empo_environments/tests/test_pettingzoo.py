@@ -10,9 +10,9 @@ from pettingzoo.test import parallel_api_test
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import VectorEnv
 from empo_core.testing.environment import MakeVector, VectorEnvTests, kept
-from empo_environments.desync import DesyncEnv
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
+from empo_environments.wrappers import DesyncEnv
 
 SEEN = gymnasium.spaces.Box(-100, 100, (3,), np.float32)
 DONE = gymnasium.spaces.Discrete(2)

@@ -104,9 +104,9 @@ def test_grey_pictures_have_one_channel_but_tables_of_numbers_are_none() -> None
     assert observing(spaces.Box(-1, 1, (8, 9), np.float32))[0].grid is None
 
 
-def test_bytes_that_are_no_picture_stay_bytes() -> None:
+def test_bytes_that_are_no_picture_are_numbers() -> None:
     space = spaces.Box(0, 255, (128,), np.uint8)
-    assert observing(space)[0] == ObservationSpec(words=128, dtype="uint8")
+    assert observing(space)[0] == ObservationSpec(words=128, dtype="float32")
 
 
 def test_a_picture_comes_first_and_is_scaled_where_others_are_numbers() -> None:
@@ -171,7 +171,7 @@ def test_what_an_environment_keeps_of_an_action_is_its_own() -> None:
 ])  # fmt: skip
 def test_spaces_that_are_no_rows_are_refused_by_name(space: spaces.Space[Any]) -> None:
     for translate in (observing, acting):
-        with pytest.raises(ConfigError, match=r"space.*(Text|Sequence|Graph|OneOf).*Wrap"):
+        with pytest.raises(ConfigError, match=r"space.*(Text|Sequence|Graph|OneOf).*wrap"):
             translate(space)
 
 
@@ -235,3 +235,35 @@ def test_spaces_of_well_known_environments_fit(name: str) -> None:
     with gymnasium.make(name) as environment:
         observing(environment.observation_space)
         acting(environment.action_space)
+
+
+@pytest.mark.parametrize("high", [1, 10, 255])
+def test_a_picture_is_divided_by_its_declared_bound_and_not_by_255(high: int) -> None:
+    space = spaces.Box(0, high, (5, 4, 3), np.uint8)
+    found, bind = observing(space)
+    assert (found.dtype, found.scale, found.grid) == ("uint8", high, (3, 5, 4))
+    beside = spaces.Dict({"image": space, "direction": spaces.Discrete(4)})
+    found, bind = observing(beside)
+    row = np.zeros(found.words, found.dtype)
+    bind(row)({"image": np.full((5, 4, 3), high, np.uint8), "direction": 2})
+    assert row.dtype == np.float32
+    np.testing.assert_allclose(row[:60], 1.0, rtol=1e-6)
+    assert row[60:].tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 10, (7,), np.uint8),
+        spaces.Box(1, 10, (7, 7, 3), np.uint8),
+        spaces.Box(0, 10, (7, 7, 3), np.int64),
+        spaces.Box(0, 10, (2, 7, 7, 3), np.uint8),
+    ],
+    ids=str,
+)
+def test_other_integers_stay_the_numbers_they_are(space: spaces.Box) -> None:
+    found, bind = observing(space)
+    row = np.zeros(found.words, found.dtype)
+    bind(row)(np.full(space.shape, 10, space.dtype))
+    assert row.dtype == np.float32
+    assert (row == 10).all()

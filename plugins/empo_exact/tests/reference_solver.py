@@ -351,7 +351,7 @@ class ReferenceSolver:
             values.pi_r.append(policy.get(robots, self.numbers.number(0)))
 
     def _marginal(self, human: int, pi_h: list[list[Number]]) -> list[Number]:
-        """How a human acts when nobody knows its goal."""
+        """A human's policy averaged over its goals."""
         goals = self.spec.goals_of(human)
         weights = [self.numbers.number(self.spec.goals[g].weight) for g in goals]
         return [

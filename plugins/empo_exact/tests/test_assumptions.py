@@ -17,8 +17,8 @@ from torch import Tensor
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_exact.plugin import ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
-from empo_exact.result import ExactResult
-from empo_exact.saving import load
+from empo_exact.result import ExactResult, load
+from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 
 SHAPE = Shape(6, ("human", "robot", "human"), (3, 2, 3), 3, timed=False, masked=False)
@@ -44,7 +44,7 @@ def saying(answer: Any) -> Callable[[Tensor], Any]:
 @pytest.mark.parametrize("answer", [[0.5, 0.25, 0.0], [1.5, -0.5, 0.0], [float("nan"), 1.0, 0.0]])
 def test_a_habit_must_be_a_distribution(answer: list[float]) -> None:
     with pytest.raises(SolveError, match="habit must return probabilities"):
-        solve(world_with(), params(theory={"nu": 0.5}), habit=saying(answer))
+        solve(world_with(), params(theory={"nu": 0.5}), Assumptions(habit=saying(answer)))
 
 
 def test_a_human_prior_must_give_distributions() -> None:
@@ -53,22 +53,25 @@ def test_a_human_prior_must_give_distributions() -> None:
             return torch.full((len(states), GOALS, ACTIONS), 0.5)
 
     with pytest.raises(SolveError, match="the human prior must return probabilities"):
-        solve(world_with(), params(), human_prior=Doubtful())
+        solve(world_with(), params(), Assumptions(human_prior=Doubtful()))
 
 
 def test_a_policy_in_single_precision_is_good_enough() -> None:
     answer = torch.softmax(torch.tensor([0.1, 0.7, -0.4], dtype=torch.float32), 0).tolist()
-    assert solve(world_with(), params(theory={"nu": 0.5}), habit=saying(answer)).at(0).V_r < 0
+    assert (
+        solve(world_with(), params(theory={"nu": 0.5}), Assumptions(habit=saying(answer))).at(0).V_r
+        < 0
+    )
 
 
 def test_a_habit_without_weight_is_not_silently_ignored() -> None:
     with pytest.raises(SolveError, match="habit has no effect while nu is 0"):
-        solve(world_with(), params(), habit=saying([1.0, 0.0, 0.0]))
+        solve(world_with(), params(), Assumptions(habit=saying([1.0, 0.0, 0.0])))
 
 
 def test_an_assumption_that_is_no_tensor_is_named() -> None:
     with pytest.raises(SolveError, match="beta_h must return a tensor, not list"):
-        solve(world_with(), params(), beta_h=lambda states: [1.0])  # type: ignore[arg-type, return-value]
+        solve(world_with(), params(), Assumptions(beta_h=lambda states: [1.0]))  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(
@@ -86,12 +89,13 @@ def test_an_assumption_that_is_no_tensor_is_named() -> None:
 )
 def test_a_belief_must_be_a_distribution_over_profiles(believed: Any, message: str) -> None:
     with pytest.raises(SolveError, match=message):
-        solve(world_with(), params(), believed_others=believed)
+        solve(world_with(), params(), Assumptions(believed_others=believed))
 
 
 def test_priors_named_in_the_params_count_without_a_run_too() -> None:
     world = world_with()
-    given = solve(world, params(), human_prior=UniformPrior(UniformParams(), world)).at(0)
+    uniform = Assumptions(human_prior=UniformPrior(UniformParams(), world))
+    given = solve(world, params(), uniform).at(0)
     named = solve(world, params(human_prior="uniform")).at(0)
     assert named.V_r == given.V_r != solve(world, params()).at(0).V_r
     # A habit that follows its goals, of weight 1, is how the humans act.
@@ -131,7 +135,7 @@ def test_a_saved_result_asks_for_the_priors_that_solve_was_given(
 ) -> None:
     world = world_with()
     prior: dict[str, Any] = {given: UniformPrior(UniformParams(), world)}
-    result = solve(world, params(theory={"nu": 0.5}), **prior)
+    result = solve(world, params(theory={"nu": 0.5}), Assumptions(**prior))
     result.save(tmp_path)
     with pytest.raises(StorageError, match=f"pass it as {given} again"):
         load(tmp_path, world)

@@ -11,6 +11,7 @@ from random_games import Shape, Table, TableWorld, random_table
 
 from empo_core.errors import SolveError
 from empo_exact.plugin import Compute, ExactParams
+from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 
 
@@ -89,4 +90,4 @@ def test_beliefs_that_do_not_sum_to_1_are_refused() -> None:
     goals = ((0, 1.0, frozenset(range(5))), (1, 1.0, frozenset(range(5))))
     world = TableWorld(game(roles=("human", "human"), goals=goals))
     with pytest.raises(SolveError, match=r"0\.5"):
-        solve(world, believed_others=table)
+        solve(world, assumed=Assumptions(believed_others=table))

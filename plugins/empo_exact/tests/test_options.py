@@ -13,6 +13,7 @@ from random_games import Shape, TableWorld, random_table
 from reference_solver import Parameters, State, reference_solve
 from torch import Tensor
 
+from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 
 SEEDS = range(8)
@@ -34,7 +35,7 @@ def world_for(seed: int, **changes: Any) -> TableWorld:
 
 def check(world: TableWorld, params: Parameters, **options: Any) -> None:
     game, values = reference_solve(world, params, digits=50)
-    result = solve(world, exact_params(params), **options)
+    result = solve(world, exact_params(params), Assumptions(**options))
     errors = largest_errors(result, game, values)
     assert max(errors.values()) <= 1e-12, errors
 
@@ -66,7 +67,7 @@ def habit(world: TableWorld, state: State, goal: int) -> list[float]:
     """The human likes later actions better; only available ones."""
     human = world.spec.goals[goal].human
     available = world.available(torch.tensor([state], dtype=torch.int16))[0, human].tolist()
-    assert any(available), "nobody has habits in terminal states"
+    assert any(available), "habits must not be asked about terminal states"
     liked = [(k + 1 + goal) * float(is_there) for k, is_there in enumerate(available)]
     return [x / sum(liked) for x in liked]
 
@@ -95,7 +96,7 @@ def test_habits_mix_with_reason_by_a_fixed_share(seed: int) -> None:
     result = solve(
         world,
         exact_params(params, nu=0.3),
-        habit=lambda states: batched_habit(world, states),
+        Assumptions(habit=lambda states: batched_habit(world, states)),
     )
     assert max(largest_errors(result, game, values).values()) <= 1e-12
 
@@ -131,7 +132,7 @@ def test_humans_may_believe_anything_about_each_other(seed: int) -> None:
         """The other human's action correlates with state and own action."""
         other = 2 if human == 0 else 0
         available = world.available(torch.tensor([state], dtype=torch.int16))[0, other].tolist()
-        assert any(available), "nobody has beliefs about terminal states"
+        assert any(available), "beliefs must not be asked about terminal states"
         liked = {
             k: word(state) + k + action / 3 + 0.1
             for k, is_there in enumerate(available)
@@ -195,7 +196,7 @@ def test_a_given_human_prior_replaces_phase_1(seed: int) -> None:
     prior = Leaning(world)
     params = Parameters(**BASE, prior=prior.one)
     game, values = reference_solve(world, params, digits=50)
-    result = solve(world, exact_params(params), human_prior=prior)
+    result = solve(world, exact_params(params), Assumptions(human_prior=prior))
     errors = largest_errors(result, game, values)
     assert max(error for name, error in errors.items() if name != "V_m") <= 1e-12
 

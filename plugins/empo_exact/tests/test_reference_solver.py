@@ -1,4 +1,4 @@
-"""The reference solver itself, against numbers that somebody else computed."""
+"""The reference solver itself, against numbers of another implementation."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.theory import CompleteTheory
 from empo_exact.plugin import Compute, ExactParams
-from empo_exact.result import ExactResult
-from empo_exact.saving import load
+from empo_exact.result import ExactResult, load
+from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
@@ -175,7 +175,7 @@ def test_a_saved_result_remembers_what_the_humans_were_assumed_to_do(
     def beta(states: Tensor) -> Tensor:
         return (states[:, 1:].double() + 300).repeat(1, goals) / 100
 
-    result = solve(world, PARAMS, beta_h=beta)
+    result = solve(world, PARAMS, Assumptions(beta_h=beta))
     assert result.at(0).V_r != solve(world, PARAMS).at(0).V_r
     result.save(tmp_path)
     assert_same(load(tmp_path, world), result)

@@ -10,9 +10,9 @@ import torch
 from random_games import Shape, TableWorld, random_table
 
 from empo_core.errors import SolveError, StorageError, WorldError
-from empo_core.experiment import Context, Trackers
-from empo_core.protocols import HumanPrior, Playable, RobotPolicy, Solution
+from empo_core.protocols import HumanPrior, Playable, RobotPolicy, RunContext, Solution
 from empo_core.theory import CompleteTheory
+from empo_core.tracker_group import TrackerGroup
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
@@ -100,11 +100,13 @@ def test_a_world_without_horizon_has_one_time() -> None:
 # Playing.
 
 
-def context_of(world: TableWorld, directory: Path) -> Context:
-    return Context(world=world, seed=0, directory=directory, tracker=Trackers([]), resume=False)
+def context_of(world: TableWorld, directory: Path) -> RunContext:
+    return RunContext(
+        world=world, seed=0, directory=directory, tracker=TrackerGroup([]), resume=False
+    )
 
 
-def solved_run(world: TableWorld, directory: Path, params: ExactParams) -> Context:
+def solved_run(world: TableWorld, directory: Path, params: ExactParams) -> RunContext:
     context = context_of(world, directory)
     Exact(params).run(context).save(directory / "results")
     return context

@@ -18,6 +18,7 @@ from empo_core.errors import WorkerError
 from empo_core.theory import CompleteTheory
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
+from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)
@@ -86,6 +87,8 @@ def test_callables_written_on_the_spot_reach_the_solver() -> None:
     called = solve(
         world,
         ExactParams(compute=Compute(workers=2)),
-        beta_h=lambda states: torch.full((len(states), goals), beta, dtype=torch.float64),
+        Assumptions(
+            beta_h=lambda states: torch.full((len(states), goals), beta, dtype=torch.float64)
+        ),
     )
     assert digest(called) == digest(constant)

@@ -12,6 +12,7 @@ from jaxtyping import install_import_hook
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_environments.plugin import empo_components
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import Interface, SequenceBatch
@@ -27,7 +28,7 @@ LOSS = Component(
 SMALL: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 100,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+    "tasks": ["gymnasium/Pendulum-v1"],
     "policy_loss": "any",
     "encoder": {"width": 8},
     "latents": {"size": 8, "group": 4, "width": 8},
@@ -41,7 +42,9 @@ class Small:
     """Makes parameters of small agents."""
 
     def __init__(self) -> None:
-        self.registry = Registry([Offer(Provider("tests", "0", "tests"), LOSS)])
+        self.registry = Registry(
+            [Offer(Provider("tests", "0", "tests"), each) for each in (LOSS, *empo_components())]
+        )
 
     def __call__(self, **groups: Any) -> LatentParams:
         """Parameters; a group that is given is added to that of a small agent."""

@@ -7,6 +7,7 @@ default Adam moves the weights, and a loop the running averages.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,7 +79,7 @@ class LoopUpdater:
     def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
         """As ``Updater.update``."""
         total, metrics, batch = self._objective.model_loss(sequences, True, True)
-        metrics["gradient/model"] = self._step(total, self._optimiser, self._weights)
+        metrics["optim/grad_norm_model"] = self._step(total, self._optimiser, self._weights)
         assert batch is not None
         loss, found, memory = self._objective.policy_loss("policy", batch)
         norm = self._step(loss, self._policy_optimiser, self._policy)
@@ -86,14 +87,16 @@ class LoopUpdater:
             self._loss.adapt(memory, progress)
         self._follow()
         metrics |= {f"policy/{name}": number for name, number in found.items()}
-        return {**metrics, "loss/policy": loss.detach(), "gradient/policy": norm}
+        return {**metrics, "loss/policy": loss.detach(), "optim/grad_norm_policy": norm}
 
     def _step(
         self, loss: Tensor, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]
     ) -> Tensor:
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(weights, self._longest)
+        norm = nn.utils.clip_grad_norm_(
+            weights, math.inf if self._longest is None else self._longest
+        )
         optimiser.step()
         return norm
 

@@ -17,15 +17,15 @@ from empo_latent.params import LatentParams
 from empo_latent.types import Interface
 
 TASKS = [
-    {"kind": "gymnasium", "id": "Pendulum-v1", "episode_length": 200},
-    {"kind": "gymnasium", "id": "MountainCarContinuous-v0", "episode_length": 20},
+    {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 200}},
+    {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 20}},
 ]
 PARAMS: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 10,
     "tasks": TASKS,
     "policy_loss": "svg",
-    "collection": {"envs": 2},
+    "num_envs": 2,
     "reward": {"episodic": True},
     "planner": {"samples": 8, "elites": 4, "policy_plans": 2, "horizon": 2},
     "compute": {"compile": True, "device": "cuda"},

@@ -174,7 +174,7 @@ def test_acting_goes_on_where_it_was_saved(scene: Scene) -> None:
 def test_plans_of_other_environments_are_refused(scene: Scene) -> None:
     state = Controller(scene.model, scene.planner, envs=2, device="cpu").state_dict()
 
-    with pytest.raises(StorageError, match=r"\(3, 2, 2\).*\(3, 3, 2\).*collection.envs"):
+    with pytest.raises(StorageError, match=r"\(3, 2, 2\).*\(3, 3, 2\).*num_envs"):
         scene.controller().load_state_dict(state)
 
 

@@ -11,14 +11,17 @@ import pytest
 from pydantic import ValidationError
 
 from empo_core.errors import ConfigError
+from empo_core.protocols.environments import EnvironmentContext
+from empo_environments.components import DmcEnvironment
+from empo_environments.params import DmcParams
 from empo_latent.environments.fleet import Fleet
-from empo_latent.tasks import DmcTask
 
 pytest.importorskip("dm_control", reason="needs the extra dmc")
 
 
-def task(domain: str, name: str, **given: object) -> DmcTask:
-    return DmcTask(kind="dmc", domain=domain, task=name, **given)  # type: ignore[arg-type]
+def task(domain: str, name: str, **given: object) -> DmcEnvironment:
+    params = DmcParams.model_validate({"task": f"{domain}-{name}", **given})
+    return DmcEnvironment(params, EnvironmentContext())
 
 
 def played(fleet: Fleet, steps: int, seed: int = 0) -> list[np.ndarray]:
@@ -103,7 +106,7 @@ def test_tasks_that_do_not_exist_or_cannot_be_learned_are_refused(
 
 @pytest.mark.skipif("MUJOCO_GL" in os.environ, reason="the suite was told that it may draw")
 def test_a_task_that_draws_by_itself_says_what_it_needs() -> None:
-    with pytest.raises(ConfigError, match="needs OpenGL even where nobody looks"):
+    with pytest.raises(ConfigError, match="needs OpenGL even where no picture is observed"):
         Fleet([task("quadruped", "escape")], envs=1)
 
 
@@ -115,7 +118,7 @@ def test_a_size_of_pictures_without_pictures_is_refused() -> None:
 def test_without_the_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "dm_control.suite", raising=False)
     monkeypatch.setitem(sys.modules, "dm_control", None)
-    with pytest.raises(ConfigError, match=r'pip install "empo-latent\[dmc\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "empo-environments\[dmc\]"'):
         Fleet([task("cartpole", "swingup")], envs=1)
 
 

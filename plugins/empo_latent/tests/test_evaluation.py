@@ -16,7 +16,7 @@ import torch
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
-from empo_latent.evaluation import Evaluation, evaluate, is_solved
+from empo_latent.evaluation import Evaluation, Recording, evaluate, is_solved
 from empo_latent.networks.model import LatentModel
 from empo_latent.planning.mppi import Planner
 from empo_latent.videos import warn_no_videos
@@ -88,8 +88,8 @@ class Place:
     def __init__(
         self, small: Any, envs: int, tasks: int, rendering: bool, how: dict[str, Any], groups: Any
     ) -> None:
-        task = {"kind": "gymnasium", "id": NAME, "kwargs": how}
-        others = [{**task, "kwargs": {**how, "width": 2}}] * (tasks - 1)
+        task = {"name": f"gymnasium/{NAME}", "params": {"kwargs": how}}
+        others = [{**task, "params": {"kwargs": {**how, "width": 2}}}] * (tasks - 1)
         self.params = small(tasks=[task, *others], **{"reward": {"episodic": True}, **groups})
         first = len(Drawn.made)
         self.fleet = Fleet(self.params.tasks, envs=envs, rendering=rendering)
@@ -110,7 +110,14 @@ class Place:
             critic=self.params.value.critic,
         )
 
-    def play(self, episodes: int = 2, actor: Any = "policy", seed: int = SEED, **how: Any) -> Any:
+    def play(
+        self,
+        episodes: int = 2,
+        actor: Any = "policy",
+        seed: int = SEED,
+        record: Any = None,
+        **how: Any,
+    ) -> Any:
         return evaluate(
             self.model,
             self.planner,
@@ -120,7 +127,7 @@ class Place:
             seed=seed,
             device="cpu",
             discounts=GAMMAS[: len(self.params.tasks)],
-            **how,
+            recording=Recording(episodes=record, **how),
         )
 
     def lived(self, episodes: int) -> list[tuple[int, list[Happened]]]:
@@ -260,7 +267,7 @@ def test_success_counts_where_the_environment_says_so(place: Open) -> None:
     assert len(known) < len(told)
     assert 0 < np.mean(known) < 1
     assert found.outcome().success == np.mean(known)
-    assert found.metrics()["evaluation/policy/success"] == np.mean(known)
+    assert found.metrics()["eval/policy/success"] == np.mean(known)
 
 
 def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
@@ -270,9 +277,9 @@ def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
     assert found.tasks == (f"{NAME}#1", f"{NAME}#2")
     assert (one.episodes, two.episodes) == (4, 4)
     metrics = found.metrics()
-    assert metrics[f"evaluation/policy/{NAME}#2/return_mean"] == two.mean_return
+    assert metrics[f"eval/policy/{NAME}#2/return_mean"] == two.mean_return
     mean = (one.mean_return + two.mean_return) / 2
-    assert metrics["evaluation/policy/return_mean"] == pytest.approx(mean)
+    assert metrics["eval/policy/return_mean"] == pytest.approx(mean)
     # Tasks are no sample: how far they are apart says nothing about how sure the mean is.
     error = math.hypot(one.standard_error, two.standard_error) / 2
     assert found.outcome().standard_error == pytest.approx(error)

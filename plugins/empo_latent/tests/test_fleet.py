@@ -14,15 +14,20 @@ import torch
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError, StorageError
+from empo_core.protocols.environments import EnvironmentContext
 from empo_core.storage.state_tree import flatten, unflatten
+from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
+from empo_environments.params import GymnasiumParams, WrapperParams
 from empo_latent.environments.fleet import Fleet, Step
-from empo_latent.tasks import GymnasiumTask
 
-PENDULUM = GymnasiumTask(kind="gymnasium", id="Pendulum-v1", episode_length=15)
-CAR = GymnasiumTask(kind="gymnasium", id="MountainCarContinuous-v0", episode_length=9)
-STACKED = GymnasiumTask(
-    kind="gymnasium", id="Pendulum-v1", episode_length=15, frame_stack=2, action_repeat=3
-)
+
+def task(**given: Any) -> GymnasiumEnvironment:
+    return GymnasiumEnvironment(GymnasiumParams(**given), EnvironmentContext())
+
+
+PENDULUM = task(id="Pendulum-v1", max_episode_steps=15)
+CAR = task(id="MountainCarContinuous-v0", max_episode_steps=9)
+STACKED = task(id="Pendulum-v1", max_episode_steps=15, frame_stack=2, action_repeat=3)
 
 
 class Odd(gymnasium.Env[Any, Any]):
@@ -65,7 +70,7 @@ class Odd(gymnasium.Env[Any, Any]):
 
 
 @pytest.fixture
-def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GymnasiumTask]:
+def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GymnasiumBacked]:
     """A function that makes a task of an odd environment; those that were made are in ``made``."""
     module = ModuleType("odds")
     module.made = made = []  # type: ignore[attr-defined]
@@ -77,9 +82,9 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GymnasiumTask]:
     module.make = make  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "odds", module)
 
-    def task(*, task: dict[str, Any] | None = None, **kwargs: Any) -> GymnasiumTask:
-        given = {"episode_length": 30, **(task or {})}
-        return GymnasiumTask(kind="gymnasium", factory="odds:make", kwargs=kwargs, **given)
+    def task(*, task: dict[str, Any] | None = None, **kwargs: Any) -> GymnasiumBacked:
+        given = WrapperParams(**{"max_episode_steps": 30, **(task or {})})
+        return GymnasiumBacked("odd", lambda rendering: make(**kwargs), given)
 
     return task
 
@@ -156,7 +161,7 @@ def test_tasks_lie_side_by_side_and_the_narrower_one_is_padded() -> None:
     fleet.close()
 
 
-def test_a_task_gets_its_own_numbers_of_an_action(odd: Callable[..., GymnasiumTask]) -> None:
+def test_a_task_gets_its_own_numbers_of_an_action(odd: Callable[..., GymnasiumBacked]) -> None:
     fleet = Fleet([odd(actions=1), odd(actions=3, words=1)], envs=2)
     assert fleet.interface.active == ((True, False, False), (True, True, True))
     fleet.start(0)
@@ -166,24 +171,24 @@ def test_a_task_gets_its_own_numbers_of_an_action(odd: Callable[..., GymnasiumTa
 
 
 def test_tasks_of_one_name_are_told_apart() -> None:
-    other = PENDULUM.model_copy(update={"kwargs": {"g": 5.0}})
+    other = task(id="Pendulum-v1", max_episode_steps=15, kwargs={"g": 5.0})
     fleet = Fleet([PENDULUM, CAR, other], envs=3)
     assert fleet.interface.tasks == ("Pendulum-v1#1", "MountainCarContinuous-v0", "Pendulum-v1#2")
     fleet.close()
 
 
 def test_fewer_environments_than_tasks_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"collection\.envs: 1 cannot play 2 tasks"):
+    with pytest.raises(ConfigError, match=r"num_envs: 1 cannot play 2 tasks"):
         Fleet([PENDULUM, CAR], envs=1)
 
 
-def test_pictures_beside_numbers_are_refused(odd: Callable[..., GymnasiumTask]) -> None:
-    with pytest.raises(ConfigError, match="shows numbers, odds:make shows pictures"):
+def test_pictures_beside_numbers_are_refused(odd: Callable[..., GymnasiumBacked]) -> None:
+    with pytest.raises(ConfigError, match="shows numbers, odd shows pictures"):
         Fleet([PENDULUM, odd(shape=(8, 8, 3))], envs=2)
     assert sys.modules["odds"].made[0].closed == 1
 
 
-def test_pictures_of_other_shapes_are_refused(odd: Callable[..., GymnasiumTask]) -> None:
+def test_pictures_of_other_shapes_are_refused(odd: Callable[..., GymnasiumBacked]) -> None:
     with pytest.raises(ConfigError, match=r"\(3, 64, 64\), .* \(1, 64, 64\)"):
         Fleet([odd(shape=(8, 8, 3)), odd(shape=(8, 8))], envs=2)
     fleet = Fleet([odd(shape=(8, 8, 2)), odd(shape=(8, 8), task={"frame_stack": 2})], envs=2)
@@ -216,7 +221,7 @@ def test_a_checkpoint_where_an_episode_just_began_puts_it_back_too() -> None:
     other.close()
 
 
-def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumTask]) -> None:
+def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumBacked]) -> None:
     fleet = Fleet([PENDULUM, odd(drifts=True)], envs=2)
     fleet.start(0)
     before = played(fleet, 3)[-1]
@@ -229,12 +234,12 @@ def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumTas
     fleet.close()
 
 
-def test_where_one_failed_all_begin_anew(odd: Callable[..., GymnasiumTask]) -> None:
+def test_where_one_failed_all_begin_anew(odd: Callable[..., GymnasiumBacked]) -> None:
     fleet = Fleet([PENDULUM, odd(fails_at=8)], envs=2)
     fleet.start(0)
     played(fleet, 7)
     with pytest.raises(
-        CollectError, match=r"environment 1 \(odds:make\), episode 0, step 8: RuntimeError: out of"
+        CollectError, match=r"environment 1 \(odd\), episode 0, step 8: RuntimeError: out of"
     ):
         played(fleet, 1)
     state = fleet.state_dict()
@@ -247,7 +252,7 @@ def test_where_one_failed_all_begin_anew(odd: Callable[..., GymnasiumTask]) -> N
     other.close()
 
 
-def test_an_episode_that_fails_again_is_left_behind(odd: Callable[..., GymnasiumTask]) -> None:
+def test_an_episode_that_fails_again_is_left_behind(odd: Callable[..., GymnasiumBacked]) -> None:
     fleet = Fleet([odd()], envs=1)
     fleet.start(0)
     played(fleet, 8)
@@ -263,7 +268,7 @@ def test_an_episode_that_now_ends_earlier_is_left_behind() -> None:
     fleet = Fleet([PENDULUM], envs=1)
     fleet.start(0)
     played(fleet, 12)
-    other = Fleet([PENDULUM.model_copy(update={"episode_length": 10})], envs=1)
+    other = Fleet([task(id="Pendulum-v1", max_episode_steps=10)], envs=1)
     assert not other.load_state_dict(fleet.state_dict())
     fleet.close()
     other.close()
@@ -280,7 +285,7 @@ def test_a_checkpoint_of_more_environments_is_refused() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_in_threads_the_first_failure_is_told_when_all_are_through(
-    odd: Callable[..., GymnasiumTask], threads: int
+    odd: Callable[..., GymnasiumBacked], threads: int
 ) -> None:
     fleet = Fleet([odd(), odd(fails_at=6), odd(fails_at=6)], envs=3, threads=threads)
     fleet.start(0)
@@ -292,7 +297,7 @@ def test_in_threads_the_first_failure_is_told_when_all_are_through(
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_closing_closes_everything_once(
-    odd: Callable[..., GymnasiumTask], threads: int, caplog: pytest.LogCaptureFixture
+    odd: Callable[..., GymnasiumBacked], threads: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet = Fleet([odd(sticks=True), odd()], envs=4, threads=threads)
     fleet.close()

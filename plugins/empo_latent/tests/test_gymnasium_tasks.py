@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any, ClassVar
 
 import gymnasium
@@ -14,10 +12,11 @@ import pytest
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.protocols.environments import EnvironmentContext
+from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
+from empo_environments.params import GymnasiumParams, WrapperParams
+from empo_environments.single_env import episode_seed
 from empo_latent.environments.fleet import Fleet
-from empo_latent.environments.making import name_of
-from empo_latent.environments.member import episode_seed
-from empo_latent.tasks import GymnasiumTask
 
 BOX = spaces.Box(-1, 1, (1,), np.float32)
 SEEN = spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -68,24 +67,22 @@ class Scripted(gymnasium.Env[Any, Any]):
 
 
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Fleet, Scripted]]]:
+def scripted() -> Iterator[Callable[..., tuple[Fleet, Scripted]]]:
     """A function that makes a fleet of one scripted environment."""
-    module = ModuleType("scripts")
-    monkeypatch.setitem(sys.modules, "scripts", module)
     fleets: list[Fleet] = []
     last: list[Scripted] = []
 
     def make(
         *args: Any, task: dict[str, Any] | None = None, rendering: bool = False, **kwargs: Any
     ) -> tuple[Fleet, Scripted]:
-        def environment(render_mode: str | None = None) -> Scripted:
+        def environment(rendering: bool) -> Scripted:
+            render_mode = "rgb_array" if rendering else None
             last.append(Scripted(*args, render_mode=render_mode, **kwargs))
             return last[-1]
 
-        module.environment = environment  # type: ignore[attr-defined]
-        given = {"episode_length": 100, **(task or {})}
-        params = GymnasiumTask(kind="gymnasium", factory="scripts:environment", **given)
-        fleets.append(Fleet([params], envs=1, rendering=rendering))
+        given = WrapperParams(**{"max_episode_steps": 100, **(task or {})})
+        scripted = GymnasiumBacked("scripted", environment, given)
+        fleets.append(Fleet([scripted], envs=1, rendering=rendering))
         last[-1].done.clear()
         last[-1].seeds.clear()
         return fleets[-1], last[-1]
@@ -99,8 +96,13 @@ def act(fleet: Fleet, *numbers: float) -> Any:
     return fleet.step(np.array([numbers or (0.0,) * fleet.interface.actions], np.float32))
 
 
-def task(**given: Any) -> GymnasiumTask:
-    return GymnasiumTask(kind="gymnasium", **given)
+gymnasium.register(
+    "EmpoLatentTests/Endless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv"
+)
+
+
+def task(**given: Any) -> GymnasiumEnvironment:
+    return GymnasiumEnvironment(GymnasiumParams(**given), EnvironmentContext())
 
 
 def test_pendulum_is_what_it_is_known_to_be() -> None:
@@ -238,10 +240,19 @@ def test_pictures_become_squares_with_channels_first(
         assert (square[channel, :, size // 2 + 3 :] == 0).all()
 
 
-def test_a_board_of_bytes_is_no_picture(scripted: Callable[..., tuple[Fleet, Scripted]]) -> None:
-    space = spaces.Box(0, 1, (3, 3), np.uint8)
-    fleet, _ = scripted(space, show=lambda episode, step: np.eye(3, dtype=np.uint8))
+def test_a_row_of_bytes_is_no_picture(scripted: Callable[..., tuple[Fleet, Scripted]]) -> None:
+    space = spaces.Box(0, 1, (9,), np.uint8)
+    fleet, _ = scripted(space, show=lambda episode, step: np.eye(3, dtype=np.uint8).ravel())
     assert fleet.start(0).tolist() == [[1, 0, 0, 0, 1, 0, 0, 0, 1]]
+
+
+def test_a_picture_keeps_its_declared_bound(
+    scripted: Callable[..., tuple[Fleet, Scripted]],
+) -> None:
+    space = spaces.Box(0, 10, (64, 64), np.uint8)
+    fleet, _ = scripted(space, show=lambda episode, step: np.full((64, 64), 10, np.uint8))
+    assert fleet.interface.pictures
+    assert fleet.interface.scale == 10
 
 
 def test_repeated_actions_add_up_what_they_pay_and_stop_at_the_end(
@@ -264,7 +275,7 @@ def test_repeated_actions_add_up_what_they_pay_and_stop_at_the_end(
 def test_newest_observations_are_seen_at_once_and_the_first_fills_all_places(
     scripted: Callable[..., tuple[Fleet, Scripted]],
 ) -> None:
-    fleet, _ = scripted(task={"frame_stack": 3, "episode_length": 4})
+    fleet, _ = scripted(task={"frame_stack": 3, "max_episode_steps": 4})
     assert fleet.interface.shape == (6,)
     assert fleet.start(0)[0, 1::2].tolist() == [0, 0, 0]
     seen = [act(fleet) for _ in range(4)]
@@ -293,7 +304,7 @@ def test_pictures_are_stacked_along_their_channels(
 def test_episodes_are_cut_off_at_whichever_limit_comes_first(
     given: int | None, length: int
 ) -> None:
-    fleet = Fleet([task(id="Pendulum-v1", action_repeat=3, episode_length=given)], envs=1)
+    fleet = Fleet([task(id="Pendulum-v1", action_repeat=3, max_episode_steps=given)], envs=1)
     assert fleet.interface.episode_lengths == (length,)
     fleet.start(0)
     ends = [bool(act(fleet).truncated[0]) for _ in range(length)]
@@ -302,7 +313,7 @@ def test_episodes_are_cut_off_at_whichever_limit_comes_first(
 
 
 def test_an_end_at_the_limit_is_both(scripted: Callable[..., tuple[Fleet, Scripted]]) -> None:
-    fleet, _ = scripted(ends_at=3, task={"episode_length": 3})
+    fleet, _ = scripted(ends_at=3, task={"max_episode_steps": 3})
     fleet.start(0)
     step = [act(fleet) for _ in range(3)][-1]
     assert step.terminated[0]
@@ -392,16 +403,10 @@ def test_observations_that_cannot_be_read_are_refused(
     [
         ({"id": "Pendulm-v1"}, "Did you mean: `Pendulum`"),
         ({"id": "Pendulum-v9"}, "v1"),
-        ({"id": "nowhere_at_all:Some-v0"}, "nowhere_at_all"),
         ({"id": "Pendulum-v1", "kwargs": {"gravity": 1}}, r"cannot be made with \{'gravity': 1\}"),
-        ({"factory": "nowhere_at_all:make"}, "factory: .* cannot be imported"),
-        ({"factory": "math:no_such"}, "factory: .* cannot be imported"),
-        ({"factory": "math:pi"}, "is a float, not callable"),
-        ({"factory": "math:sqrt", "kwargs": {"x": 4}}, "'math:sqrt' failed with"),
-        ({"factory": "builtins:dict"}, "made a dict, not a gymnasium.Env"),
         (
-            {"factory": "gymnasium.envs.classic_control:PendulumEnv"},
-            "episode_length: nobody says after how many steps",
+            {"id": "EmpoLatentTests/Endless-v0"},
+            "max_episode_steps: the environment does not say after how many steps",
         ),
         ({"id": "Pendulum-v1", "picture_size": 48}, "picture_size: belongs to tasks that show"),
         ({"id": "CartPole-v1"}, r"Discrete\(2\)"),
@@ -442,19 +447,16 @@ def test_tasks_that_fail_at_once_are_refused_before_training(
 def test_what_fails_later_says_where_and_how_to_see_it_again(
     scripted: Callable[..., tuple[Fleet, Scripted]], show: Any, pay: Any, reason: str
 ) -> None:
-    fleet, environment = scripted(show=show, pay=pay, task={"episode_length": 30})
+    fleet, environment = scripted(show=show, pay=pay, task={"max_episode_steps": 30})
     fleet.start(5)
     for _ in range(19):
         act(fleet, 0.25)
     with pytest.raises(CollectError) as caught:
         act(fleet, 0.25)
-    assert str(caught.value).startswith(
-        f"environment 0 (scripts:environment), episode 0, step 20: {reason}"
-    )
+    assert str(caught.value).startswith(f"environment 0 (scripted), episode 0, step 20: {reason}")
     assert f"reset the environment with seed {environment.seeds[-1]} and" in str(caught.value)
     assert str(caught.value).endswith("up to step 20, where it is [0.25]")
 
 
-def test_tasks_are_called_by_what_makes_them() -> None:
-    assert name_of(task(id="Pendulum-v1")) == "Pendulum-v1"
-    assert name_of(task(factory="some.where:make")) == "some.where:make"
+def test_tasks_are_called_by_their_ids() -> None:
+    assert task(id="Pendulum-v1").name == "Pendulum-v1"

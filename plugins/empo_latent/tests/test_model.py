@@ -456,7 +456,7 @@ def test_presets_have_about_as_many_parameters_as_their_names_say(small: Any, pr
         {
             "preset": preset,
             "total_steps": 1,
-            "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+            "tasks": ["gymnasium/Pendulum-v1"],
             "policy_loss": "any",
             "value": {"critic": "q"},
         },

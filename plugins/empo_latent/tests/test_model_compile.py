@@ -33,7 +33,7 @@ params = LatentParams.model_validate(
     {
         "preset": "tiny",
         "total_steps": 1,
-        "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+        "tasks": ["gymnasium/Pendulum-v1"],
         "policy_loss": "any",
         "encoder": {"width": 8, "target": "average", "channels": 2},
         "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},

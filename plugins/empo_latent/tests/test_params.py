@@ -13,12 +13,11 @@ from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
 from empo_latent.presets import PRESETS
-from empo_latent.tasks import GymnasiumTask
 from empo_latent.types import Interface
 
 USUAL: dict[str, Any] = {
     "total_steps": 10,
-    "tasks": [{"kind": "gymnasium", "id": "Pendulum-v1"}],
+    "tasks": ["gymnasium/Pendulum-v1"],
     "policy_loss": "svg",
 }
 NUMBERS = Interface(
@@ -50,11 +49,12 @@ def test_dropout_is_allowed_where_pictures_are_seen() -> None:
 
 @pytest.mark.parametrize(("size", "fits"), [(38, False), (39, True)])
 def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: bool) -> None:
+    task = {"name": "gymnasium", "params": {"id": "a", "picture_size": size}}
     if fits:
-        GymnasiumTask(kind="gymnasium", id="a", picture_size=size)
+        LatentParams.model_validate({**USUAL, "tasks": [task]})
         return
     with pytest.raises(ValidationError, match="greater than or equal to 39"):
-        GymnasiumTask(kind="gymnasium", id="a", picture_size=size)
+        LatentParams.model_validate({**USUAL, "tasks": [task]})
 
 
 def test_a_proposal_that_never_differs_from_the_policy_is_told_of(

@@ -200,7 +200,7 @@ def test_numbers_that_a_task_does_not_use_stay_0(explore: bool) -> None:
 @pytest.mark.parametrize("critic", ["v", "q"])
 def test_plans_in_a_learned_model_equal_those_of_plain_loops(small: Small, critic: str) -> None:
     params = small(
-        tasks=[{"kind": "gymnasium", "id": "Pendulum-v1"}] * 2,
+        tasks=["gymnasium/Pendulum-v1"] * 2,
         latents={"heads": 2},
         reward={"heads": 2, "episodic": True},
         value={"critic": critic, "heads": 3},
@@ -300,7 +300,7 @@ def test_a_plan_starts_from_the_last_one_a_step_later() -> None:
 
     expected = torch.cat([mean[1:], torch.zeros(1, 2, 2)])
     torch.testing.assert_close(plan.mean, expected, rtol=0, atol=1e-5)
-    assert plan.metrics["planner/drift"] < 1e-5
+    assert plan.metrics["policy/planner_drift"] < 1e-5
 
 
 def test_a_plan_from_zeros_does_not_depend_on_any_before() -> None:
@@ -496,15 +496,15 @@ def test_metrics_tell_about_the_elites() -> None:
     reference = ReferencePlanner(world, params, Asked(0.9))
     plans = [reference._proposal(z[0], noise, 0, i) for i in range(16)]
     scores = torch.tensor(sorted(reference.score(z[0], plan, noise) for plan in plans)[-5:])
-    torch.testing.assert_close(metrics["planner/elite_max"], scores.max())
-    torch.testing.assert_close(metrics["planner/elite_mean"], scores.mean())
-    torch.testing.assert_close(metrics["planner/elite_std"], scores.std(correction=0))
-    assert metrics["planner/policy_share_1"] == 1
+    torch.testing.assert_close(metrics["policy/planner_elite_max"], scores.max())
+    torch.testing.assert_close(metrics["policy/planner_elite_mean"], scores.mean())
+    torch.testing.assert_close(metrics["policy/planner_elite_std"], scores.std(correction=0))
+    assert metrics["policy/planner_policy_share_1"] == 1
     assert planner(field(), few(policy_plans=0)).plan(z, mean, explore=False).metrics.keys() == {
-        "planner/elite_max",
-        "planner/elite_mean",
-        "planner/elite_std",
-        "planner/drift",
+        "policy/planner_elite_max",
+        "policy/planner_elite_mean",
+        "policy/planner_elite_std",
+        "policy/planner_drift",
     }
 
 

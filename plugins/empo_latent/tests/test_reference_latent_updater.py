@@ -91,7 +91,7 @@ def test_updates_and_plans_are_those_of_plain_loops(
     ours, plan = updated(small, lab, options, loops=False, critic=critic)
     theirs, expected = updated(small, lab, options, loops=True, critic=critic)
     assert ours.keys() == theirs.keys()
-    assert "gradient/policy" in ours
+    assert "optim/grad_norm_policy" in ours
     for name in ours:
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(plan, expected, rtol=1e-8, atol=1e-10)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from empo_core.config import EnvironmentRef
 from empo_core.protocols import Result
 from empo_latent.evaluation import Episode, Evaluation
 from empo_latent.modelfile import load_model
@@ -22,12 +23,11 @@ from empo_latent.params.run import Actor
 from empo_latent.published import PUBLISHED, published
 from empo_latent.result import CurveRow, LatentResult
 from empo_latent.run_components import ProgressMark
-from empo_latent.tasks import DmcTask, GymnasiumTask
 from empo_latent.types import Interface
 from empo_latent.videos import Video
 
-CUP: dict[str, Any] = {"kind": "dmc", "domain": "ball_in_cup", "task": "catch"}
-PENDULUM: dict[str, Any] = {"kind": "gymnasium", "id": "Pendulum-v1"}
+CUP: dict[str, Any] = {"name": "dmc/ball_in_cup-catch"}
+PENDULUM: dict[str, Any] = {"name": "gymnasium/Pendulum-v1"}
 MARKS = (ProgressMark(100, 50, 2.0, math.nan), ProgressMark(300, 250, 10.0, -7.5))
 
 
@@ -120,15 +120,20 @@ def test_a_report_has_published_figures_beside_ours_and_says_whose_they_are(smal
 
 @pytest.mark.parametrize(
     "task",
-    [PENDULUM, {**CUP, "pixels": True}, {**CUP, "task": "spin"}, {**CUP, "episode_length": 9}],
+    [
+        PENDULUM,
+        {**CUP, "params": {"pixels": True}},
+        {"name": "dmc/ball_in_cup-spin"},
+        {**CUP, "params": {"max_episode_steps": 9}},
+    ],
 )
 def test_what_is_another_task_is_not_compared(small: Any, task: dict[str, Any]) -> None:
     assert "published" not in text(result(small, task))
 
 
 def test_only_tasks_that_were_published_have_a_figure() -> None:
-    assert published(DmcTask(**CUP)) == PUBLISHED["ball_in_cup", "catch"]
-    assert published(GymnasiumTask(**PENDULUM)) is None
+    assert published(EnvironmentRef.model_validate(CUP)) == PUBLISHED["ball_in_cup", "catch"]
+    assert published(EnvironmentRef.model_validate(PENDULUM)) is None
     assert len(PUBLISHED) == 14
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from empo_core.errors import CollectError, NonFiniteError, StorageError
-from empo_core.experiment import Context
+from empo_core.protocols import RunContext
 from empo_core.testing.algorithm import RecordingTracker
 from empo_learning.checkpoint import TIMES, Checkpoints
 from empo_learning.learner import Evaluated, Learner
@@ -86,7 +86,7 @@ def loop_of(
     solved_at: float | None = None, **reporting: int,
 ) -> tuple[Loop, Watching]:  # fmt: skip
     tracker = Watching(fails_at)
-    context = Context(world=None, seed=0, directory=directory, tracker=tracker, resume=resume)
+    context = RunContext(world=None, seed=0, directory=directory, tracker=tracker, resume=resume)
     chosen = {"log_interval": 2, "evaluation_interval": 5, "checkpoint_interval": 4} | reporting
     return Loop(learner, context, Reporting.model_validate(chosen), solved_at=solved_at), tracker
 

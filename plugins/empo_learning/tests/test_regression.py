@@ -100,7 +100,7 @@ def test_steps_equal_those_written_out_by_hand(
     query: ValueQuery, target: Tensor, weight: Tensor, decay: float, longest: float | None
 ) -> None:
     network, reference = Net(), Net()
-    regression = GradientRegression(network, weight_decay=decay, max_gradient_norm=longest)
+    regression = GradientRegression(network, weight_decay=decay, max_grad_norm=longest)
     by_hand = ByHand(reference, decay, longest)
     for lr in (0.1, 0.05, 0.2):
         fit = regression.fit(query, target, weight, lr=lr)
@@ -114,7 +114,7 @@ def test_steps_equal_those_written_out_by_hand(
 
 def test_it_learns(query: ValueQuery, target: Tensor) -> None:
     network = Net()
-    regression = GradientRegression(network, weight_decay=0.0, max_gradient_norm=None)
+    regression = GradientRegression(network, weight_decay=0.0, max_grad_norm=None)
     weight = torch.ones_like(target)
     first = regression.fit(query, network(query).detach() + 1, weight, lr=0.0).loss
     assert float(first) == pytest.approx(1.0)
@@ -127,7 +127,7 @@ def test_a_target_without_weight_is_not_read(
 ) -> None:
     networks = Net(), Net()
     for network, hidden in zip(networks, (0.0, math.nan), strict=True):
-        regression = GradientRegression(network, weight_decay=0.0, max_gradient_norm=1.0)
+        regression = GradientRegression(network, weight_decay=0.0, max_grad_norm=1.0)
         fit = regression.fit(query, torch.where(weight > 0, target, hidden), weight, lr=0.1)
         assert math.isfinite(fit.loss)
     assert unchanged(networks[0], networks[1].state_dict())
@@ -138,7 +138,7 @@ def test_without_any_weight_nothing_changes(
     query: ValueQuery, target: Tensor, weight: Tensor, hidden: float
 ) -> None:
     network = Net()
-    regression = GradientRegression(network, weight_decay=0.5, max_gradient_norm=1.0)
+    regression = GradientRegression(network, weight_decay=0.5, max_grad_norm=1.0)
     regression.fit(query, target, weight, lr=0.1)
     before, remembered = snapshot(network), copy.deepcopy(regression.state_dict())
     nothing = torch.zeros_like(weight)
@@ -154,7 +154,7 @@ def test_what_is_not_finite_is_refused_before_anything_changes(
     query: ValueQuery, target: Tensor, weight: Tensor, bad: float, where: str
 ) -> None:
     network = Net()
-    regression = GradientRegression(network, weight_decay=0.1, max_gradient_norm=1.0)
+    regression = GradientRegression(network, weight_decay=0.1, max_grad_norm=1.0)
     regression.fit(query, target, weight, lr=0.1)
     if where == "target":
         target[1] = bad
@@ -184,7 +184,7 @@ def test_fitting_goes_on_exactly_from_a_checkpoint(
     query: ValueQuery, target: Tensor, weight: Tensor, tmp_path: Path
 ) -> None:
     network = Net()
-    regression = GradientRegression(network, weight_decay=0.1, max_gradient_norm=1.0)
+    regression = GradientRegression(network, weight_decay=0.1, max_grad_norm=1.0)
     for _ in range(3):
         regression.fit(query, target, weight, lr=0.1)
     state = {"network": network.state_dict(), "regression": regression.state_dict()}
@@ -192,7 +192,7 @@ def test_fitting_goes_on_exactly_from_a_checkpoint(
     _, found = Checkpoints(tmp_path).newest() or (0, {})
     resumed = Net(seed=9)
     resumed.load_state_dict(found["network"])
-    again = GradientRegression(resumed, weight_decay=0.1, max_gradient_norm=1.0)
+    again = GradientRegression(resumed, weight_decay=0.1, max_grad_norm=1.0)
     again.load_state_dict(found["regression"])
     for _ in range(3):
         expected = regression.fit(query, target, weight, lr=0.1)
@@ -201,7 +201,7 @@ def test_fitting_goes_on_exactly_from_a_checkpoint(
 
 
 def test_a_fresh_regression_can_be_stored_too() -> None:
-    regression = GradientRegression(Net(), weight_decay=0.0, max_gradient_norm=None)
+    regression = GradientRegression(Net(), weight_decay=0.0, max_grad_norm=None)
     assert regression.state_dict() == {}
     regression.load_state_dict({})
 
@@ -210,7 +210,7 @@ def test_a_fresh_regression_can_be_stored_too() -> None:
 def test_moments_of_another_network_are_refused(
     query: ValueQuery, target: Tensor, weight: Tensor, number: str
 ) -> None:
-    regression = GradientRegression(Net(), weight_decay=0.0, max_gradient_norm=None)
+    regression = GradientRegression(Net(), weight_decay=0.0, max_grad_norm=None)
     moments = {number: {"step": torch.tensor(1.0), "exp_avg": torch.ones(7)}}
     with pytest.raises(StorageError, match=rf"parameter {number} of v_h_e, of shape \(7,\)"):
         regression.load_state_dict(moments)
@@ -219,7 +219,7 @@ def test_moments_of_another_network_are_refused(
 def test_a_network_without_parameters_is_refused() -> None:
     network = Net().requires_grad_(False)
     with pytest.raises(ValueError, match="network of v_h_e has no parameters to train"):
-        GradientRegression(network, weight_decay=0.0, max_gradient_norm=None)
+        GradientRegression(network, weight_decay=0.0, max_grad_norm=None)
 
 
 def test_it_also_works_where_gradients_are_off(
@@ -228,7 +228,7 @@ def test_it_also_works_where_gradients_are_off(
     network = Net()
     before = snapshot(network)
     with torch.no_grad():
-        GradientRegression(network, weight_decay=0.0, max_gradient_norm=None).fit(
+        GradientRegression(network, weight_decay=0.0, max_grad_norm=None).fit(
             query, target, weight, lr=0.1
         )
     assert not unchanged(network, before)
@@ -251,14 +251,14 @@ class Means:
 
 
 class Table(Net):
-    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
-        return Means((weight_decay, max_gradient_norm))
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
+        return Means((weight_decay, max_grad_norm))
 
 
 def test_a_network_may_bring_its_own_way_of_fitting() -> None:
-    own = regression_of(Table(), weight_decay=0.5, max_gradient_norm=2.0)
+    own = regression_of(Table(), weight_decay=0.5, max_grad_norm=2.0)
     assert isinstance(own, Means)
     assert own.settings == (0.5, 2.0)
-    default = regression_of(Net(), weight_decay=0.5, max_gradient_norm=2.0)
+    default = regression_of(Net(), weight_decay=0.5, max_grad_norm=2.0)
     assert isinstance(default, GradientRegression)
     assert isinstance(default, Regression)

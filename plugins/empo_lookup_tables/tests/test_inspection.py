@@ -20,7 +20,7 @@ Ask = Callable[..., ValueQuery]
 def fitted(table: LookupTable, query: ValueQuery, values: list[list[float]]) -> LookupTable:
     target = torch.tensor(values)
     weight = torch.ones_like(target).masked_fill(target.isnan(), 0.0)
-    table.regression(weight_decay=0.0, max_gradient_norm=None).fit(query, target, weight, lr=1.0)
+    table.regression(weight_decay=0.0, max_grad_norm=None).fit(query, target, weight, lr=1.0)
     return table
 
 

@@ -17,5 +17,5 @@ class TestLookupTable(ValueNetworkTests):
 
     def test_it_fits_itself(self, network: ValueNetwork) -> None:
         assert isinstance(network, FitsItself)
-        regression = network.regression(weight_decay=0.0, max_gradient_norm=None)
+        regression = network.regression(weight_decay=0.0, max_grad_norm=None)
         assert isinstance(regression, Regression)

@@ -32,7 +32,7 @@ def read(table: LookupTable, query: ValueQuery) -> list[list[float]]:
 
 def learn(table: LookupTable, query: ValueQuery, values: list[list[float]]) -> None:
     target = torch.tensor(values)
-    regression = table.regression(weight_decay=0.0, max_gradient_norm=None)
+    regression = table.regression(weight_decay=0.0, max_grad_norm=None)
     regression.fit(query, target, torch.ones_like(target), lr=1.0)
 
 
@@ -187,7 +187,7 @@ states = torch.randint(0, 50, (2000, 2), generator=generator).to(torch.int16)
 times, goal = (torch.randint(0, 3, (2000,), generator=generator) for _ in range(2))
 target = torch.rand((2000, 1), generator=generator)
 query = ValueQuery(states, times, goal=goal)
-table.regression(weight_decay=0.0, max_gradient_norm=None).fit(
+table.regression(weight_decay=0.0, max_grad_norm=None).fit(
     query, target, torch.ones_like(target), lr=1.0
 )
 with torch.no_grad():
@@ -295,7 +295,7 @@ def test_values_on_another_device_are_the_same(make: Make, ask: Ask, rule: str) 
                     query.states.cuda(), query.steps_left.cuda(), goal=query.goal.cuda()
                 )
             target = torch.tensor([[0.1], [0.2], [0.3], [0.5]], device=device)
-            regression = table.regression(weight_decay=0.0, max_gradient_norm=1.0)
+            regression = table.regression(weight_decay=0.0, max_grad_norm=1.0)
             regression.fit(query, target, torch.ones_like(target), lr=0.1)
             regression.load_state_dict(regression.state_dict())
             assert table(query).device.type == device.type

@@ -159,7 +159,7 @@ def test_only_encoders_that_fit_are_shared(make: Make, picture_world: TinyWorld)
 
 def test_sharing_comes_before_fitting(make: Make) -> None:
     network = make("mlp", TinyWorld().spec, "q_r")
-    network.regression(weight_decay=0.0, max_gradient_norm=None)
+    network.regression(weight_decay=0.0, max_grad_norm=None)
     with pytest.raises(ConfigError, match="before it is fitted"):
         network.share(make("mlp", TinyWorld().spec, "v_h_e"))
 

@@ -15,7 +15,7 @@ from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_phase2.trajectories import Trajectories
@@ -85,7 +85,7 @@ class Made:
     def batched(
         self,
         networks: dict[Quantity, SmallNet],
-        theory: Theory,
+        theory: Phase2Theory,
         setting: ScheduledTheory,
         paths: Trajectories | None = None,
     ) -> BatchTargets:
@@ -97,7 +97,7 @@ class Made:
         return compute(self.batch, self.states.at, values, setting, paths)
 
     def plain(
-        self, networks: dict[Quantity, SmallNet], theory: Theory, setting: ScheduledTheory
+        self, networks: dict[Quantity, SmallNet], theory: Phase2Theory, setting: ScheduledTheory
     ) -> ReferenceTargets:
         model_based = self.form.expectation != "free"
         values = ReferenceValues(self.spec, self.slots, theory, dict(networks), setting)

@@ -14,12 +14,12 @@ from empo_core.testing.induction import Induction
 from empo_core.testing.worlds import TinyWorld
 from empo_core.theory import CompleteTheory
 from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
 
-THEORY = Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
+THEORY = Phase2Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
 
 
 class DoorWorld(TinyWorld):
@@ -79,7 +79,7 @@ def aggregator() -> Aggregator:
 class SolvedDoors:
     """Exact values of a world, as a solution to compare with."""
 
-    def __init__(self, world: TinyWorld, theory: Theory = THEORY) -> None:
+    def __init__(self, world: TinyWorld, theory: Phase2Theory = THEORY) -> None:
         named = {
             name: getattr(theory, name)
             for name in CompleteTheory.model_fields

@@ -19,7 +19,7 @@ from empo_core.protocols import ValueNetwork
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_phase2.experience import States
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.targets import ScheduledTheory
 
 LookUp = Callable[[Int[Tensor, " distinct"]], States]
@@ -66,7 +66,7 @@ class ReferenceValues:
 
     spec: WorldSpec
     goals: GoalIndex
-    theory: Theory
+    theory: Phase2Theory
     networks: Mapping[Quantity, ValueNetwork]
     setting: ScheduledTheory
 

@@ -207,7 +207,7 @@ def test_explorers_learn_from_what_humans_really_did() -> None:
     numbers = explorers.learn(block)
     changed = (explorers.weights()[name] != before).view(4, -1).any(1)
     assert changed.tolist() == [False, False, True, False]
-    assert numbers["explorers/human_0/0/loss"] > 0
+    assert numbers["policy/explorers/human_0/0/loss"] > 0
 
 
 def test_a_cut_episode_leaves_no_mark_in_what_was_recorded() -> None:
@@ -495,7 +495,8 @@ def test_settings_follow_the_config() -> None:
     assert ActorSettings.of(params(), world, 5) == ActorSettings(seed=5)
     groups = {
         "targets": {"max_pairs": 11, "v_h_e": "n_step"},
-        "exploration": {"environments": 3, "steps_per_episode": 9, "goal_resample_prob": 0.5},
+        "num_envs": 3,
+        "exploration": {"steps_per_episode": 9, "goal_resample_prob": 0.5},
         "ensemble": {"episodes_per_world": 4},
         "replay": {"store": "compact"},
     }
@@ -516,10 +517,10 @@ def test_settings_follow_the_config() -> None:
 
 @pytest.mark.usefixtures("components")
 def test_a_factory_survives_the_way_to_another_process() -> None:
-    exploration = {"robot": [AT_RANDOM], "human": ["count-bonus"], "environments": 4}
+    exploration = {"robot": [AT_RANDOM], "human": ["count-bonus"]}
     factory = Phase2ActorFactory(
         worlds=(lambda: DoorWorld(4), lambda: DoorWorld(4)),
-        params=params(exploration=exploration),
+        params=params(exploration=exploration, num_envs=4),
         seed=3,
     )
     copied = cloudpickle.loads(cloudpickle.dumps(factory))

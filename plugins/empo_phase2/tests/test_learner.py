@@ -47,7 +47,7 @@ class OneBatch:
         return self.batch.next[indices]
 
 
-def lesson(on_nan: str = "stop", **optimisation: Any) -> tuple[Learner, OneBatch, Made]:
+def lesson(on_nan: str = "stop", **optimiser: Any) -> tuple[Learner, OneBatch, Made]:
     """A learner of everything with networks, in the middle of its training."""
     problem = made(4, Form(transitions=8, fewest_successors=1))
     batch = problem.batch
@@ -60,7 +60,7 @@ def lesson(on_nan: str = "stop", **optimisation: Any) -> tuple[Learner, OneBatch
             "human_prior": "test-eager",
             "values": dict.fromkeys(EVERYTHING, "test-flat"),
             "warm_up": dict.fromkeys((*EVERYTHING, "ramp"), 0),
-            "optimisation": {"on_nan": on_nan, "target_interval": 1000} | optimisation,
+            "optimiser": {"on_nan": on_nan, "target_interval": 1000} | optimiser,
         }
     )
     torch.manual_seed(0)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from reference_targets import PlainTargets
 
 from empo_core.types import Quantity
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.targets import BatchTargets, ScheduledTheory
 
-THEORY = Theory(zeta=2.0, xi=1.5, eta=1.1)
+THEORY = Phase2Theory(zeta=2.0, xi=1.5, eta=1.1)
 SETTING = ScheduledTheory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0)
 
 MIXES: list[tuple[Quantity, ...]] = [
@@ -64,7 +64,7 @@ def forms() -> st.SearchStrategy[Form]:
 @pytest.mark.parametrize("learned", MIXES, ids="-".join)
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000), form=forms(), theory=st.builds(
-    Theory,
+    Phase2Theory,
     zeta=st.sampled_from([1.0, 2.0]),
     xi=st.sampled_from([1.0, 1.5]),
     eta=st.sampled_from([1.0, 1.1]),
@@ -74,7 +74,7 @@ def forms() -> st.SearchStrategy[Form]:
     terminal_value=st.sampled_from([-1e-10, -0.5]),
 ), beta_r=st.sampled_from([0.0, 3.0, 40.0]))  # fmt: skip
 def test_targets_are_those_of_the_reference(
-    learned: tuple[Quantity, ...], seed: int, form: Form, theory: Theory, beta_r: float
+    learned: tuple[Quantity, ...], seed: int, form: Form, theory: Phase2Theory, beta_r: float
 ) -> None:
     if form.expectation == "free" and "q_r" not in learned:
         form = replace(form, expectation="sampled")  # Without a model there is no looking ahead.

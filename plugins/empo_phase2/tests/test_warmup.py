@@ -6,10 +6,10 @@ import pytest
 from pydantic import BaseModel
 
 from empo_phase2.params import (
-    Optimisation,
+    OptimiserParams,
     Phase2Params,
+    Phase2Theory,
     ReplayParams,
-    Theory,
     Values,
     WarmUp,
 )
@@ -30,11 +30,11 @@ def schedule(learned: set[str] | None = None, **groups: Any) -> WarmUpSchedule:
     )
     parts: dict[str, Any] = {
         "values": values,
-        "theory": Theory(beta_r=10.0, gamma_h=0.99, gamma_r=0.95),
+        "theory": Phase2Theory(beta_r=10.0, gamma_h=0.99, gamma_r=0.95),
         "warm_up": SPEC,
-        "optimisation": Optimisation(lr=1e-4),
+        "optimiser": OptimiserParams(lr=1e-4),
         "replay": ReplayParams(),
-        "steps": 100_000,
+        "total_steps": 100_000,
         "collector": None,
         "aggregator": None,
     } | groups
@@ -91,13 +91,13 @@ def test_the_learning_rate_falls_as_1_over_t_from_70_percent() -> None:
 
 
 def test_the_learning_rate_never_falls_before_full_training() -> None:
-    plan = schedule(optimisation=Optimisation(lr=1e-4, lr_constant_fraction=0.1))
+    plan = schedule(optimiser=OptimiserParams(lr=1e-4, lr_constant_fraction=0.1))
     assert plan.lr("q_r", 49_999) == 1e-4
     assert plan.lr("q_r", 100_000) == pytest.approx(0.5e-4)
 
 
 def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
-    plan = schedule(optimisation=Optimisation(lr=1e-4, lr_decay="linear"))
+    plan = schedule(optimiser=OptimiserParams(lr=1e-4, lr_decay="linear"))
     assert plan.lr("q_r", 70_000) == 1e-4
     assert plan.lr("q_r", 85_000) == pytest.approx(0.5e-4)
     assert plan.lr("q_r", 99_999) == pytest.approx(1e-4 / 30_000)
@@ -105,7 +105,7 @@ def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
 
 def test_each_quantity_can_have_its_own_learning_rate() -> None:
     rates = {"q_r": 1e-4, "v_h_e": 1e-3, "x_h": 1e-4}
-    plan = schedule(optimisation=Optimisation(lr=rates))  # type: ignore[arg-type]
+    plan = schedule(optimiser=OptimiserParams(lr=rates))  # type: ignore[arg-type]
     assert plan.lr("v_h_e", 0) == 1e-3
     assert plan.lr("q_r", 0) == 1e-4
 

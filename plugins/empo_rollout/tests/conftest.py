@@ -33,7 +33,7 @@ class Scene:
         self.params = RolloutParams.model_validate(
             {
                 "total_steps": 1000,
-                "environment": {"kind": "gymnasium", "id": "CartPole-v1"},
+                "environment": "gymnasium/CartPole-v1",
                 "optimiser": {"name": "sgd", "lr": 0.1, "betas": [0.0, 0.0], "max_grad_norm": None},
                 **groups,
             }

@@ -17,32 +17,33 @@ from pydantic import ValidationError
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError, NonFiniteError
 from empo_core.experiment import RunInterrupted, resume, run
-from empo_core.protocols import Algorithm
+from empo_core.protocols import Algorithm, Tracker
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.testing.algorithm import AlgorithmTests
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 from empo_rollout.algorithm import RolloutAlgorithm
-from empo_rollout.factory import Environments
+from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.result import RolloutResult
 
 SMALL: dict[str, Any] = {
     "total_steps": 96,
-    "vectorisation": {"envs": 4, "backend": "serial"},
+    "num_envs": 4,
+    "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 4},
     "policy": {"hidden": [8]},
     "update": {"minibatch_size": 8, "update_epochs": 2},
     "compute": {"threads": 1},
     "reporting": {"evaluation_episodes": 4, "checkpoint_interval": 0},
 }
-CARTPOLE = {"kind": "gymnasium", "id": "CartPole-v1"}
+CARTPOLE = "gymnasium/CartPole-v1"
 
 
-def params(environment: Mapping[str, Any] = CARTPOLE, **groups: Any) -> dict[str, Any]:
+def params(environment: str | Mapping[str, Any] = CARTPOLE, **groups: Any) -> dict[str, Any]:
     """Small parameters, with some keys of some groups changed."""
-    changed = {"environment": dict(environment), **SMALL}
+    changed = {"environment": environment, **SMALL}
     for name, group in groups.items():
         before = changed.get(name)
         changed[name] = {**before, **group} if isinstance(before, dict) else group
@@ -63,7 +64,10 @@ def config(tmp_path: Path, **keys: Any) -> RunConfig:
 class TestRollout(AlgorithmTests):
     @pytest.fixture
     def algorithm(self) -> Algorithm:
-        environment = {"kind": "world", "learners": "humans", "reward": {"kind": "goal"}}
+        environment = {
+            "name": "world",
+            "params": {"learners": "humans", "reward": {"kind": "goal"}},
+        }
         return RolloutAlgorithm(RolloutParams.model_validate(params(environment)))
 
     @pytest.fixture
@@ -71,7 +75,7 @@ class TestRollout(AlgorithmTests):
         return {"seconds", "steps_per_second"}
 
 
-class InterruptAt:
+class InterruptAt(Tracker):
     """Stops a run after so many logs, as Ctrl-C does."""
 
     def __init__(self, logs: int) -> None:
@@ -108,7 +112,7 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
             2,
         ),
         ({"experience": {"tail": "drop", "batch_size": 32}, "update": {"l2_init": 0.1}}, 2),
-        ({"environment": {"kind": "gymnasium", "id": "Pendulum-v1"}}, 4),
+        ({"environment": "gymnasium/Pendulum-v1"}, 4),
         ({"vectorisation": {"backend": "process", "workers": 2, "async_factor": 2}}, 3),
     ],
     ids=["mlp", "lstm", "prioritised", "dropped tails", "numbers", "processes"],
@@ -161,9 +165,8 @@ def test_a_broken_environment_is_named_and_nothing_learned_is_lost(
     tmp_path: Path, fault: str, words: str
 ) -> None:
     environment = {
-        "kind": "gymnasium",
-        "id": "EmpoRolloutTests/Faulty-v0",
-        "kwargs": {"fault": fault},
+        "name": "gymnasium/EmpoRolloutTests/Faulty-v0",
+        "params": {"kwargs": {"fault": fault}},
     }
     with pytest.raises(CollectError, match=words) as caught:
         run(config(tmp_path, environment=environment))
@@ -177,34 +180,35 @@ def test_a_broken_environment_is_named_and_nothing_learned_is_lost(
 def test_what_is_not_finite_is_neither_learned_nor_saved(tmp_path: Path) -> None:
     keys = {"optimiser": {"lr": 1e30, "max_grad_norm": None}}
     with pytest.raises(NonFiniteError):
-        run(config(tmp_path, environment={"kind": "gymnasium", "id": "Pendulum-v1"}, **keys))
+        run(config(tmp_path, environment="gymnasium/Pendulum-v1", **keys))
     (directory,) = (tmp_path / "runs").iterdir()
     found = Checkpoints(directory / "checkpoints").newest()
     if found is not None:
         assert all(tensor.isfinite().all() for tensor in found[1]["learner"]["policy"].values())
 
 
-GOALS = {"kind": "world", "learners": "humans", "reward": {"kind": "goal"}}
-WORKERS = {"envs": 3, "strict": True, "workers": 2, "backend": "process"}
+GOALS = {"name": "world", "params": {"learners": "humans", "reward": {"kind": "goal"}}}
+WORKERS = {"strict": True, "workers": 2, "backend": "process"}
 RECURRENT = {"memory": "gru", "critic": "shared"}
 
 
 @pytest.mark.parametrize(
     ("words", "keys"),
     [
-        ("CartPole", {"environment": {"kind": "gymnasium", "id": "CartPole-v9"}}),
-        ("poles", {"environment": {**CARTPOLE, "kwargs": {"poles": 2}}}),
-        ("nowhere", {"environment": {"kind": "gymnasium", "factory": "nowhere.to:be"}}),
-        ("math:tau", {"environment": {"kind": "pettingzoo", "factory": "math:tau"}}),
+        ("CartPole", {"environment": "gymnasium/CartPole-v9"}),
+        ("poles", {"environment": {"name": CARTPOLE, "params": {"kwargs": {"poles": 2}}}}),
+        ("nowhere", {"environment": "gymnasium/nowhere/to-v0"}),
+        ("butterfly", {"environment": "pettingzoo/butterfly/no_such_v1"}),
+        ("families", {"environment": "pettingzoo/os/system_v1"}),
         ("world_model", {"environment": GOALS}),
         ("conv", {"policy": {"network": "conv"}}),
         ("steps", {"update": {"sampling": "steps"}, "policy": RECURRENT}),
-        ("workers", {"vectorisation": WORKERS}),
+        ("workers", {"num_envs": 3, "vectorisation": WORKERS}),
         ("GPU", {"compute": {"device": "cuda:0"}}),
         (
             "desync",
             {
-                "environment": {"kind": "gymnasium-vector", "id": "CartPole-v1"},
+                "environment": "gymnasium-vector/CartPole-v1",
                 "vectorisation": {"desync": True},
             },
         ),
@@ -249,9 +253,9 @@ def test_torch_gets_the_threads_it_is_given(tmp_path: Path) -> None:
 def test_a_run_in_which_nobody_acts_does_not_go_on_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = Environments.training
+    training = EnvironmentFactory.training
 
-    def idle(environments: Environments, plan: VecPlan) -> VectorEnv:
+    def idle(environments: EnvironmentFactory, plan: VecPlan) -> VectorEnv:
         vector: Any = training(environments, plan)
         recv = vector.recv
 
@@ -263,7 +267,7 @@ def test_a_run_in_which_nobody_acts_does_not_go_on_for_ever(
         vector.recv = asleep
         return vector
 
-    monkeypatch.setattr(Environments, "training", idle)
+    monkeypatch.setattr(EnvironmentFactory, "training", idle)
     with pytest.raises(CollectError, match="no agent acted"):
         run(config(tmp_path))
 
@@ -349,7 +353,7 @@ def test_no_option_is_accepted_and_ignored(words: str, keys: dict[str, Any]) -> 
 )
 def test_reasons_can_be_told_apart(names: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        RolloutParams.model_validate(params({**CARTPOLE, "reasons": names}))
+        RolloutParams.model_validate(params({"name": CARTPOLE, "params": {"reasons": names}}))
 
 
 @pytest.mark.parametrize("betas", [[1.0, 0.9], [0.9, -0.1], [0.9]])

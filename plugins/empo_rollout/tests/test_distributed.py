@@ -145,7 +145,7 @@ def test_two_processes_learn_what_one_would_from_both_rollouts(
     for key, number in metrics.items():
         if key != "value/explained_variance":  # The mean of both, not that of all.
             assert float(together[key]) == pytest.approx(number, abs=1e-5), key
-    assert metrics["update/minibatches"] == (4 if name == "passes" else 3)
+    assert metrics["optim/minibatches"] == (4 if name == "passes" else 3)
 
 
 def test_one_process_needs_no_others() -> None:
@@ -189,7 +189,7 @@ def test_torchrun_starts_a_run_that_one_process_keeps_records_of(tmp_path: Path)
         "  name: rollout\n"
         "  params:\n"
         "    total_steps: 1024\n"
-        "    environment: {kind: gymnasium, id: CartPole-v1}\n"
+        "    environment: gymnasium/CartPole-v1\n"
         "    vectorisation: {backend: serial, envs: 4}\n"
         "    experience: {bptt_horizon: 32}\n"
         "    update: {minibatch_size: 64}\n"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from empo_core.experiment import Trackers
+from empo_core.protocols import Tracker
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
+from empo_core.tracker_group import TrackerGroup
 from empo_learning.distributed import Group
 from empo_rollout.episodes import WINDOW, Episodes
 
@@ -112,17 +114,16 @@ def test_counting_goes_on_from_a_saved_state() -> None:
     assert one.record(Group()) == other.record(Group())
 
 
-class Follower:
+class Follower(Tracker):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
         self.followed: tuple[int, list[str]] | None = None
         self.steps: list[list[list[float]]] = []
 
-    def start(self, directory: object, config: object) -> None: ...
-    def log(self, step: int, metrics: object) -> None: ...
-    def progress(self, task: str, done: float, total: float) -> None: ...
-    def finish(self, status: str) -> None: ...
+    @property
+    def episode_metric(self) -> Any:
+        return self
 
     def follow(self, num_envs: int, reasons: list[str]) -> None:
         self.followed = (num_envs, list(reasons))
@@ -141,8 +142,8 @@ class Follower:
 
 def test_trackers_of_episodes_are_told_who_took_a_step() -> None:
     follower = Follower()
-    trackers: Any = Trackers([follower])  # type: ignore[list-item]
-    trackers.start(None, {})
+    trackers = TrackerGroup([follower])
+    trackers.start(Path(), {})
     episodes = Episodes(env_spec(), trackers)
     assert follower.followed == (4, list(NAMES))
     episodes.observe(arrival(1, [3.0, 4.0], truncated=[False, True]), np.array([False, True]))

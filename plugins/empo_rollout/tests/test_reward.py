@@ -15,12 +15,13 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import execute
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Empowering, RunContext, WorldModel
+from empo_core.protocols.environments import EnvironmentContext, VectorLayout
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import RESULTS, RunDirectory
 from empo_core.testing.worlds import TinyWorld
 from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.empowerment.world_environments import Worlds
-from empo_rollout.environments import PowerReward, WorldParams
+from empo_rollout.empowerment.world_environment import WorldEnvironment
+from empo_rollout.world_params import PowerReward, WorldParams
 
 
 class DoorParams(Config):
@@ -194,15 +195,15 @@ def test_a_folder_that_is_no_run_is_refused(registry: Registry, tmp_path: Path) 
 
 def test_the_params_of_a_run_make_its_copies(registry: Registry, run: Path, tmp_path: Path) -> None:
     params = WorldParams.model_validate(
-        {"kind": "world", "reward": {"kind": "power", "run": str(run)}},
+        {"reward": {"kind": "power", "run": str(run)}},
         context={"registry": registry},
     )
-    worlds = Worlds(params, TinyWorld(), tmp_path / "power", registry=registry)
-    assert worlds.agents == 1
-    vector = worlds.vector(4, blocks=2, desync=True)
+    context = EnvironmentContext(world=TinyWorld(), directory=tmp_path / "power")
+    environment = WorldEnvironment(params, context, registry=registry)
+    assert len(environment.spec().agents) == 1
+    vector = environment.vector(4, VectorLayout(blocks=2, desync=True))
     assert (vector.spec.num_envs, vector.spec.num_blocks) == (4, 2)
-    humans = WorldParams.model_validate(
-        {"kind": "world", "learners": "humans", "reward": {"kind": "goal"}}
-    )
-    assert Worlds(humans, TinyWorld(), tmp_path).agents == 2
-    assert Worlds(humans, TinyWorld(), tmp_path).vector(3).spec.num_agents == 6
+    humans = WorldParams.model_validate({"learners": "humans", "reward": {"kind": "goal"}})
+    environment = WorldEnvironment(humans, EnvironmentContext(world=TinyWorld()))
+    assert len(environment.spec().agents) == 2
+    assert environment.vector(3, VectorLayout()).spec.num_agents == 6

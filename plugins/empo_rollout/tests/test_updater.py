@@ -122,7 +122,7 @@ def test_a_step_follows_the_gradient_of_ppo(scene: Any, kind: str) -> None:
         not torch.equal(*pair)
         for pair in zip(policy.parameters(), before.parameters(), strict=True)
     )
-    assert metrics["update/minibatches"] == 1
+    assert metrics["optim/minibatches"] == 1
     # Nothing has moved yet: the memory begins, and is forgotten, where it was when acting.
     assert abs(metrics["policy/importance"] - 1) < 1e-6
     assert abs(metrics["policy/approx_kl"]) < 1e-6
@@ -138,7 +138,7 @@ def test_many_passes_have_the_gradient_of_one(scene: Any, kind: str) -> None:
     whole = updater(made, at_once, made.plan(HORIZON, SEGMENTS, size)).update(rollout, 0.0)
     parts = updater(made, in_passes, made.plan(HORIZON, SEGMENTS, size, 4)).update(rollout, 0.0)
     require_close(in_passes, at_once)
-    assert whole["update/minibatches"] == parts["update/minibatches"] == 2
+    assert whole["optim/minibatches"] == parts["optim/minibatches"] == 2
     assert parts == pytest.approx(whole, abs=1e-5)
 
 
@@ -154,7 +154,7 @@ def test_a_pass_of_nothing_that_counts_adds_nothing(scene: Any) -> None:
     rollout.valid[:] = False
     before = copy.deepcopy(at_once)
     metrics = updater(made, at_once, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
-    assert metrics["update/minibatches"] == metrics["update/usable"] == 0
+    assert metrics["optim/minibatches"] == metrics["optim/usable"] == 0
     require_close(at_once, before, 0.0)
 
 
@@ -172,7 +172,7 @@ def test_steps_together_teach_what_their_segments_do(
     require_close(other, policy)
     # Fewer steps than a segment has.
     metrics = updater(by_steps, other, by_steps.plan(HORIZON, SEGMENTS, 4)).update(rollout, 0.0)
-    assert metrics["update/minibatches"] == 2 * ALL // 4
+    assert metrics["optim/minibatches"] == 2 * ALL // 4
 
 
 def test_what_does_not_count_is_never_read(scene: Any) -> None:
@@ -187,7 +187,7 @@ def test_what_does_not_count_is_never_read(scene: Any) -> None:
         values[silent] = float("nan")
     metrics = updater(made, other, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
     require_close(other, policy, 0.0)
-    assert metrics["update/usable"] == pytest.approx(float((~silent).float().mean()))
+    assert metrics["optim/usable"] == pytest.approx(float((~silent).float().mean()))
 
 
 def test_burnt_in_steps_lead_the_memory_alone(scene: Any) -> None:
@@ -292,10 +292,10 @@ def test_a_phase_ends_when_the_policy_has_moved_far(scene: Any) -> None:
     rollout = made.rollout(policy, HORIZON, SEGMENTS)
     start = copy.deepcopy(policy)
     plan = made.plan(HORIZON, SEGMENTS, ALL // 4)
-    assert updater(made, policy, plan).update(rollout, 0.0)["update/minibatches"] == 12
+    assert updater(made, policy, plan).update(rollout, 0.0)["optim/minibatches"] == 12
     limited = scene(update={**update, "target_kl": 0.02}, **groups)
     metrics = updater(limited, start, plan).update(rollout, 0.0)
-    assert 2 <= metrics["update/minibatches"] < 12
+    assert 2 <= metrics["optim/minibatches"] < 12
     assert metrics["policy/approx_kl"] > 0.02
     with pytest.raises(ConfigError, match="no policy loss reports 'approx_kl'"):
         updater(limited, start, plan, [(Entropy(), 1.0)]).update(rollout, 0.0)
@@ -399,8 +399,8 @@ def test_gradients_are_cut_and_rates_scheduled(scene: Any) -> None:
     metrics = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.25)
     pairs = zip(policy.parameters(), before.parameters(), strict=True)
     moved = torch.cat([(mine - old).detach().flatten() for mine, old in pairs]).norm()
-    assert metrics["optimiser/lr"] == pytest.approx(0.075)
-    assert metrics["optimiser/grad_norm"] > 0.01
+    assert metrics["optim/lr"] == pytest.approx(0.075)
+    assert metrics["optim/grad_norm"] > 0.01
     assert float(moved) == pytest.approx(0.075 * 0.01, rel=1e-3)
 
 
@@ -506,7 +506,7 @@ def test_losses_adapt_after_every_step(scene: Any) -> None:
     rollout = made.rollout(policy, HORIZON, SEGMENTS)
     learner = fading(made, policy, loss)
     metrics = learner.update(rollout, 0.25)
-    assert loss.asked == metrics["update/minibatches"] == 4
+    assert loss.asked == metrics["optim/minibatches"] == 4
     assert loss.factor == 0.75
     # Half of the way to an entropy near ln 3 each time, 4 times.
     assert float(loss.seen) == pytest.approx(metrics["policy/entropy"] * (1 - 0.5**4), rel=0.05)

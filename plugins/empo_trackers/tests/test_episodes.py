@@ -13,9 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from empo_core.config import installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import Trackers
-from empo_core.protocols import EpisodeTracker, Tracker
+from empo_core.protocols import EpisodeMetric, Tracker
 from empo_core.testing.tracker import TrackerTests
+from empo_core.tracker_group import TrackerGroup
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 from empo_trackers.episodes import EpisodicEma, EpisodicHistogram
@@ -28,7 +28,7 @@ class TestEpisodicEma(TrackerTests):
         return EpisodicEma(EpisodicEmaParams())
 
     def test_it_follows_episodes(self, tracker: Tracker) -> None:
-        assert isinstance(tracker, EpisodeTracker)
+        assert isinstance(tracker.episode_metric, EpisodeMetric)
 
 
 class TestEpisodicHistogram(TrackerTests):
@@ -39,22 +39,30 @@ class TestEpisodicHistogram(TrackerTests):
         )
 
     def test_it_follows_episodes(self, tracker: Tracker) -> None:
-        assert isinstance(tracker, EpisodeTracker)
+        assert isinstance(tracker.episode_metric, EpisodeMetric)
 
 
-def from_registry(*names: str, **params: Any) -> Trackers:
+def from_registry(*names: str, **params: Any) -> TrackerGroup:
     """Trackers as a config names them."""
     members = []
     for name in names:
         offered = installed().get("tracker", name)
         given = params if name.startswith("episodic") else {}
         members.append(offered.load()(offered.params(**given)))
-    return Trackers(members)
+    return TrackerGroup(members)
 
 
-def step(trackers: Trackers, rewards: list[float], dones: list[int], reasons: list[int]) -> None:
+def metric_of(trackers: TrackerGroup) -> EpisodeMetric:
+    metric = trackers.episode_metric
+    assert metric is not None
+    return metric
+
+
+def step(
+    trackers: TrackerGroup, rewards: list[float], dones: list[int], reasons: list[int]
+) -> None:
     flags = torch.tensor(dones, dtype=torch.bool)
-    trackers.step(torch.tensor(rewards), flags, torch.tensor(reasons))
+    metric_of(trackers).step(torch.tensor(rewards), flags, torch.tensor(reasons))
 
 
 def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
@@ -63,7 +71,7 @@ def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
     )
     trackers.start(tmp_path, {})
     trackers.log(0, {"loss": 1.0})
-    trackers.follow(3, ["won", "lost"])
+    metric_of(trackers).follow(3, ["won", "lost"])
     step(trackers, [0.5, 2.0, 7.0], [0, 1, 1], [-1, 0, 1])
     trackers.log(1, {"loss": 2.0})
     step(trackers, [3.0, 0.5, 0.5], [1, 1, 0], [1, 1, -1])
@@ -100,7 +108,7 @@ def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
 def test_numbers_reach_the_lines_of_a_run(tmp_path: Path) -> None:
     trackers = from_registry("episodic-ema", "jsonl", alpha=1.0, key_style="nested")
     trackers.start(tmp_path, {})
-    trackers.follow(2, ["won"])
+    metric_of(trackers).follow(2, ["won"])
     step(trackers, [2.0, 4.0], [1, 1], [0, -1])
     trackers.log(7, {})
     trackers.finish("finished")
@@ -118,19 +126,19 @@ def test_numbers_reach_the_lines_of_a_run(tmp_path: Path) -> None:
 def test_running_episodes_survive_a_checkpoint_on_disk(tmp_path: Path) -> None:
     whole = from_registry("episodic-ema", "episodic-histogram")
     whole.start(tmp_path, {})
-    whole.follow(2, ["won"])
+    metric_of(whole).follow(2, ["won"])
     step(whole, [2.0, 4.0], [0, 1], [-1, 0])
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.save(1, {"trackers": whole.state_dict()})
+    checkpoints.save(1, {"trackers": metric_of(whole).state_dict()})
 
     resumed = from_registry("episodic-ema", "episodic-histogram")
     resumed.start(tmp_path, {})
-    resumed.follow(2, ["won"])
-    resumed.load_state_dict(checkpoints.load(1)["trackers"])
+    metric_of(resumed).follow(2, ["won"])
+    metric_of(resumed).load_state_dict(checkpoints.load(1)["trackers"])
     for trackers in (whole, resumed):
         step(trackers, [3.0, 1.0], [1, 0], [0, -1])
-    assert resumed.statistics() == whole.statistics()
-    found = resumed.statistics()["histograms/length"]
+    assert metric_of(resumed).statistics() == metric_of(whole).statistics()
+    found = metric_of(resumed).statistics()["histograms/length"]
     assert isinstance(found, Histogram)
     assert found.counts == [2, 0, 0, 0, 0, 0, 0]
 

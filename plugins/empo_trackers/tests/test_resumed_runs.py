@@ -14,10 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from empo_core import Component, Config
 from empo_core.config import installed
 from empo_core.config.loading import load_config
-from empo_core.experiment import RunInterrupted, Trackers, resume, run
+from empo_core.experiment import RunInterrupted, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Rewindable, RunContext
-from empo_core.types import Histogram
+from empo_core.protocols import RunContext, Tracker
+from empo_core.tracker_group import TrackerGroup
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.randomness import capture, restore
 
@@ -62,7 +62,6 @@ class Draw:
                 step, state = found
                 numbers = state["numbers"]
                 restore(state["randomness"])
-            assert isinstance(context.tracker, Rewindable)
             context.tracker.rewind(step)
         while step < STEPS:
             if self.stops[stop : stop + 1] == [step]:
@@ -123,20 +122,8 @@ def test_lines_and_curves_have_each_step_once(
     assert records(tmp_path, registry, stops) == whole
 
 
-class Deaf:
-    """A tracker that cannot be rewound."""
-
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Nothing."""
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing."""
-
-    def finish(self, status: str) -> None:
-        """Nothing."""
+class Deaf(Tracker):
+    """A tracker that keeps no records."""
 
 
 class Listening(Deaf):
@@ -151,7 +138,7 @@ class Listening(Deaf):
 
 def test_only_those_that_keep_records_are_told_once_they_have_started(tmp_path: Path) -> None:
     listening = Listening()
-    trackers = Trackers([Deaf(), listening])
+    trackers = TrackerGroup([Deaf(), listening])
     trackers.rewind(1)
     trackers.start(tmp_path, {})
     trackers.rewind(2)

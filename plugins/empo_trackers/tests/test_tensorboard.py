@@ -6,7 +6,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.util.tensor_util import make_ndarray
 
-from empo_core.protocols import Rewindable, Tracker
+from empo_core.protocols import Tracker
 from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_trackers.plugin import TensorboardParams
@@ -17,9 +17,6 @@ class TestTensorboardTracker(TrackerTests):
     @pytest.fixture
     def tracker(self) -> Tracker:
         return TensorboardTracker(TensorboardParams())
-
-    def test_it_can_be_rewound(self, tracker: Tracker) -> None:
-        assert isinstance(tracker, Rewindable)
 
 
 @pytest.fixture
@@ -37,10 +34,10 @@ def events(directory: Path) -> EventAccumulator:
 
 def test_numbers_are_scalars_at_their_steps(tracker: TensorboardTracker, tmp_path: Path) -> None:
     for step in range(30):
-        tracker.log(step, {"value/V_r": -1.0 / (step + 1), "loss/policy": math.nan})
+        tracker.log(step, {"exact/v_r": -1.0 / (step + 1), "loss/policy": math.nan})
     tracker.finish("finished")
     found = events(tmp_path)
-    values = [(event.step, event.value) for event in found.Scalars("value/V_r")]
+    values = [(event.step, event.value) for event in found.Scalars("exact/v_r")]
     assert values == [(step, pytest.approx(-1.0 / (step + 1))) for step in range(30)]
     assert all(math.isnan(event.value) for event in found.Scalars("loss/policy"))
 

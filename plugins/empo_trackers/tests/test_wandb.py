@@ -16,9 +16,9 @@ import torch
 
 from empo_core.config import installed
 from empo_core.errors import ConfigError, PluginLoadError
-from empo_core.experiment import Trackers
 from empo_core.protocols import Tracker
 from empo_core.testing.tracker import TrackerTests
+from empo_core.tracker_group import TrackerGroup
 from empo_core.types import Histogram
 from empo_trackers.episodes import EpisodicHistogram
 from empo_trackers.plugin import EpisodicHistogramParams, WandbParams
@@ -84,10 +84,13 @@ def test_a_run_can_be_read_back_without_a_network(wandb: Any, tmp_path: Path) ->
     environment = dict(os.environ)
     run = WandbTracker(OFFLINE)
     follower = EpisodicHistogram(EpisodicHistogramParams(alpha=1.0, reward_bins=[0, 1, 5]))
-    trackers = Trackers([run, follower])
+    trackers = TrackerGroup([run, follower])
     trackers.start(tmp_path, {"seed": 3, "algorithm": {"name": "rollout"}})
-    trackers.follow(2, ["won"])
-    trackers.step(torch.tensor([0.5, 2.0]), torch.ones(2, dtype=torch.bool), torch.tensor([0, 0]))
+    assert trackers.episode_metric is not None
+    trackers.episode_metric.follow(2, ["won"])
+    trackers.episode_metric.step(
+        torch.tensor([0.5, 2.0]), torch.ones(2, dtype=torch.bool), torch.tensor([0, 0])
+    )
     trackers.log(5, {"loss": math.nan})
     run.log(3, {"late": 1.0, "wide": Histogram(edges=[-math.inf, 0.0, 1.0], counts=[7, 8])})
     many = Histogram(edges=[float(edge) for edge in range(1202)], counts=[1] * 1201)

@@ -15,14 +15,14 @@ _LONGEST_LOOK_S = 1.0
 _CALLS = 2
 """Requests under way: one being answered, and one that makes the actor look up from it."""
 _RENEW_S = 0.02
-"""How often an actor hears of a new training step at most."""
+"""Shortest time between two messages that tell an actor nothing but the training step."""
 _SLACK = 4
 """A grant is taken back where more than its ``1 / _SLACK`` is too much."""
 
 
 @dataclass(slots=True)
 class ActorAccount:
-    """What became of the messages of one incarnation of an actor.
+    """Counts of the messages of one incarnation of an actor.
 
     Attributes:
         actor: The actor's number.
@@ -65,12 +65,12 @@ class ActorHandle:
 
     @property
     def ready(self) -> bool:
-        """Whether it can act."""
+        """True where it can act."""
         return self.built and not self.failing
 
     @property
     def idle(self) -> bool:
-        """Whether it can act and has nothing to do."""
+        """True where it can act and has nothing to do."""
         return self.ready and not self._calls and not self._outbox
 
     @property

@@ -95,11 +95,11 @@ class ActorPool:
 
     @property
     def owes_states(self) -> bool:
-        """Whether an actor that was asked has not answered yet."""
+        """True where an actor that was asked has not answered yet."""
         return any(handle.owes_state for handle in self.handles)
 
     def accounts(self) -> list[ActorAccount]:
-        """What became of the messages of every incarnation so far."""
+        """Counts of the messages of every incarnation so far."""
         for found in self.executor.account():
             account = self._account(found.worker, found.incarnation)
             account.sent, account.accepted = found.sent, found.accepted

@@ -19,9 +19,9 @@ from empo_core.protocols import ActorFactory, Weights
 from empo_core.types import Experience
 
 _STATES_S = 2.0
-"""How long ``state_dict`` waits for the states of the actors."""
+"""Seconds that ``state_dict`` waits for the states of the actors."""
 _PATIENCE_S = 1.0
-"""How long an actor may be silent until what it was granted is given to others."""
+"""Seconds of silence after which the grant of an actor is given to others."""
 
 
 class AsyncCollector:
@@ -96,7 +96,7 @@ class AsyncCollector:
             waiting = True
 
     def counters(self) -> dict[str, float]:
-        """What happened so far, in this run and those that it resumes.
+        """Counts of what happened so far, in this run and those that it resumes.
 
         ``env_steps`` and ``accepted_frames`` count what arrived whole, ``queued_env_steps``
         what of it ``collect`` has not returned yet. ``version_lag_mean`` and
@@ -126,7 +126,7 @@ class AsyncCollector:
         return self._pool.pids() if self._pool else []
 
     def accounts(self) -> list[ActorAccount]:
-        """What became of the messages of every incarnation of every actor."""
+        """Counts of the messages of every incarnation of every actor."""
         return self._accounts + (self._pool.accounts() if self._pool else [])
 
     def state_dict(self) -> dict[str, Any]:

@@ -30,6 +30,11 @@ class Description:
     masks: bool
     reasons: tuple[str, ...]
 
+    @classmethod
+    def of(cls, env: SingleEnv) -> Description:
+        """The description of an environment."""
+        return cls(env.observations, env.actions, tuple(env.agents), env.masks, env.reasons)
+
 
 def common_spec(descriptions: Sequence[Description], blocks: int) -> EnvSpec:
     """The env_spec of environments like these.
@@ -70,10 +75,7 @@ class EnvGroup:
 
     def descriptions(self) -> list[Description]:
         """What each of them is like."""
-        return [
-            Description(one.observations, one.actions, tuple(one.agents), one.masks, one.reasons)
-            for one in self._environments
-        ]
+        return [Description.of(one) for one in self._environments]
 
     def attach(self, board: SharedBuffers) -> None:
         """From now on they read and write there."""

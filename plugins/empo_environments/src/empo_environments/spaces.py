@@ -30,9 +30,9 @@ def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
     """How observations become rows.
 
     Boxes are flattened, a picture channel first; choices become one-hot words, bits one word
-    each. Parts of Dict and Tuple follow each other, the first picture ahead of all. Rows of
-    nothing but bytes stay bytes; where bytes of a picture share a row with others, they are
-    scaled to [0, 1].
+    each. Parts of Dict and Tuple follow each other, the first picture ahead of all. A row of
+    pictures of one scale stays bytes; a picture that shares a row with others is scaled to
+    [0, 1] by its declared bound. Other integers stay the numbers they are.
 
     Raises:
         ConfigError: There is no such row; the message names the space.
@@ -43,12 +43,13 @@ def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
     words = sum(part.words for part in parts)
     if words < 1:
         raise ConfigError(f"observation space {space}: there is nothing to see in it")
-    as_bytes = all(part.space.dtype == np.uint8 for part in parts)
-    observations = ObservationSpec(
-        words=words,
-        dtype="uint8" if as_bytes else "float32",
-        grid=None if picture is None else picture.grid,
-    )
+    scales = {part.scale for part in parts}
+    scale = scales.pop() if len(scales) == 1 else None
+    grid = None if picture is None else picture.grid
+    if scale is None:
+        observations = ObservationSpec(words, "float32", grid)
+    else:
+        observations = ObservationSpec(words, "uint8", grid, scale)
 
     def bind(row: np.ndarray) -> Write:
         writes, first = [], 0
@@ -115,6 +116,7 @@ class _Seen:
     words: int
     bind: Bind
     grid: tuple[int, int, int] | None = None
+    scale: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,32 +189,50 @@ def _seen(path: tuple[str | int, ...], space: Space[Any]) -> _Seen:
     return _Seen(path, space, words, lambda row: _one_hots(row, path, space, counts, starts))
 
 
+def picture_scale(space: Space[Any]) -> float | None:
+    """The greatest value of a picture; None for a space of anything else.
+
+    A picture is a Box of bytes with two or three axes from 0 to a bound, of whatever size.
+    """
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return None
+    if len(space.shape) not in (2, 3) or space.low.any() or not space.high.any():
+        return None
+    return float(space.high.max())
+
+
+def is_channel_first(shape: tuple[int, ...]) -> bool:
+    """Whether the first of three axes is that of the channels.
+
+    There are fewer channels than pixels; where that does not tell, they come last, as usual.
+    """
+    return shape[0] < shape[2]
+
+
 def _seen_box(path: tuple[str | int, ...], space: spaces.Box) -> _Seen:
-    shape, words = space.shape, math.prod(space.shape)
-    if len(shape) == 2 and space.dtype == np.uint8:
-        return _Seen(
-            path, space, words, lambda row: _numbers(row.reshape(shape), path, space), (1, *shape)
-        )
-    if len(shape) != 3:
-        return _Seen(path, space, words, lambda row: _numbers(row.reshape(shape), path, space))
-    # There are fewer channels than pixels; where that does not tell, they come last, as usual.
-    if shape[0] < shape[2]:
-        return _Seen(
-            path, space, words, lambda row: _numbers(row.reshape(shape), path, space), shape
-        )
-    grid = (shape[2], shape[0], shape[1])
+    shape, words, scale = space.shape, math.prod(space.shape), picture_scale(space)
 
     def bind(row: np.ndarray) -> Write:
-        return _numbers(row.reshape(grid).transpose(1, 2, 0), path, space)
+        view = row.reshape(shape)
+        if len(shape) == 3 and not is_channel_first(shape):
+            view = row.reshape(shape[2], shape[0], shape[1]).transpose(1, 2, 0)
+        return _numbers(view, path, space, scale)
 
-    return _Seen(path, space, words, bind, grid)
+    grid: tuple[int, int, int] | None = None
+    if len(shape) == 2 and scale is not None:
+        grid = (1, shape[0], shape[1])
+    elif len(shape) == 3:
+        first, second, third = shape
+        grid = (first, second, third) if is_channel_first(shape) else (third, first, second)
+    return _Seen(path, space, words, bind, grid, scale)
 
 
-def _numbers(target: np.ndarray, path: tuple[str | int, ...], space: Space[Any]) -> Write:
-    """Write arrays of numbers to a view of the same shape."""
+def _numbers(
+    target: np.ndarray, path: tuple[str | int, ...], space: Space[Any], scale: float | None = None
+) -> Write:
+    """Write arrays of numbers to a view of the same shape, a picture's divided by its scale."""
     shape, dtype = target.shape, space.dtype
     assert dtype is not None
-    scale = dtype == np.uint8 and target.dtype != np.uint8 and len(shape) in (2, 3)
 
     def write(value: Any) -> None:
         # Almost always all is well, and this is done for every step of every environment.
@@ -220,10 +240,14 @@ def _numbers(target: np.ndarray, path: tuple[str | int, ...], space: Space[Any])
             value = _fitting(value, shape, dtype, path)
         target[...] = value
 
-    def write_scaled(value: Any) -> None:
-        np.multiply(_fitting(value, shape, dtype, path), np.float32(1 / 255), out=target)
+    if scale is None or target.dtype == np.uint8:
+        return write
+    factor = np.float32(1 / scale)
 
-    return write_scaled if scale else write
+    def write_scaled(value: Any) -> None:
+        np.multiply(_fitting(value, shape, dtype, path), factor, out=target)
+
+    return write_scaled
 
 
 def _fitting(
@@ -323,8 +347,9 @@ def _unfit(kind: str, path: tuple[str | int, ...], space: Space[Any]) -> str:
     known = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
     return (
         f"{kind} space{_at(path)} {space}: cannot be written as a row of numbers; what can: "
-        f"{known}. Wrap the environment (gymnasium.wrappers) and name what makes it with 'factory'"
+        f"{known}. Observe other parts (keys), or wrap the environment and give that to "
+        "empo_core.run(config, environment=...)"
     )
 
 
-__all__ = ["Bind", "Decode", "Write", "acting", "observing"]
+__all__ = ["Bind", "Decode", "Write", "acting", "is_channel_first", "observing", "picture_scale"]

@@ -16,7 +16,7 @@ from empo_executors.supervised_process import Context, SupervisedProcess, proces
 
 
 def worker_context() -> Context:
-    """How workers are started: never by ``fork``, which copies locks that threads hold."""
+    """Start method of workers: never by ``fork``, which copies locks that threads hold."""
     # Loaded once in the server, they cost a worker milliseconds instead of seconds.
     return process_context(
         preload=["empo_environments.worker_main", "empo_environments.gymnasium_env"]
@@ -30,7 +30,7 @@ class Worker:
         number: Which worker it is.
         block: The block that its environments belong to.
         busy: Whether it owes an answer.
-        watched: Whether somebody is told when it answers or ends.
+        watched: Whether its pipe and its end are selected on.
     """
 
     def __init__(self, context: Context, number: int, block: int, first: int) -> None:

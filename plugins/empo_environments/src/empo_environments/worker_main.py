@@ -1,4 +1,4 @@
-"""What runs in a worker process."""
+"""Main function of a worker process: make environments, then step them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from empo_environments.env_group import EnvGroup
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 
 STEP, REQUEST = b"s", b"r"
-"""How messages to a worker begin; the name of a method and its arguments follow a request."""
+"""First bytes of messages to a worker; the name of a method and its arguments follow a request."""
 DONE, RESULT, RAISED = b".", b"+", b"!"
-"""How answers begin; a result, or an error's class and text, follow the latter two."""
+"""First bytes of answers; a result, or an error's class and text, follow the latter two."""
 
 
 def run_worker(pipe: Connection[Any, Any], first: int) -> None:

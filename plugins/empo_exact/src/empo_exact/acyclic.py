@@ -16,7 +16,7 @@ Counts = NDArray[np.int64]
 
 @compiled
 def count_predecessors(bounds: Counts, successor: NDArray[np.int32], into: Counts) -> None:
-    """How many transitions lead into each state."""
+    """Count the transitions that lead into each state."""
     for item in range(bounds[len(bounds) - 1]):
         into[successor[item]] += 1
 

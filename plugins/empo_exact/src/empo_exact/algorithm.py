@@ -9,12 +9,11 @@ from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS
 from empo_exact import memory
+from empo_exact.goal_axis import check_humans
 from empo_exact.graph import build_graph
-from empo_exact.playing import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import check_humans
-from empo_exact.result import ExactResult
-from empo_exact.saving import load
+from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
+from empo_exact.result import ExactResult, load
 from empo_exact.solver import solve
 
 CHECK_STATES = 200_000
@@ -84,7 +83,7 @@ class Exact:
 
 
 def _finished(context: RunContext) -> ExactResult:
-    """What a run saved at its end, with the values of all times."""
+    """The result that a run saved at its end, with the values of all times."""
     results = context.directory / RESULTS
     if not (results / "tables").is_dir():
         raise StorageError(

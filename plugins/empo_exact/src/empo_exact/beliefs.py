@@ -1,4 +1,4 @@
-"""What each human believes about the other humans' joint action, as the sweep reads it."""
+"""Beliefs of each human about the other humans' joint action, as the kernels read them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
-from empo_exact.game import Floats, Game
 from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import Floats, Game
 from empo_exact.plugin import PriorParams
 from empo_executors.worker_pool import WorkerPool
 
@@ -17,7 +17,7 @@ Profiles = Sequence[tuple[float, Sequence[int]]]
 Believed = (
     Callable[[tuple[int, ...], int, int], Profiles] | Mapping[int, Mapping[tuple[int, ...], float]]
 )
-"""What a human believes about the other humans' joint action.
+"""Beliefs of a human about the other humans' joint action.
 
 Either a callable of (state row as a tuple, human, own action) that returns (probability,
 profile) pairs, where a profile lists one action per agent and -1 at the human's own place and

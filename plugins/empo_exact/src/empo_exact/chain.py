@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,9 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_exact.game import Floats
-
-if TYPE_CHECKING:
-    from empo_exact.result import ExactResult
+from empo_exact.kernel_data import Floats
+from empo_exact.solution import Solution
+from empo_exact.storm import write_labels, write_rewards
 
 Longs = NDArray[np.int64]
 OfStates = Callable[[Int[Tensor, "state word"]], Float[Tensor, " state"]]
@@ -56,12 +55,12 @@ class Chain:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.time)
 
     @property
     def final(self) -> NDArray[np.bool_]:
-        """Whether the chain ends at each node [node]."""
+        """Nodes at which the chain ends [node]."""
         return np.diff(self.offsets) == 0
 
     def expected_total(self, reward: Floats | OfStates, gamma: float = 1.0) -> Floats:
@@ -98,8 +97,6 @@ class Chain:
         ``time_<t>`` and ``goal_<i>`` for the goals in ``spec.goals``. The reward is -U_r, because
         Storm wants rewards that are not negative.
         """
-        from empo_exact.storm import write_labels, write_rewards
-
         directory.mkdir(parents=True, exist_ok=True)
         lines = ["dtmc"]
         for node in range(self.num_nodes):
@@ -127,17 +124,17 @@ class Chain:
         return given
 
 
-def close_loop(result: ExactResult) -> Chain:
+def close_loop(solution: Solution) -> Chain:
     """The chain of a solved world: the robot's policy, and humans over all their goals."""
     here = np.zeros(1, np.int64)
     times, states, rewards, counts, targets, probs = [], [], [], [], [], []
     first = 0
     for time in range(
-        result.graph.num_states + 1 if result.horizon is None else result.horizon + 1
+        solution.graph.num_states + 1 if solution.horizon is None else solution.horizon + 1
     ):
         times.append(np.full(len(here), time))
         states.append(here)
-        source, target, prob, reward = _steps(result, here, time)
+        source, target, prob, reward = _steps(solution, here, time)
         first += len(here)
         here, position = np.unique(target, return_inverse=True)
         targets.append(first + position)
@@ -147,7 +144,7 @@ def close_loop(result: ExactResult) -> Chain:
         if not len(here):
             break
     state = np.concatenate(states)
-    rows = result.graph.states[state]
+    rows = solution.graph.states[state]
     return Chain(
         time=np.concatenate(times),
         state=state,
@@ -155,25 +152,25 @@ def close_loop(result: ExactResult) -> Chain:
         offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
         target=np.concatenate(targets),
         prob=np.concatenate(probs),
-        achieved=result.problem.world.achieved(torch.from_numpy(rows)).numpy(),
+        achieved=solution.problem.world.achieved(torch.from_numpy(rows)).numpy(),
         U_r=np.concatenate(rewards),
-        goal_names=tuple(goal.name for goal in result.spec.goals),
+        goal_names=tuple(goal.name for goal in solution.spec.goals),
     )
 
 
-def _steps(result: ExactResult, here: Longs, time: int) -> tuple[Longs, Longs, Floats, Floats]:
-    """Where the chain goes from some states: source position, target state, probability, U_r."""
-    graph, game = result.graph, result.problem.game
-    joint = result.spec.num_joint_actions
+def _steps(solution: Solution, here: Longs, time: int) -> tuple[Longs, Longs, Floats, Floats]:
+    """Steps of the chain from some states: source position, target state, probability, U_r."""
+    graph, game = solution.graph, solution.problem.game
+    joint = solution.spec.num_joint_actions
     reward = np.zeros(len(here))
-    alive = np.flatnonzero(result.alive(here, time))
+    alive = np.flatnonzero(solution.alive(here, time))
     if not len(alive):
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, np.zeros(0), reward
-    policies = result.policies(time, here[alive])
+    policies = solution.policies(time, here[alive])
     reward[alive] = policies.u_r
     weight = policies.pi_r[:, game.robot]
-    for human, chosen in enumerate(marginals(result, policies.pi_h)):
+    for human, chosen in enumerate(marginals(solution, policies.pi_h)):
         weight = weight * chosen[:, game.action[human, game.profile]]
     pairs = (here[alive, None] * joint + np.arange(joint)).ravel()
     begin, end = graph.offsets[pairs].astype(np.int64), graph.offsets[pairs + 1].astype(np.int64)
@@ -191,9 +188,9 @@ def _steps(result: ExactResult, here: Longs, time: int) -> tuple[Longs, Longs, F
     return at, target, merged, reward
 
 
-def marginals(result: ExactResult, pi_h: Floats) -> list[Floats]:
+def marginals(solution: Solution, pi_h: Floats) -> list[Floats]:
     """Each human's policy averaged over its goals by weight [state action]."""
-    game, found = result.problem.game, []
+    game, found = solution.problem.game, []
     for human in range(len(game.num_actions)):
         goals = slice(game.first_goal[human], game.last_goal[human])
         mixed = np.einsum("g,sag->sa", game.weight[goals], pi_h[:, :, goals])

@@ -61,12 +61,12 @@ class StateGraph:
 
     @property
     def num_states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return len(self.states)
 
     @property
     def num_transitions(self) -> int:
-        """How many transitions are stored."""
+        """Number of transitions that are stored."""
         return len(self.successor)
 
     @property
@@ -76,14 +76,14 @@ class StateGraph:
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
-        """Whether each state has transitions, i.e. is neither terminal nor unexpanded [state]."""
+        """States that have transitions, i.e. are neither terminal nor unexpanded [state]."""
         joint = self.spec.num_joint_actions
         alive = np.zeros(self.num_states, np.bool_)
         alive[: self.num_expanded] = np.diff(self.offsets[::joint].astype(np.int64)) > 0
         return alive
 
     def within(self, steps: int) -> int:
-        """How many states are reachable within this many steps."""
+        """Number of states that are reachable within this many steps."""
         return int(self.layers[min(steps, len(self.layers) - 1)])
 
 

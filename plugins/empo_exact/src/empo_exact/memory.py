@@ -1,4 +1,4 @@
-"""What a solve needs, and refusing what cannot fit before the machine suffers."""
+"""Estimates of the RAM that a solve needs, and refusals of what cannot fit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from empo_core.errors import SolveError
-from empo_exact.game import Game
 from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import Game
 from empo_exact.plugin import ExactParams
 
 GIB = 1 << 30
@@ -18,7 +18,7 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def limit(params: ExactParams) -> int:
-    """How many bytes this process may hold."""
+    """Bytes that this process may hold."""
     if params.compute.memory_limit_gb is not None:
         return int(params.compute.memory_limit_gb * GIB)
     free: int = psutil.virtual_memory().available
@@ -64,7 +64,7 @@ def needs(graph: StateGraph, goals: int, params: ExactParams) -> dict[str, int]:
 
 
 def statement(graph: StateGraph, game: Game, params: ExactParams) -> str:
-    """What a solve is about to take, in words."""
+    """Sizes of a solve, in words."""
     wanted = needs(graph, len(game.weight), params)
     parts = ", ".join(f"{what} {size / 2**20:.1f} MiB" for what, size in wanted.items())
     return (

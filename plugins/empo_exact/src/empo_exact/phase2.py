@@ -9,12 +9,32 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from empo_core.compilation import compiled, inlined
-from empo_exact.game import Floats, Game, Scratch, Theory
-from empo_exact.lanes import Lanes, eight, entry, four, lane_sum, load, store
-from empo_exact.rows import PLAIN, TERMINAL, blend, blend_some, find_rows
+from empo_core.compilation import inlined
+from empo_exact.kernel_data import (
+    Block,
+    Floats,
+    Game,
+    Here,
+    Policies,
+    Scratch,
+    Theory,
+    Values,
+    Worth,
+)
+from empo_exact.rows import PLAIN, TERMINAL, Mixture, blend, blend_some, find_rows
+from empo_exact.simd import (
+    EIGHT,
+    FOUR,
+    Lanes,
+    eight,
+    entry,
+    four,
+    kernel,
+    lane_sum,
+    load,
+    store,
+)
 
 
 @inlined
@@ -32,12 +52,12 @@ def power(base: float, exponent: float) -> float:
 @inlined
 def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
     """Marginal policies over goals, and how likely profiles and parts of them are."""
-    humans, profiles = game.num_actions.shape[0], game.shape[1]
+    humans, profiles = game.num_actions.shape[0], game.num_profiles
     for human in range(humans):
         total = 0.0
         for action in range(game.num_actions[human]):
             mass = four(0.0)
-            for goal in range(game.first_goal[human], game.first_goal[human + 1], 4):
+            for goal in range(game.first_goal[human], game.first_goal[human + 1], FOUR):
                 mass += load(game.weight, (goal,), mass) * load(policy, (index, action, goal), mass)
             s.marginal[human, action] = lane_sum(mass)
             total += s.marginal[human, action]
@@ -61,9 +81,9 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
 def value_plainly(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
     """Q_r and its share of U_r where every joint action has one successor."""
     # Those are certain, so the codes of all transitions say the same.
-    pair = np.int64(state) * game.shape[0]
+    pair = np.int64(state) * game.num_joint
     code = np.int64(entry(game.code, (np.int64(entry(game.offsets, (pair,))),)))
-    profiles, robots = game.shape[1], game.shape[2]
+    profiles, robots = game.num_profiles, game.num_robot_actions
     for robot in range(robots):
         total, certain = 0.0, 0.0
         for profile in range(profiles):
@@ -78,13 +98,13 @@ def value_plainly(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
 @inlined
 def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
     """Q_r of each joint robot action, equation (4), and how much U_r counts meanwhile."""
-    robots = game.shape[2]
+    robots = game.num_robot_actions
     for robot in range(robots):
         s.q_r[robot] = 0.0
         s.accrual[robot] = 0.0
-    for slot in range(game.shape[0]):
+    for slot in range(game.num_joint):
         chance, robot = s.chance[slot // robots], slot % robots
-        pair = np.int64(state) * game.shape[0] + game.joint[slot]
+        pair = np.int64(state) * game.num_joint + game.joint[slot]
         if chance == 0:
             continue
         for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
@@ -101,7 +121,7 @@ def choose_robot_action(theory: Theory, s: Scratch) -> None:
         if not s.free[robot]:
             s.pi_r[robot] = -math.inf
             continue
-        s.pi_r[robot] = -theory.number[0] * math.log(-s.q_r[robot])
+        s.pi_r[robot] = -theory.beta_r * math.log(-s.q_r[robot])
         best = max(best, s.pi_r[robot])
     total = 0.0
     for robot in range(s.q_r.shape[0]):
@@ -114,142 +134,122 @@ def choose_robot_action(theory: Theory, s: Scratch) -> None:
 
 @inlined
 def attain(
-    game: Game, human: int, policy: Floats, index: int, s: Scratch, goal: int, zero: Lanes
+    game: Game, human: int, pi_h: Floats, position: int, s: Scratch, goal: int, zero: Lanes
 ) -> Lanes:
     """V_h^e of a few goals of one human, equation (6), where the robot has replied."""
     value, together = zero, game.together[human]
-    first = human * game.shape[1]
+    first = human * game.num_profiles
     for action in range(game.num_actions[human]):
         row = first + action * together
-        q = blend_some(s.reply, game.having, row, s.mass, first, together, goal, zero)
-        value += load(policy, (index, action, goal), zero) * q
+        others = Mixture(game.having, row, s.mass, first, together)
+        q = blend_some(s.reply, others, goal, zero)
+        value += load(pi_h, (position, action, goal), zero) * q
     return value
 
 
 @inlined
-def value_goals(
-    game: Game, state: int, human: int, policy: Floats, index: int, s: Scratch, v_e: Floats
-) -> None:
+def value_goals(game: Game, here: Here, human: int, pi_h: Floats, s: Scratch, v_e: Floats) -> None:
     """V_h^e of all goals of one human."""
     goal, end = game.first_goal[human], game.first_goal[human + 1]
-    while goal + 8 <= end:
-        store(v_e, (state, goal), attain(game, human, policy, index, s, goal, eight(0.0)))
-        goal += 8
+    while goal + EIGHT <= end:
+        value = attain(game, human, pi_h, here.position, s, goal, eight(0.0))
+        store(v_e, (here.state, goal), value)
+        goal += EIGHT
     while goal < end:
-        store(v_e, (state, goal), attain(game, human, policy, index, s, goal, four(0.0)))
-        goal += 4
+        rest = attain(game, human, pi_h, here.position, s, goal, four(0.0))
+        store(v_e, (here.state, goal), rest)
+        goal += FOUR
 
 
 @inlined
 def aggregate(game: Game, theory: Theory, state: int, human: int, v_e: Floats) -> float:
     """X_h of one human, equation (7); quickly where zeta is one of the usual numbers."""
-    zeta = theory.number[1]
     begin, end = game.first_goal[human], game.first_goal[human + 1]
-    if zeta == 1.0 or zeta == 2.0:
+    if theory.zeta == 1.0 or theory.zeta == 2.0:
         total = four(0.0)
-        for goal in range(begin, end, 4):
+        for goal in range(begin, end, FOUR):
             value = load(v_e, (state, goal), total)
-            gain = value * value if zeta == 2.0 else value
-            total += gain * load(game.weight, (goal,), total) if theory.flag[0] else gain
+            gain = value * value if theory.zeta == 2.0 else value
+            total += gain * load(game.weight, (goal,), total) if theory.is_weighted else gain
         return lane_sum(total)
     x = 0.0
     for goal in range(begin, end):
-        weight = game.weight[goal] if theory.flag[0] else 1.0
-        x += weight * v_e[state, goal] ** zeta
+        weight = game.weight[goal] if theory.is_weighted else 1.0
+        x += weight * v_e[state, goal] ** theory.zeta
     return x
 
 
 @inlined
-def reward(game: Game, theory: Theory, state: int, v_e: Floats, x_h: Floats, index: int) -> float:
+def reward(game: Game, theory: Theory, here: Here, v_e: Floats, x_h: Floats) -> float:
     """X_h of every human, equation (7), and U_r, equation (8)."""
     humans, lack = game.num_actions.shape[0], 0.0
     for human in range(humans):
-        x = aggregate(game, theory, state, human, v_e)
-        x_h[index, human] = x
-        lack += power(x, -theory.number[2]) if x > 0 else math.inf
-    if theory.flag[1]:
+        x = aggregate(game, theory, here.state, human, v_e)
+        x_h[here.position, human] = x
+        lack += power(x, -theory.xi) if x > 0 else math.inf
+    if theory.is_mean:
         lack /= humans
-    return -power(lack, theory.number[3])
+    return -power(lack, theory.eta)
 
 
-@compiled
+@kernel
 def phase2(
     game: Game,
     theory: Theory,
-    order: NDArray[np.int32],
-    first: int,
-    last: int,
-    policy: Floats,
-    value: Floats,
-    spare: int,
-    longer: bool,
+    block: Block,
+    worth: Worth,
     next_v_r: Floats,
     s: Scratch,
-    v_e: Floats,
-    v_r: Floats,
-    pi_r: Floats,
-    q_r: Floats,
-    x_h: Floats,
-    u_r: Floats,
+    out: Values,
+    policies: Policies,
 ) -> int:
-    """The robot's values and policy in the states ``order[first:last]``.
+    """The robot's values and policy in the states of a block, equations (4)-(9).
 
     Args:
         game: The game.
-        theory: The parameters.
-        order: State numbers.
-        first: Where to begin in ``order``.
-        last: Where to end.
-        policy: pi_h, by position from ``first`` on [position action goal].
-        value: What reaching a state is worth, see ``phase1`` [state goal].
-        spare: First row of ``value`` that belongs to no state.
-        longer: Whether durations differ.
+        theory: The symbols.
+        block: The states.
+        worth: What reaching a state is worth in fact, by V_h^e one step later.
         next_v_r: V_r one step later [state].
         s: Working memory.
-        v_e: Receives V_h^e, by state number [state goal].
-        v_r: Receives V_r, by state number [state].
-        pi_r: Receives pi_r, by position [position robot].
-        q_r: Receives Q_r, by position, NaN where unavailable [position robot].
-        x_h: Receives X_h, by position [position human].
-        u_r: Receives U_r, by position; 0 at terminal states [position].
+        out: Receives V_h^e and V_r, by state number.
+        policies: Has pi_h, and receives the rest, by position in the block.
 
     Returns:
         How many states have no finite U_r; their V_r is NaN.
     """
-    bad, profiles, robots = 0, game.shape[1], game.shape[2]
-    for position in range(first, last):
-        state, index = order[position], position - first
-        kind = find_rows(game, state, value, spare, longer, 0.0, s)
+    bad, robots, goals = 0, game.num_robot_actions, worth.table.shape[1]
+    for position in range(block.last - block.first):
+        here = Here(block.order[block.first + position], position)
+        kind = find_rows(game, here.state, worth, 0.0, s)
         if kind == TERMINAL:
-            for goal in range(value.shape[1]):
-                v_e[state, goal] = 0.0
-            v_r[state] = theory.number[4]
-            u_r[index] = 0.0
+            for goal in range(goals):
+                out.v_e[here.state, goal] = 0.0
+            out.v_r[here.state] = theory.terminal_value
+            policies.u_r[position] = 0.0
             continue
-        weigh_profiles(game, policy, index, s)
+        weigh_profiles(game, policies.pi_h, position, s)
         if kind == PLAIN:
-            value_plainly(game, state, next_v_r, s)
+            value_plainly(game, here.state, next_v_r, s)
         else:
-            value_robot_actions(game, state, next_v_r, s)
+            value_robot_actions(game, here.state, next_v_r, s)
         choose_robot_action(theory, s)
-        for profile in range(profiles):
-            blend(
-                value, s.at, profile * robots, s.pi_r, 0, robots,
-                s.reply, profile, 0, value.shape[1],
-            )  # fmt: skip
+        for profile in range(game.num_profiles):
+            reply = Mixture(s.at, profile * robots, s.pi_r, 0, robots)
+            blend(worth.table, reply, s.reply, profile, 0, goals)
         for human in range(game.num_actions.shape[0]):
-            value_goals(game, state, human, policy, index, s, v_e)
-        u = reward(game, theory, state, v_e, x_h, index)
-        u_r[index] = u
+            value_goals(game, here, human, policies.pi_h, s, out.v_e)
+        u = reward(game, theory, here, out.v_e, policies.x_h)
+        policies.u_r[position] = u
         total, accrual = 0.0, 0.0
         for robot in range(robots):
-            pi_r[index, robot] = s.pi_r[robot]
-            q_r[index, robot] = s.q_r[robot] if s.free[robot] else math.nan
+            policies.pi_r[position, robot] = s.pi_r[robot]
+            policies.q_r[position, robot] = s.q_r[robot] if s.free[robot] else math.nan
             if s.free[robot]:
                 total += s.pi_r[robot] * s.q_r[robot]
                 accrual += s.pi_r[robot] * s.accrual[robot]
-        v_r[state] = accrual * u + total
+        out.v_r[here.state] = accrual * u + total
         if not math.isfinite(u):
-            v_r[state] = math.nan
+            out.v_r[here.state] = math.nan
             bad += 1
     return bad

@@ -3,51 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from empo_core.pictures import write_gif, write_png
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay
-
-if TYPE_CHECKING:
-    from empo_exact.result import ExactResult
+from empo_exact.rollout import play
+from empo_exact.solution import Solution
 
 FRAMES_PER_SECOND = 2
 
 
-def draw(result: ExactResult, directory: Path) -> list[Path]:
+def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> list[Path]:
     """Write ``start.png`` and ``rollout_<i>.gif`` where the world can draw itself.
 
     Args:
-        result: What to draw.
-        directory: Where to write.
+        solution: The solved world.
+        directory: The folder to write to.
+        rollouts: Number of rollouts to draw.
+        seed: Seeds the rollouts.
     """
-    world = result.problem.world
+    world = solution.problem.world
     if not isinstance(world, Drawable):
         return []
     files = []
-    for human in result.spec.humans:
-        only = len(result.spec.humans) == 1
+    for human in solution.spec.humans:
+        only = len(solution.spec.humans) == 1
         file = directory / ("start.png" if only else f"start_human_{human}.png")
-        write_png(world.render(world.initial_state(), overlay(result, 0, 0, human)), file)
+        write_png(world.render(world.initial_state(), overlay(solution, 0, 0, human)), file)
         files.append(file)
-    generator = torch.Generator().manual_seed(result.seed)
-    for number in range(result.params.num_rollouts if _plays_on(result) else 0):
+    generator = torch.Generator().manual_seed(seed)
+    for number in range(rollouts if _has_all_times(solution) else 0):
         frames = []
-        for time, (state, _) in enumerate(result.rollout(generator)):
-            row = torch.from_numpy(result.graph.states[state].copy())
-            frames.append(world.render(row, overlay(result, state, time, None)))
+        for time, (state, _) in enumerate(play(solution, generator, {})):
+            row = torch.from_numpy(solution.graph.states[state].copy())
+            frames.append(world.render(row, overlay(solution, state, time, None)))
         files.append(directory / f"rollout_{number}.gif")
         write_gif(frames, files[-1], FRAMES_PER_SECOND)
     return files
 
 
-def overlay(result: ExactResult, state: int, time: int, human: int | None) -> Overlay:
+def overlay(solution: Solution, state: int, time: int, human: int | None) -> Overlay:
     """The robots' policy and a human's attainable goals at a state."""
-    values = result.at(state, time)
-    policies, spec = {}, result.spec
+    values = solution.at(state, time)
+    policies, spec = {}, solution.spec
     grid = values.pi_r.reshape([spec.num_actions[robot] for robot in reversed(spec.robots)])
     for axis, robot in enumerate(reversed(spec.robots)):
         others = tuple(a for a in range(len(spec.robots)) if a != axis)
@@ -62,6 +62,6 @@ def overlay(result: ExactResult, state: int, time: int, human: int | None) -> Ov
     )
 
 
-def _plays_on(result: ExactResult) -> bool:
-    """Whether the values of all times are at hand, which a rollout needs."""
-    return result.horizon is None or len(result.times) == result.horizon
+def _has_all_times(solution: Solution) -> bool:
+    """The values of all times were kept, which a rollout needs."""
+    return solution.horizon is None or len(solution.times) == solution.horizon

@@ -17,13 +17,15 @@ from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.worlds.row_table import RowTable
 from empo_exact.acyclic import levels_of
-from empo_exact.game import Floats, make_scratch
+from empo_exact.goal_axis import check_humans
 from empo_exact.graph import build_graph
-from empo_exact.induction import Problem
+from empo_exact.human_policies import uniform_policy
+from empo_exact.induction import empty_policies, room
+from empo_exact.kernel_data import Block, Floats, Policies, Worth, make_scratch
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
-from empo_exact.problem import Assumptions, build_prior, check_humans, uniform_policy
-from empo_exact.solver import pose
+from empo_exact.problem import Problem
+from empo_exact.setup import Assumptions, build_prior, pose
 
 
 class ExactPrior:
@@ -65,12 +67,7 @@ class ExactPrior:
             # Asked about a state that no episode is in then: look ahead from there instead.
             solved = self._solve(np.unique(rows, axis=0), None if horizon is None else steps_left)
             order, time = solved.table.find(rows), 0
-        problem = solved.problem
-        goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
-        policy = np.zeros((len(order), actions, goals))
-        v_m = np.zeros((problem.graph.num_states, goals))
-        _sweep(problem, order, solved.worth(time), v_m, policy, steps_left)
-        return torch.from_numpy(policy.transpose(0, 2, 1)[:, problem.places].copy())
+        return torch.from_numpy(solved.policy(order, time, steps_left))
 
     @cached_property
     def _solved(self) -> _Solved:
@@ -82,23 +79,22 @@ class ExactPrior:
         world = self._world
         check_humans(world.spec)
         graph = build_graph(world, steps, start=start)
-        problem = pose(world, graph, _with_phase_2(self._params), self._assumed, None)
+        problem = pose(world, graph, _with_phase_2(self._params), self._assumed)
         problem = replace(problem, horizon=steps)
-        goals, actions = len(problem.game.weight), int(problem.game.num_actions.max())
-        policy = np.zeros((graph.num_states, actions, goals))
+        policies = empty_policies(problem, graph.num_states)
         values: dict[int, Floats] = {}
         if steps is None:
-            values[0] = v_m = np.zeros((graph.num_states, goals))
+            values[0] = v_m = np.zeros((graph.num_states, len(problem.game.weight)))
             for level in levels_of(graph, world):
-                _sweep(problem, level, problem.worth(v_m), v_m, policy, 1)
+                _sweep(problem, level, problem.worth(v_m), v_m, policies, 1)
         else:
             order = np.arange(graph.num_states, dtype=np.int32)
-            values[steps] = np.zeros((graph.num_states, goals))
+            values[steps] = np.zeros((graph.num_states, len(problem.game.weight)))
             for time in range(steps - 1, 0, -1):
                 count = min(graph.within(time), graph.num_expanded)
-                values[time] = np.zeros((count, goals))
+                values[time] = np.zeros((count, len(problem.game.weight)))
                 worth = problem.worth(values[time + 1])
-                _sweep(problem, order[:count], worth, values[time], policy, steps - time)
+                _sweep(problem, order[:count], worth, values[time], policies, steps - time)
         return _Solved(problem, RowTable.of(graph.states), values)
 
 
@@ -113,15 +109,23 @@ def _sweep(
     order: NDArray[np.int32],
     worth: Floats,
     v_m: Floats,
-    policy: Floats,
+    policies: Policies,
     steps_left: int,
 ) -> None:
-    """Phase 1 in the given states, in this thread."""
-    spare = len(worth) - problem.workers * int(problem.game.shape[0])
-    phase1(
-        problem.game, problem.humans_at(steps_left), order, 0, len(order), worth, spare,
-        problem.longer, make_scratch(problem.game), v_m, policy,
-    )  # fmt: skip
+    """Phase 1 in the given states, in this thread.
+
+    Args:
+        problem: The problem.
+        order: State numbers.
+        worth: Table of ``Worth`` one step later.
+        v_m: Receives V_h^m, by state number [state goal].
+        policies: Receives pi_h, by position.
+        steps_left: Remaining steps.
+    """
+    found = Worth(worth, problem.spare(worth, 0), problem.is_timed)
+    out = room(problem, 0)._replace(v_m=v_m)
+    block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)
+    phase1(problem.game, problem.humans_at(steps_left), block, found, scratch, out, policies)
 
 
 @dataclass(frozen=True)
@@ -132,14 +136,18 @@ class _Solved:
     table: RowTable
     values: dict[int, Floats]
 
+    def policy(self, order: NDArray[np.int32], time: int, steps_left: int) -> Floats:
+        """pi_h in some states, goals as on the world's axis [state goal action]."""
+        values = self.values[0 if self.problem.horizon is None else time + 1]
+        unused = np.zeros((self.problem.graph.num_states, values.shape[1]))
+        found = empty_policies(self.problem, len(order))
+        _sweep(self.problem, order, self.problem.worth(values), unused, found, steps_left)
+        return found.pi_h.transpose(0, 2, 1)[:, self.problem.places].copy()
+
     def known(self, time: int) -> int:
-        """How many states, from the first on, have their values one step after ``time``."""
+        """Number of states, from the first on, that have their values one step after ``time``."""
         graph = self.problem.graph
         return graph.num_states if self.problem.horizon is None else graph.within(time)
-
-    def worth(self, time: int) -> Floats:
-        """What reaching each state is worth one step after ``time``."""
-        return self.problem.worth(self.values[0 if self.problem.horizon is None else time + 1])
 
 
 class UniformPrior:

@@ -31,7 +31,7 @@ def count_edges(
     last: NDArray[np.int32],
     edges: NDArray[np.int64],
 ) -> None:
-    """How many distinct successors each state has; ``last`` starts at -1 everywhere."""
+    """Count the distinct successors of each state; ``last`` starts at -1 everywhere."""
     for state in range(len(bounds) - 1):
         for item in range(bounds[state], bounds[state + 1]):
             if last[successor[item]] != state:

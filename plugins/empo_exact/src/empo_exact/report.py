@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -11,24 +11,51 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from empo_exact.result import ExactResult, StateValues
+from empo_exact.induction import Seconds
+from empo_exact.solution import Solution, StateValues
 
 MAX_ROBOT_ROWS = 20
 BAR = 10
 """Characters of a bar that stands for 1."""
 
 
-def tables(result: ExactResult) -> RenderableType:
+def tables(solution: Solution, seconds: Seconds) -> RenderableType:
     """Root values, the robot's policy there, every goal's values, and sizes."""
-    root = result.at(0)
-    return Group(_values(result, root), _robot(result, root), _goals(result, root), _sizes(result))
+    root = solution.at(0)
+    return Group(
+        _values(solution, root),
+        _robot(solution, root),
+        _goals(solution, root),
+        _sizes(solution, seconds),
+    )
 
 
-def joint_names(result: ExactResult) -> Iterator[str]:
-    """What each joint robot action is called, e.g. ``forward`` or ``left + still``."""
-    spec = result.spec
-    for index in range(int(result.problem.game.shape[2])):
+def root_data(solution: Solution) -> dict[str, Any]:
+    """Values and policies of the start state as JSON data."""
+    root = solution.at(0)
+    return {
+        "V_r": root.V_r,
+        "U_r": root.U_r,
+        "Q_r": [None if np.isnan(q) else float(q) for q in root.Q_r],
+        "robot_policy": root.pi_r.tolist(),
+        "X_h": {str(human): x for human, x in root.X_h.items()},
+        "goals": [
+            {
+                "human": goal.human,
+                "goal": goal.name,
+                "weight": goal.weight,
+                "V_m": None if np.isnan(root.V_m[i]) else float(root.V_m[i]),
+                "V_e": float(root.V_e[i]),
+            }
+            for i, goal in enumerate(solution.spec.goals)
+        ],
+    }
+
+
+def joint_names(solution: Solution) -> Iterator[str]:
+    """Name of each joint robot action, e.g. ``forward`` or ``left + still``."""
+    spec = solution.spec
+    for index in range(solution.problem.game.num_robot_actions):
         names, rest = [], index
         for robot in spec.robots:
             rest, action = divmod(rest, spec.num_actions[robot])
@@ -48,20 +75,20 @@ def _bar(share: float, style: str) -> Text:
     return Text("█" * round(BAR * min(1.0, share)) or "▏", style=style)
 
 
-def _values(result: ExactResult, root: StateValues) -> Table:
-    table = _table(f"{result.spec.name}: start state", "quantity", "value")
+def _values(solution: Solution, root: StateValues) -> Table:
+    table = _table(f"{solution.spec.name}: start state", "quantity", "value")
     table.add_row("V_r  robot's value", f"{root.V_r:.6g}")
     table.add_row("U_r  intrinsic reward", f"{root.U_r:.6g}")
     for human, power in root.X_h.items():
         bits = np.log2(power) if power > 0 else -np.inf
-        name = result.spec.agents[human].name
+        name = solution.spec.agents[human].name
         table.add_row(f"X_h  power of {name}", f"{power:.6g}  ({bits:+.3f} bits)")
     return table
 
 
-def _robot(result: ExactResult, root: StateValues) -> Table:
+def _robot(solution: Solution, root: StateValues) -> Table:
     table = _table("Robot's policy at the start", "action", "probability", "", "Q_r")
-    names = list(joint_names(result))
+    names = list(joint_names(solution))
     shown = np.argsort(-root.pi_r, kind="stable")[:MAX_ROBOT_ROWS]
     for index in shown if len(names) > MAX_ROBOT_ROWS else range(len(names)):
         p = float(root.pi_r[index])
@@ -73,14 +100,14 @@ def _robot(result: ExactResult, root: StateValues) -> Table:
     return table
 
 
-def _goals(result: ExactResult, root: StateValues) -> Table:
+def _goals(solution: Solution, root: StateValues) -> Table:
     table = _table(
         "Goals at the start", "human", "goal", "weight", "hoped V_m", "attainable V_e", ""
     )
-    for index, goal in enumerate(result.spec.goals):
+    for index, goal in enumerate(solution.spec.goals):
         attainable = float(root.V_e[index])
         table.add_row(
-            result.spec.agents[goal.human].name,
+            solution.spec.agents[goal.human].name,
             goal.name,
             f"{goal.weight:.4g}",
             "–" if np.isnan(root.V_m[index]) else f"{root.V_m[index]:.6f}",
@@ -90,8 +117,8 @@ def _goals(result: ExactResult, root: StateValues) -> Table:
     return table
 
 
-def _sizes(result: ExactResult) -> Text:
-    graph, seconds = result.graph, result.seconds
+def _sizes(solution: Solution, seconds: Seconds) -> Text:
+    graph = solution.graph
     return Text(
         f"{graph.num_states:,} states, {graph.num_transitions:,} transitions; graph "
         f"{seconds.graph:.3f} s, phase 1 {seconds.phase1:.3f} s, phase 2 {seconds.phase2:.3f} s, "

@@ -1,4 +1,4 @@
-"""What joint actions lead to, and combinations of rows of values; compiled.
+"""Rows of goal values: the row that each joint action leads to, and combinations of rows; compiled.
 
 The rows are long and found through indices, so most of the sweep's time goes into reading
 them. Each function here takes as many goals at a time as a row still has: 16, 8 or 4.
@@ -6,74 +6,83 @@ them. Each function here takes as many goals at a time as a row still has: 16, 8
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import inlined
-from empo_exact.game import Floats, Game, Scratch
-from empo_exact.lanes import Lanes, eight, entry, four, larger, load, sixteen, smaller, store
+from empo_exact.kernel_data import Floats, Game, Scratch, Worth
+from empo_exact.simd import (
+    EIGHT,
+    FOUR,
+    SIXTEEN,
+    Lanes,
+    eight,
+    entry,
+    four,
+    larger,
+    load,
+    sixteen,
+    smaller,
+    store,
+)
 
 TERMINAL, SOME, PLAIN = 0, 1, 2
 """A state without joint actions; any other; one where each has exactly one successor."""
 
 
+class Mixture(NamedTuple):
+    """Rows of a table and their weights in a sum.
+
+    Attributes:
+        rows: Row numbers.
+        first_row: Where to begin in ``rows``.
+        weights: Weights.
+        first_weight: Where to begin in ``weights``.
+        size: Number of rows to sum.
+    """
+
+    rows: NDArray[np.int32]
+    first_row: int
+    weights: Floats
+    first_weight: int
+    size: int
+
+
 @inlined
-def blend_some(
-    table: Floats,
-    rows: NDArray[np.int32],
-    first_row: int,
-    weights: Floats,
-    first_weight: int,
-    count: int,
-    column: int,
-    zero: Lanes,
-) -> Lanes:
+def blend_some(table: Floats, mixture: Mixture, column: int, zero: Lanes) -> Lanes:
     """Weighted sum of rows of a table, in a few columns."""
     total = zero
-    for k in range(count):
-        row, weight = entry(rows, (first_row + k,)), entry(weights, (first_weight + k,))
+    for k in range(mixture.size):
+        row = entry(mixture.rows, (mixture.first_row + k,))
+        weight = entry(mixture.weights, (mixture.first_weight + k,))
         total += weight * load(table, (row, column), zero)
     return total
 
 
 @inlined
-def blend(
-    table: Floats,
-    rows: NDArray[np.int32],
-    first_row: int,
-    weights: Floats,
-    first_weight: int,
-    count: int,
-    out: Floats,
-    out_row: int,
-    begin: int,
-    end: int,
-) -> None:
+def blend(table: Floats, mixture: Mixture, out: Floats, out_row: int, begin: int, end: int) -> None:
     """Write a weighted sum of rows of ``table`` to a row of ``out``.
 
     Args:
-        table: What to sum [row column].
-        rows: Row numbers.
-        first_row: Where to begin in ``rows``.
-        weights: Weights.
-        first_weight: Where to begin in ``weights``.
-        count: How many rows to sum.
+        table: The rows [row column].
+        mixture: Which of them to sum, and their weights.
         out: Receives the sum [row column].
         out_row: In this row.
         begin: First column.
         end: Behind the last column.
     """
-    c, r, w = begin, first_row, first_weight
-    while c + 16 <= end:
-        total = blend_some(table, rows, r, weights, w, count, c, sixteen(0.0))
-        store(out, (out_row, c), total)
-        c += 16
-    while c + 8 <= end:
-        store(out, (out_row, c), blend_some(table, rows, r, weights, w, count, c, eight(0.0)))
-        c += 8
+    c = begin
+    while c + SIXTEEN <= end:
+        store(out, (out_row, c), blend_some(table, mixture, c, sixteen(0.0)))
+        c += SIXTEEN
+    while c + EIGHT <= end:
+        store(out, (out_row, c), blend_some(table, mixture, c, eight(0.0)))
+        c += EIGHT
     while c < end:
-        store(out, (out_row, c), blend_some(table, rows, r, weights, w, count, c, four(0.0)))
-        c += 4
+        store(out, (out_row, c), blend_some(table, mixture, c, four(0.0)))
+        c += FOUR
 
 
 @inlined
@@ -109,44 +118,35 @@ def extreme(
 ) -> None:
     """Write the smallest (or largest) entries among rows of ``table`` to a row of ``out``."""
     c, end = 0, table.shape[1]
-    while c + 16 <= end:
+    while c + SIXTEEN <= end:
         store(out, (out_row, c), extreme_some(table, rows, first, last, most, c, sixteen(0.0)))
-        c += 16
-    while c + 8 <= end:
+        c += SIXTEEN
+    while c + EIGHT <= end:
         store(out, (out_row, c), extreme_some(table, rows, first, last, most, c, eight(0.0)))
-        c += 8
+        c += EIGHT
     while c < end:
         store(out, (out_row, c), extreme_some(table, rows, first, last, most, c, four(0.0)))
-        c += 4
+        c += FOUR
 
 
 @inlined
-def find_rows(
-    game: Game,
-    state: int,
-    value: Floats,
-    spare: int,
-    longer: bool,
-    nothing: float,
-    s: Scratch,
-) -> int:
-    """Fill in which row of ``value`` each joint action leads to, and what is available.
+def find_rows(game: Game, state: int, worth: Worth, nothing: float, s: Scratch) -> int:
+    """Fill in the row of ``worth.table`` that each joint action leads to, and what is available.
 
-    ``value`` is 1 where a goal is achieved and the discounted value elsewhere, or, where
-    durations differ (``longer``), 0 and the undiscounted value. Rows from ``spare`` on receive
-    expectations over several successors, and ``nothing``, which stands for unavailable joint
-    actions so that combining rows need not look out for them.
+    Scratch rows receive expectations over several successors, and ``nothing``, which stands for
+    unavailable joint actions so that combining rows need not look out for them.
 
     Returns:
         TERMINAL, SOME or PLAIN.
     """
-    joint, profiles, robots = game.shape[0], game.shape[1], game.shape[2]
+    joint, profiles, robots = game.num_joint, game.num_profiles, game.num_robot_actions
+    table, spare, is_timed = worth.table, worth.spare, worth.is_timed
     base = np.int64(state) * joint
     begin = np.int64(entry(game.offsets, (base,)))
     wrong = np.int64(0)
     for j in range(joint):
         wrong |= (np.int64(entry(game.offsets, (base + j + 1,))) - begin) ^ (j + 1)
-    if wrong == 0 and not longer:
+    if wrong == 0 and not is_timed:
         for slot in range(joint):
             s.at[slot] = entry(game.successor, (begin + entry(game.joint, (slot,)),))
         for profile in range(profiles):
@@ -168,53 +168,53 @@ def find_rows(
         if first == last:
             if blank < 0:
                 blank = spare
-                for goal in range(value.shape[1]):
-                    value[blank, goal] = nothing
+                for goal in range(table.shape[1]):
+                    table[blank, goal] = nothing
                 spare += 1
             s.at[slot] = blank
             continue
         s.seen[slot // robots] = 1
         s.free[slot % robots] = 1
-        if last == first + 1 and not longer:
+        if last == first + 1 and not is_timed:
             s.at[slot] = game.successor[first]
             continue
         s.at[slot] = spare
-        expect(game, value, first, last, spare, longer)
+        expect(game, table, first, last, spare, is_timed)
         spare += 1
     return SOME
 
 
 @inlined
 def expect_some(
-    game: Game, value: Floats, first: np.int64, last: np.int64, column: int, zero: Lanes
+    game: Game, table: Floats, first: np.int64, last: np.int64, column: int, zero: Lanes
 ) -> Lanes:
     """Expectation over several successors, in a few columns."""
     total = zero
     for item in range(first, last):
         p = entry(game.prob, (entry(game.code, (item,)),))
-        total += p * load(value, (entry(game.successor, (item,)), column), zero)
+        total += p * load(table, (entry(game.successor, (item,)), column), zero)
     return total
 
 
 @inlined
 def expect(
-    game: Game, value: Floats, first: np.int64, last: np.int64, spare: int, longer: bool
+    game: Game, table: Floats, first: np.int64, last: np.int64, spare: int, is_timed: bool
 ) -> None:
-    """Write what a joint action is worth on average over its successors to row ``spare``."""
-    c, end = 0, value.shape[1]
-    if longer:
+    """Write the expectation over a joint action's successors to row ``spare`` of ``table``."""
+    c, end = 0, table.shape[1]
+    if is_timed:
         for goal in range(end):
-            value[spare, goal] = 0.0
+            table[spare, goal] = 0.0
         for item in range(first, last):
             after, code = np.uint32(game.successor[item]), np.int64(game.code[item])
             p, discounted = game.prob[code], game.discounted_h[code]
             for goal in range(end):
-                gain = p * game.achieved[after, goal] + discounted * value[after, goal]
-                value[spare, goal] += gain
+                gain = p * game.achieved[after, goal] + discounted * table[after, goal]
+                table[spare, goal] += gain
         return
-    while c + 8 <= end:
-        store(value, (spare, c), expect_some(game, value, first, last, c, eight(0.0)))
-        c += 8
+    while c + EIGHT <= end:
+        store(table, (spare, c), expect_some(game, table, first, last, c, eight(0.0)))
+        c += EIGHT
     while c < end:
-        store(value, (spare, c), expect_some(game, value, first, last, c, four(0.0)))
-        c += 4
+        store(table, (spare, c), expect_some(game, table, first, last, c, four(0.0)))
+        c += FOUR

@@ -14,28 +14,26 @@ import torch
 
 from empo_core.compilation import is_compiled
 from empo_core.errors import SolveError
-from empo_core.protocols import HumanPrior, Tracker, WorldModel
+from empo_core.protocols import Tracker, WorldModel
 from empo_exact import memory
 from empo_exact.acyclic import levels_of
-from empo_exact.beliefs import Believed
+from empo_exact.goal_axis import check_humans
 from empo_exact.graph import StateGraph, build_graph
-from empo_exact.induction import Problem, Seconds, Solver, room, terminal_values
+from empo_exact.induction import (
+    Seconds,
+    Solver,
+    continuation,
+    room,
+    terminal_values,
+)
+from empo_exact.kernel_data import Values
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import (
-    Assumptions,
-    OfActions,
-    OfGoals,
-    build_prior,
-    check_humans,
-    goal_places,
-    make_game,
-    make_humans,
-    make_theory,
-)
+from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
 from empo_exact.result import ExactResult
-from empo_exact.values import Values, ValueStore
+from empo_exact.setup import Assumptions, pose
+from empo_exact.values import ValueStore
 
 log = logging.getLogger("empo_exact")
 
@@ -43,13 +41,8 @@ log = logging.getLogger("empo_exact")
 def solve(
     world: WorldModel,
     params: ExactParams | None = None,
+    assumed: Assumptions | None = None,
     *,
-    beta_h: OfGoals | None = None,
-    nu: OfGoals | None = None,
-    habit: OfActions | None = None,
-    believed_others: Believed | None = None,
-    human_prior: HumanPrior | None = None,
-    habit_prior: HumanPrior | None = None,
     directory: Path | None = None,
     tracker: Tracker | None = None,
     resume: bool = False,
@@ -60,12 +53,7 @@ def solve(
     Args:
         world: The world.
         params: Theory and solver parameters.
-        beta_h: Rationality per goal and state, instead of the parameter.
-        nu: Weight of the habitual policy per goal and state, instead of the parameter.
-        habit: The habitual policy, instead of the parameter.
-        believed_others: What each human believes about the other humans.
-        human_prior: How humans act, instead of the parameter; then Phase 1 is not solved.
-        habit_prior: The habitual policy as a human prior, instead of the parameter.
+        assumed: Assumptions about the humans beyond the parameters, e.g. a human prior.
         directory: Where ``keep: disk`` keeps its files.
         tracker: Told about progress and values.
         resume: Continue from the files that an interrupted run left in ``directory``.
@@ -86,11 +74,7 @@ def solve(
     horizon = world.spec.horizon
     graph = _explore(world, horizon, params, tracker)
     seconds.graph = clock.perf_counter() - start
-    if habit is None:
-        habit_prior = habit_prior or build_prior(params.habit, world)
-    assumed = Assumptions(beta_h, nu, habit, believed_others, habit_prior)
-    human_prior = human_prior or build_prior(params.human_prior, world)
-    problem = pose(world, graph, params, assumed, human_prior)
+    problem = pose(world, graph, params, assumed or Assumptions())
     digest = _digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     induce = _induce_over_time if horizon is not None else _induce_over_levels
@@ -98,37 +82,6 @@ def solve(
         induce(Solver(problem, seconds), store, threads, tracker, resume)
     seconds.total = clock.perf_counter() - start
     return ExactResult(problem, store, params, seconds, seed)
-
-
-def pose(
-    world: WorldModel,
-    graph: StateGraph,
-    params: ExactParams,
-    assumed: Assumptions,
-    prior: HumanPrior | None,
-) -> Problem:
-    """Everything the sweep needs, from the graph and the parameters.
-
-    Raises:
-        SolveError: The values would not fit into memory, or an assumption is impossible.
-    """
-    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
-    game = make_game(graph, achieved, params.theory.gamma_h, params)
-    memory.check(graph, game, params)
-    log.info("%s", memory.statement(graph, game, params))
-    return Problem(
-        world=world,
-        graph=graph,
-        game=game,
-        humans=make_humans(world, graph, game, params, assumed, params.compute.workers),
-        theory=make_theory(params),
-        habit=assumed.habit_prior,
-        prior=prior,
-        gamma_h=params.theory.gamma_h,
-        horizon=world.spec.horizon,
-        workers=params.compute.workers,
-        places=goal_places(world.spec),
-    )
 
 
 def _explore(
@@ -173,13 +126,9 @@ def _induce_over_time(
     for time in range(first, -1, -1):
         count = min(graph.within(time), graph.num_expanded)
         reached = graph.within(time + 1)
-        worth = Values(
-            problem.worth(later.v_m[:reached]),
-            problem.worth(later.v_e[:reached]),
-            later.v_r[:reached],
-        )
+        after = continuation(problem, Values(*(array[:reached] for array in later)))
         values = room(problem, count)
-        bad = solver.sweep(order[:count], worth, values, horizon - time, threads)
+        bad = solver.sweep(order[:count], after, values, horizon - time, threads)
         if bad:
             _refuse_powerless(problem, values, time)
         store.put(time, values)
@@ -187,7 +136,7 @@ def _induce_over_time(
         if tracker is not None:
             # The initial state is reachable at any time, if only in thought: its value shows
             # how much is gained by each further step.
-            tracker.log(horizon - time, {"value/V_r": float(values.v_r[0])})
+            tracker.log(horizon - time, {"exact/v_r": float(values.v_r[0])})
             tracker.progress("backward induction", horizon - time, horizon)
 
 
@@ -202,12 +151,12 @@ def _induce_over_levels(
     problem = solver.problem
     levels = levels_of(problem.graph, problem.world)
     values = terminal_values(problem, problem.graph.num_states)
-    worth = Values(problem.worth(values.v_m), problem.worth(values.v_e), values.v_r)
+    after = continuation(problem, values)
     for done, level in enumerate(levels, start=1):
-        if solver.sweep(level, worth, values, 1, threads):
+        if solver.sweep(level, after, values, 1, threads):
             _refuse_powerless(problem, values, None)
-        problem.renew_worth(values.v_m, worth.v_m, level)
-        problem.renew_worth(values.v_e, worth.v_e, level)
+        problem.renew_worth(values.v_m, after.hoped, level)
+        problem.renew_worth(values.v_e, after.attained, level)
         if tracker is not None:
             tracker.progress("backward induction", done, len(levels))
     store.put(0, values)
@@ -225,7 +174,7 @@ def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> Non
         helpless = []
         for h, human in enumerate(spec.humans):
             goals = slice(problem.game.first_goal[h], problem.game.last_goal[h])
-            counts = problem.game.weight[goals] > 0 if problem.theory.flag[0] else True
+            counts = problem.game.weight[goals] > 0 if problem.theory.is_weighted else True
             if not ((values.v_e[state, goals] > 0) & counts).any():
                 helpless.append(f"{spec.agents[human].name} (agent {human})")
         if not helpless:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from empo_exact.goal_axis import goal_places
 from empo_exact.graph import StateGraph
-from empo_exact.problem import goal_places
 
 
 def write_labels(path: Path, labels: Mapping[str, NDArray[np.bool_]]) -> None:

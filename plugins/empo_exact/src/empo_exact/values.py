@@ -1,28 +1,14 @@
-"""Where the values of each time step are kept: in memory, on disk, or only for the start."""
+"""Store of the values of each time step: in memory, on disk, or only for the start."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays
-from empo_exact.game import Floats
-
-
-class Values(NamedTuple):
-    """The values at one time; goals human by human.
-
-    Attributes:
-        v_m: V_h^m, what each human hopes for [state goal].
-        v_e: V_h^e, what each human can in fact attain [state goal].
-        v_r: V_r [state].
-    """
-
-    v_m: Floats
-    v_e: Floats
-    v_r: Floats
+from empo_exact.kernel_data import Values
 
 
 class ValueStore:
@@ -43,7 +29,7 @@ class ValueStore:
         self._values: dict[int, Values] = {}
 
     def place(self, directory: Path) -> tuple[str, str] | None:
-        """Where the values lie, as seen from a folder, and of which problem; None: in memory."""
+        """Folder of the values, relative to another, and the problem's digest; None: in memory."""
         if self.keep != "disk" or self._directory is None:
             return None
         return os.path.relpath(self._directory, directory), self._digest

@@ -301,7 +301,7 @@ class _Handle:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more can come of it."""
+        """True where it has no process and gets no other."""
         return self.process is None and self.budget.given_up
 
     def begin(self, launch: Launch) -> None:

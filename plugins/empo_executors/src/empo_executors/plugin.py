@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from empo_core import Component, Config, hookimpl
 
 
 class LocalParams(Config):
-    """How worker processes of this machine start, and when one counts as failed."""
+    """Start method of worker processes, and the limits beyond which one counts as failed."""
 
     start_method: Literal["auto", "forkserver", "spawn"] = Field(
         "auto", description="How they start; auto takes forkserver where there is one, else spawn."

@@ -34,7 +34,7 @@ class RestartBudget:
 
     @property
     def due(self) -> bool:
-        """Whether a process may be started now."""
+        """True where a process may be started now."""
         return not self.given_up and time.monotonic() >= self._due
 
     def fail(self, reason: str, *, fruitful: bool) -> None:

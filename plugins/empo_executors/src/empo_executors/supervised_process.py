@@ -22,7 +22,7 @@ StartMethod = Literal["forkserver", "spawn"]
 Context: TypeAlias = ForkServerContext | SpawnContext
 Pipe: TypeAlias = "Connection[Any, Any]"
 KILL_S = 1.0
-"""What a killed process may take until the system has taken it away."""
+"""Seconds that the system may need to take a killed process away."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -111,7 +111,7 @@ class SupervisedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """True once the process is gone."""
         return self._ended or self._process.exitcode is not None
 
     def kill(self) -> None:
@@ -141,7 +141,7 @@ class SupervisedProcess:
             self._process.close()
 
     def obituary(self, who: str, *, at_start: bool = False) -> str:
-        """How the process ended, with the usual cause where there is one; before ``end``.
+        """The way the process ended, with the usual cause where there is one; before ``end``.
 
         Args:
             who: The process, for people.

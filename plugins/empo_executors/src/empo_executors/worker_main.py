@@ -19,7 +19,7 @@ from empo_executors.supervised_process import Pipe
 BEAT_S = 0.1
 """Time between two signs of life of a worker process."""
 _IDLE_S = 0.01
-"""How often a worker without requests looks for broadcasts."""
+"""Time between two looks for broadcasts of a worker without requests."""
 
 
 class _Stopped(BaseException):

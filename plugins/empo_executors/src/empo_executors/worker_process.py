@@ -153,7 +153,7 @@ class WorkerProcess:
         return silence
 
     def overdue(self) -> bool:
-        """Whether it was killed or has ended, and its last frames should have come by now.
+        """True where it was killed or has ended, and its last frames should have come by now.
 
         A process of its own may hold the pipe open in the middle of a frame.
         """
@@ -183,7 +183,7 @@ class WorkerProcess:
         self._process.kill()
 
     def obituary(self) -> str:
-        """Why the process ended, with the worker's traceback where there is one."""
+        """The reason why the process ended, with the worker's traceback where there is one."""
         who = f"worker {self.number} (process {self.pid}, incarnation {self.incarnation})"
         if self.trouble:
             return f"{who} {self.trouble}"

@@ -119,24 +119,24 @@ class LatentAlgorithm:
         return RunComponents(
             model=model,
             updater=updater,
-            controller=Controller(model, planner, envs=params.collection.envs, device=device),
+            controller=Controller(model, planner, envs=params.num_envs, device=device),
             fleet=fleet,
             replay=Replay(
                 interface,
-                envs=params.collection.envs,
+                envs=params.num_envs,
                 capacity=params.collection.capacity,
                 horizon=params.learning.horizon,
                 expert=updater.needs_expert,
                 device=device,
             ),
-            episodes=Episodes(params.collection.envs, context.tracker),
+            episodes=Episodes(params.num_envs, context.tracker),
             evaluator=Evaluator(params, context.seed, model, planner, updater, rates.tolist()),
             timers=Timers(device),
         )
 
     def _fleet(self) -> Fleet:
         collection = self._params.collection
-        return Fleet(self._params.tasks, envs=collection.envs, threads=collection.threads)
+        return Fleet(self._params.tasks, envs=self._params.num_envs, threads=collection.threads)
 
     def _losses(self) -> dict[str, PolicyLoss]:
         """The losses by the name of the policy that learns from each."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from empo_core.protocols import EpisodeTracker, Tracker
+from empo_core.protocols import Tracker
 from empo_latent.environments.fleet import Step
 
 WINDOW = 20
@@ -19,7 +19,7 @@ REASONS = ("terminated", "truncated")
 
 
 class Episodes:
-    """Adds up the rewards of each environment until its episode ends, and tells trackers.
+    """Adds up rewards until episodes end, and passes steps on to the run's episode metric.
 
     Attributes:
         completed: Episodes so far.
@@ -29,8 +29,8 @@ class Episodes:
     """
 
     def __init__(self, envs: int, tracker: Tracker | None = None) -> None:
-        """Begin with no episode; ``tracker`` is told of every step, if it follows episodes."""
-        self._tracker = tracker if isinstance(tracker, EpisodeTracker) else None
+        """Begin with no episode; the episode metric of ``tracker``, if any, takes in every step."""
+        self._metric = None if tracker is None else tracker.episode_metric
         self._return = np.zeros(envs)
         self._length = np.zeros(envs, np.int64)
         self._success = np.full(envs, np.nan)
@@ -38,8 +38,8 @@ class Episodes:
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.lengths: deque[int] = deque(maxlen=WINDOW)
         self.successes: deque[float] = deque(maxlen=WINDOW)
-        if self._tracker is not None:
-            self._tracker.follow(envs, REASONS)
+        if self._metric is not None:
+            self._metric.follow(envs, REASONS)
 
     def observe(self, step: Step) -> None:
         """Count a step of all environments."""
@@ -47,10 +47,10 @@ class Episodes:
         self._return += step.reward
         self._length += 1
         self._success = np.fmax(self._success, step.success)
-        if self._tracker is not None:
+        if self._metric is not None:
             reason = np.where(step.terminated, 0, np.where(step.truncated, 1, -1))
             parts = (step.reward, done, reason)
-            self._tracker.step(*map(torch.as_tensor, parts))
+            self._metric.step(*map(torch.as_tensor, parts))
         if done.any():
             self.completed += int(done.sum())
             self.returns.extend(self._return[done].tolist())

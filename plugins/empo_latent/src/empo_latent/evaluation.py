@@ -143,9 +143,9 @@ class Evaluation:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for trackers, also per task where there are several."""
-        groups: dict[str, str | None] = {f"evaluation/{self.actor}": None}
+        groups: dict[str, str | None] = {f"eval/{self.actor}": None}
         if len(self.tasks) > 1:
-            groups |= {f"evaluation/{self.actor}/{task}": task for task in self.tasks}
+            groups |= {f"eval/{self.actor}/{task}": task for task in self.tasks}
         return {
             f"{place}/{name}": number
             for place, task in groups.items()
@@ -167,6 +167,25 @@ class Evaluation:
         return cls(actor=data["actor"], tasks=tuple(data["tasks"]), episodes=episodes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Data of evaluation episodes that are kept beside their returns.
+
+    Attributes:
+        videos: Number of episodes of each task that are filmed, of a fleet that renders.
+        episodes: All steps of the episodes are appended to it; None: they are not kept.
+        expert: Whether these steps have the planner's distribution of actions.
+    """
+
+    videos: int = 0
+    episodes: list[RecordedEpisode] | None = None
+    expert: bool = False
+
+
+NOTHING = Recording()
+"""Keep nothing but returns."""
+
+
 @torch.no_grad()
 def evaluate(
     model: LatentModel,
@@ -178,9 +197,7 @@ def evaluate(
     seed: int,
     device: torch.device | str,
     discounts: Sequence[float],
-    videos: int = 0,
-    record: list[RecordedEpisode] | None = None,
-    expert: bool = False,
+    recording: Recording = NOTHING,
 ) -> Evaluation:
     """Play so many episodes of each task, without exploration.
 
@@ -196,9 +213,7 @@ def evaluate(
         seed: Decides everything that is random.
         device: Where the model lives.
         discounts: Per task, of each step.
-        videos: How many episodes of each task are filmed, of a fleet that renders.
-        record: Where all steps of the episodes are put, if anywhere.
-        expert: Whether these also say how the planner would act.
+        recording: What is kept of the episodes beside their returns.
     """
     if episodes < 1:
         raise ValueError(f"episodes is {episodes}: there is nothing to play")
@@ -207,13 +222,13 @@ def evaluate(
     try:
         controller = Controller(model, planner, envs=len(fleet.task_of), device=device)
         game = _Game(model, fleet, _quotas(fleet, episodes), device, np.asarray(discounts))
-        return game.play(controller, actor, seed, videos, record, expert)
+        return game.play(controller, actor, seed, recording)
     finally:
         restore(before)
 
 
 def is_solved(evaluations: Mapping[str, Evaluation], goal: float) -> bool:
-    """Whether anybody's mean return reaches the goal."""
+    """True where the mean return of any actor reaches the goal."""
     return any(each.mean_return >= goal for each in evaluations.values())
 
 
@@ -243,21 +258,20 @@ class _Game:
         controller: Controller,
         actor: Actor,
         seed: int,
-        videos: int,
-        record: list[RecordedEpisode] | None,
-        expert: bool,
+        recording: Recording,
     ) -> Evaluation:
         """All episodes."""
         fleet = self._fleet
         current, first = fleet.start(seed), np.ones(len(self._quotas), bool)
-        camera = VideoRecorder(fleet, videos, actor)
-        recorder = None if record is None else EpisodeRecorder(fleet, record)
+        camera = VideoRecorder(fleet, recording.videos, actor)
+        kept = recording.episodes
+        recorder = None if kept is None else EpisodeRecorder(fleet, kept)
         found: dict[tuple[int, int, int], Episode] = {}
         while self._open.any():
             self._begin(current, first & self._open)
             camera.record(first & self._open)
             acted = controller.act(
-                current, first, task=self._task, actor=actor, explore=False, expert=expert
+                current, first, task=self._task, actor=actor, explore=False, expert=recording.expert
             )
             step = fleet.step(acted.action.numpy())
             if recorder is not None:

@@ -10,8 +10,9 @@ import torch
 from empo_core.errors import CollectError, ConfigError
 from empo_latent.environments.fleet import Fleet
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
-from empo_latent.evaluation import Evaluation, evaluate
+from empo_latent.evaluation import Evaluation, Recording, evaluate
 from empo_latent.learning.updater import Updater
+from empo_latent.metric_keys import logged_key
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
@@ -80,14 +81,16 @@ class Evaluator:
                     seed=self._seed + EVALUATION_SEED + steps,
                     device=self._params.compute.device,
                     discounts=self._discounts,
-                    videos=videos if rendering else 0,
-                    record=record,
-                    expert=record is not None and self._updater.needs_expert,
+                    recording=Recording(
+                        videos=videos if rendering else 0,
+                        episodes=record,
+                        expert=record is not None and self._updater.needs_expert,
+                    ),
                 )
                 metrics |= found[actor].metrics()
                 if record is not None:
                     losses = self._losses(record, steps)
-                    metrics |= {f"validation/{actor}/{key}": x for key, x in losses.items()}
+                    metrics |= {f"eval/{actor}/{logged_key(key)}": x for key, x in losses.items()}
         finally:
             fleet.close()
         return found, metrics

@@ -12,6 +12,7 @@ import torch
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_latent.environments.fleet import Step
 from empo_latent.evaluation import Evaluation
+from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
 from empo_learning.learner import Evaluated, Learner
@@ -85,7 +86,7 @@ class LatentLearner(Learner):
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update and action, and about episodes."""
         episodes = self._parts.episodes
-        found = {name: float(number) for name, number in self._found.items()}
+        found = {logged_key(name): float(number) for name, number in self._found.items()}
         self.history.append((self.steps, self.updates_made, episodes.mean_return))
         passed = sum(seconds.get(name, 0.0) for name in TIMERS)
         made, self._line_updates = self.updates_made - self._line_updates, self.updates_made

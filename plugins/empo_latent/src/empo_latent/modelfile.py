@@ -35,6 +35,7 @@ class _Interface(StrictModel):
     tasks: list[str] = Field(min_length=1)
     action_repeats: list[int]
     episode_lengths: list[int]
+    scale: float = Field(gt=0)
 
 
 class _Body(WeightsBody):
@@ -137,6 +138,7 @@ def _described(interface: Interface) -> _Interface:
         tasks=list(interface.tasks),
         action_repeats=list(interface.action_repeats),
         episode_lengths=list(interface.episode_lengths),
+        scale=interface.scale,
     )
 
 
@@ -153,4 +155,5 @@ def _interface_of(known: _Interface) -> Interface:
         tasks=tuple(known.tasks),
         action_repeats=tuple(known.action_repeats),
         episode_lengths=tuple(known.episode_lengths),
+        scale=known.scale,
     )

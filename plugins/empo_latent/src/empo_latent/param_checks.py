@@ -143,18 +143,18 @@ def _of_acting(params: LatentParams) -> Iterator[str]:
         ):
             if given:
                 yield f"{name}: the policy proposes no plans; raise planner.policy_plans"
-    if params.collection.threads > params.collection.envs:
+    if params.collection.threads > params.num_envs:
         yield (
             f"collection.threads: {params.collection.threads} threads cannot share "
-            f"{params.collection.envs} environment(s); raise collection.envs, or lower this"
+            f"{params.num_envs} environment(s); raise num_envs, or lower this"
         )
 
 
 def _of_tasks(params: LatentParams, interface: Interface) -> Iterator[str]:
     tasks = len(interface.tasks)
-    if tasks > params.collection.envs:
+    if tasks > params.num_envs:
         yield (
-            f"collection.envs: {params.collection.envs} environment(s) for {tasks} tasks; each "
+            f"num_envs: {params.num_envs} environment(s) for {tasks} tasks; each "
             f"task needs one, so set it to a multiple of {tasks}"
         )
     encoder, default = params.encoder, type(params.encoder).model_construct()
@@ -163,7 +163,7 @@ def _of_tasks(params: LatentParams, interface: Interface) -> Iterator[str]:
             yield f"encoder.{name}: it is of no use where numbers are seen; drop it"
     if tasks == 1 and params.latents.task_size != type(params.latents).model_construct().task_size:
         yield "latents.task_size: there is one task, which needs no name; drop it"
-    sequences, envs = params.learning.horizon + 1, params.collection.envs
+    sequences, envs = params.learning.horizon + 1, params.num_envs
     if params.collection.capacity < sequences * envs:
         yield (
             f"collection.capacity: {params.collection.capacity} rows of {envs} environment(s) "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from empo_latent.tasks import DmcTask, Task
+from empo_core.config import EnvironmentRef
+from empo_environments.params import DmcParams
 
 STEPS = 100_000
 """Environment steps after which these returns were found; an action repeat of 2 is two steps."""
@@ -50,8 +51,10 @@ PUBLISHED: Mapping[tuple[str, str], Published] = {
 """By domain and task."""
 
 
-def published(task: Task) -> Published | None:
-    """Published returns where the task is the same: states observed, whole episodes."""
-    if not isinstance(task, DmcTask) or task.pixels or task.episode_length is not None:
+def published(task: EnvironmentRef) -> Published | None:
+    """Scores of other agents on the same task: states are observed, and episodes are whole."""
+    params = task.params
+    if not isinstance(params, DmcParams) or params.pixels or params.max_episode_steps is not None:
         return None
-    return PUBLISHED.get((task.domain, task.task))
+    domain, _, name = params.task.partition("-")
+    return PUBLISHED.get((domain, name))

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
+from empo_latent.sequence_queue import SequenceQueue
 from empo_latent.types import Interface, SequenceBatch
 
 FEWEST_ROWS = 1024
@@ -27,9 +28,7 @@ class Replay:
     """A ring of rows per environment, and the places in it where sequences end.
 
     Environments have rings of their own, so an episode's rows lie in sequence, and episodes that
-    are still going on can be learned from. Where sequences end is kept in a queue per environment:
-    a row is added when its episode is long enough, and dropped when the first row of its sequence
-    is overwritten. A sequence is drawn by its number among all, without a search in the rows.
+    are still going on can be learned from. Where sequences end is kept in a ``SequenceQueue``.
     """
 
     def __init__(
@@ -74,12 +73,10 @@ class Replay:
         # Action, reward, termination and expert side by side, to be found in one look.
         self._steps = np.empty((envs, rows, numbers), np.float32)
         self._first = np.zeros((envs, rows), bool)
-        self._ends = np.empty((envs, rows), np.int64)
-        # Per environment: rows ever written, steps of the episode, and of all sequences that ever
-        # could be drawn how many there were, and how many are overwritten.
+        self._queue = SequenceQueue(envs, rows, most=self._most, horizon=horizon)
+        # Per environment: rows ever written, and steps of the episode.
         self._written = np.zeros(envs, np.int64)
         self._age = np.full(envs, -1)
-        self._queued, self._dropped = np.zeros((2, envs), np.int64)
 
     def __len__(self) -> int:
         """Number of steps that are kept."""
@@ -95,12 +92,12 @@ class Replay:
     @property
     def num_sequences(self) -> int:
         """Number of different sequences that can be drawn."""
-        return int((self._queued - self._dropped).sum())
+        return len(self._queue)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that are taken for it."""
-        return sum(each.nbytes for each in (self._seen, self._steps, self._first, self._ends))
+        return sum(each.nbytes for each in (self._seen, self._steps, self._first, self._queue))
 
     @property
     def ready(self) -> bool:
@@ -241,21 +238,12 @@ class Replay:
             n = len(row["first"])
             self._seen[env, :n], self._steps[env, :n] = row["seen"].numpy(), row["steps"].numpy()
             self._first[env, :n] = row["first"].numpy()
-            self._find_ends(env, n)
+            written = int(self._written[env])
+            held = np.arange(written - n, written)
+            self._queue.refill(env, held, self._first[env, held % self._most])
 
     def _widths(self) -> tuple[int, int]:
         return self._seen.shape[2], self._steps.shape[2]
-
-    def _find_ends(self, env: int, used: int) -> None:
-        """Queue the sequences of the rows that an environment has."""
-        written = int(self._written[env])
-        rows = np.arange(written - used, written)
-        # The newest row before each, itself included, that nothing in the ring leads to.
-        begins = np.where(self._first[env, rows % self._most], rows, written - used)
-        begins = np.maximum.accumulate(begins)
-        ends = rows[rows - begins >= self._horizon]
-        self._dropped[env], self._queued[env] = 0, len(ends)
-        self._ends[env, : len(ends)] = ends
 
     def _places(self, envs: Int64[np.ndarray, " row"]) -> Int64[np.ndarray, " row"]:
         """Places of the next rows of environments, with memory for them."""
@@ -268,7 +256,8 @@ class Replay:
     def _grow(self, rows: int) -> None:
         """Take memory for so many rows per environment; nothing is overwritten before."""
         before = self._seen.shape[1]
-        for name in ("_seen", "_steps", "_first", "_ends"):
+        self._queue.grow(rows)
+        for name in ("_seen", "_steps", "_first"):
             old = getattr(self, name)
             if rows > before:
                 new = np.empty((len(old), rows, *old.shape[2:]), old.dtype)
@@ -279,24 +268,13 @@ class Replay:
         """Count rows that were written, queue sequences that end there, drop overwritten ones."""
         row = self._written[envs]
         self._written[envs] += 1
-        waiting = envs[self._queued[envs] > self._dropped[envs]]
-        oldest = self._ends[waiting, self._dropped[waiting] % self._most]
-        gone = oldest - self._horizon <= self._written[waiting] - 1 - self._most
-        self._dropped[waiting[gone]] += 1
-        long = self._age[envs] >= self._horizon
-        new = envs[long]
-        self._ends[new, self._queued[new] % self._most] = row[long]
-        self._queued[new] += 1
+        self._queue.advance(envs, row, self._age[envs] >= self._horizon)
 
     def _places_of(
         self, number: Int64[np.ndarray, " sequence"]
     ) -> tuple[Int64[Tensor, "moment sequence"], Int64[Tensor, " sequence"]]:
         """Rows of sequences, counted through all rings, and the environment of each."""
-        counts = self._queued - self._dropped
-        total = counts.cumsum()
-        env = total.searchsorted(number, side="right")
-        place = number + (self._dropped - total + counts)[env]
-        ends = self._ends[env, place % self._most]
+        ends, env = self._queue.find(number)
         rows = (ends + np.arange(-self._horizon, 1)[:, None]) % self._most
         rows += env * self._seen.shape[1]
         return torch.from_numpy(rows), torch.from_numpy(env)

@@ -31,6 +31,7 @@ class Interface:
         tasks: Names of the tasks, e.g. ``Pendulum-v1`` or ``cartpole-swingup``.
         action_repeats: Per task, environment steps per step.
         episode_lengths: Per task, most steps of an episode.
+        scale: Greatest value of pictures, which the encoder divides by.
     """
 
     words: int
@@ -41,6 +42,7 @@ class Interface:
     tasks: tuple[str, ...]
     action_repeats: tuple[int, ...]
     episode_lengths: tuple[int, ...]
+    scale: float = 255.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from empo_core.errors import ConfigError, NonFiniteError, StorageError
-from empo_core.protocols import EpisodeTracker, Narrator, Rewindable, RunContext
+from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
+from empo_core.protocols import RunContext
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group
 from empo_learning.finite import check_finite_state
@@ -162,10 +162,8 @@ class Loop:
         self.times.append(self.seconds)
         self._logged = learner.updates
         self._tell(learner.steps, {**found, **speeds})
-        tracker = self._context.tracker
-        if isinstance(tracker, Narrator):
-            said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
-            tracker.narrate(TASK, " | ".join(said))
+        said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
+        self._context.tracker.narrate(TASK, " | ".join(said))
 
     def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
         """How fast the run is, and where the time went since the last line of the log."""
@@ -208,6 +206,10 @@ class Loop:
             return
         try:
             self._save()
+        except NonFiniteError as refusal:
+            if not isinstance(error, KeyboardInterrupt | EmpoError):
+                raise refusal from error  # It says why code that expects numbers failed.
+            error.add_note(f"There is no checkpoint of this step: {refusal}")
         except Exception as refusal:
             error.add_note(f"There is no checkpoint of this step: {refusal}")
 
@@ -218,7 +220,7 @@ class Loop:
             NonFiniteError: Something in it is not finite.
             StorageError: The disk refuses.
         """
-        learner, tracker = self._learner, self._context.tracker
+        learner, metric = self._learner, self._context.tracker.episode_metric
         own = learner.state_dict(midway=self._is_midway)
         randomness = self._group.gathered(capture())
         self._saved = learner.updates
@@ -227,7 +229,7 @@ class Loop:
         state = {
             "learner": own,
             "randomness": randomness,
-            "tracker": tracker.state_dict() if isinstance(tracker, EpisodeTracker) else {},
+            "episode_metric": metric.state_dict() if metric else {},
             "logged": self._logged,
             "evaluated": self._evaluated,
             "score": self._score,
@@ -265,8 +267,8 @@ class Loop:
         self.seconds, self.times = times["seconds"], times["lines"]
         self._line = (state["line_steps"], times["line_seconds"])
         self.timers.load_state_dict(times["timers"])
-        if isinstance(self._context.tracker, EpisodeTracker):
-            self._context.tracker.load_state_dict(state["tracker"])
+        if metric := self._context.tracker.episode_metric:
+            metric.load_state_dict(state["episode_metric"])
         self._learner.load_state_dict(state["learner"])
         self._rewind()
         restore(state["randomness"][group.rank])
@@ -275,8 +277,7 @@ class Loop:
 
     def _rewind(self) -> None:
         """Let trackers forget what an interrupted attempt logged after this step."""
-        if isinstance(self._context.tracker, Rewindable):
-            self._context.tracker.rewind(self._learner.steps)
+        self._context.tracker.rewind(self._learner.steps)
 
 
 def newest_state(directory: Path, may_be_unknown: Collection[str] = ()) -> dict[str, Any] | None:

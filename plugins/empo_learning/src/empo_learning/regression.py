@@ -19,20 +19,20 @@ class GradientRegression:
     """Adam on the weighted mean of squared errors, sum(w * e^2) / sum(w)."""
 
     def __init__(
-        self, network: ValueNetwork, *, weight_decay: float, max_gradient_norm: float | None
+        self, network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
     ) -> None:
         """Fit a network from now on.
 
         Args:
             network: What to fit; it must stay on its device.
             weight_decay: Adds so much of each weight to its gradient, after that is cut.
-            max_gradient_norm: Longer gradients are cut to this length; None cuts none.
+            max_grad_norm: Longer gradients are cut to this length; None cuts none.
 
         Raises:
             ValueError: The network has nothing to train.
         """
         self._network = network
-        self._max_norm = max_gradient_norm
+        self._max_norm = max_grad_norm
         self._parameters = [each for each in network.parameters() if each.requires_grad]
         if not self._parameters:
             raise ValueError(f"the network of {network.quantity} has no parameters to train")
@@ -135,11 +135,9 @@ def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -
 
 
 def regression_of(
-    network: ValueNetwork, *, weight_decay: float, max_gradient_norm: float | None
+    network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
 ) -> Regression:
     """What fits a network: its own way where it brings one, else gradient descent."""
     if isinstance(network, FitsItself):
-        return network.regression(weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
-    return GradientRegression(
-        network, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm
-    )
+        return network.regression(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+    return GradientRegression(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)

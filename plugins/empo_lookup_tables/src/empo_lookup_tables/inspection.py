@@ -26,7 +26,7 @@ def records(
     descending: bool = False,
     limit: int | None = None,
 ) -> NDArray[Any]:
-    """What the table has learned, as a structured array with one record per value.
+    """The entries of a table as a structured array with one record per value.
 
     The fields are ``entry`` (in order of discovery), ``state`` (its words), ``steps_left`` where
     time is in the keys, ``human`` (agent index) for X_h and V_h^e, ``goal`` (position on the
@@ -69,7 +69,7 @@ def as_table(
     limit: int | None = 20,
     describe: Describe | None = None,
 ) -> Table:
-    """What the table has learned, for a terminal; see ``records``.
+    """The entries of a table for a terminal; see ``records``.
 
     Args:
         table: The table.
@@ -93,7 +93,7 @@ _FIELDS = ("entry", "state", "steps_left", "human", "goal", "action", "value", "
 
 
 def _what(table: LookupTable, column: Tensor, output: Tensor) -> dict[str, Tensor]:
-    """Who or what each value is about."""
+    """State, human and goal of each value."""
     if table.quantity == "q_r":
         return {"action": output}
     if table.quantity == "x_h":

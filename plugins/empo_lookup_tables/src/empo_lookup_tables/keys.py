@@ -31,7 +31,7 @@ class Keys:
         self._rows = self._empty()
 
     def __len__(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return self._rows.count
 
     @property
@@ -114,5 +114,5 @@ class Keys:
 
 
 def has_unknown(lines: Int[Tensor, " query"]) -> bool:
-    """Whether a line is negative, as those of questions without an entry are."""
+    """True where a line is negative, as those of queries without an entry are."""
     return bool(len(lines)) and int(lines.min()) < 0

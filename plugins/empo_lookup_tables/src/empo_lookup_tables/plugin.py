@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from empo_core import Component, Config, hookimpl
 
 
 class LookupParams(Config):
-    """What the table's keys and defaults are, and how it moves towards targets."""
+    """Keys, default values and update rule of a table."""
 
     include_time: bool = Field(
         True, description="Tell apart the remaining steps of an episode; else values ignore time."

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 class TableRegression:
     """Fits one table, by the rule of its params.
 
-    ``max_gradient_norm`` cuts the gradient of the weighted mean of the squared errors with
+    ``max_grad_norm`` cuts the gradient of the weighted mean of the squared errors with
     respect to all values, where the rule follows it (``step``, ``adam``); a running mean follows
     none. ``weight_decay`` draws fitted values back towards the default; a running mean, which
     would no longer be one, refuses it.
     """
 
     def __init__(
-        self, table: LookupTable, *, weight_decay: float, max_gradient_norm: float | None
+        self, table: LookupTable, *, weight_decay: float, max_grad_norm: float | None
     ) -> None:
         params = table.params
         self._table = table
@@ -42,9 +42,9 @@ class TableRegression:
         if params.rule == "running-mean":
             self._rule = RunningMean(params.min_rate, weight_decay)
         elif params.rule == "step":
-            self._rule = Step(table.default, weight_decay, max_gradient_norm)
+            self._rule = Step(table.default, weight_decay, max_grad_norm)
         else:
-            self._rule = Adam(table.default, weight_decay, max_gradient_norm)
+            self._rule = Adam(table.default, weight_decay, max_grad_norm)
 
     @torch.no_grad()
     def fit(
@@ -94,7 +94,7 @@ class TableRegression:
         return sum(kept.nbytes for kept in self._rule.memory.values())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What is remembered about each line that ``table.state_dict()`` has at this moment."""
+        """State of the rule for each line that ``table.state_dict()`` has at this moment."""
         self._make_room()
         return {name: self._table.saved(kept) for name, kept in self._rule.memory.items()}
 

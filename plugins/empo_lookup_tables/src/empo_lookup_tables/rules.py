@@ -1,4 +1,4 @@
-"""Where a value goes, given the mean of its targets in a batch."""
+"""Update rules of entries, given the mean of their targets in a batch."""
 
 from __future__ import annotations
 
@@ -59,16 +59,14 @@ class RunningMean:
 class Step:
     """A step towards the mean of the batch: ``v + lr ((t - v) f - weight_decay (v - default))``.
 
-    ``f`` is 1, or what cuts a longer gradient to ``max_gradient_norm``.
+    ``f`` is 1, or what cuts a longer gradient to ``max_grad_norm``.
     """
 
-    def __init__(
-        self, default: float, weight_decay: float, max_gradient_norm: float | None
-    ) -> None:
+    def __init__(self, default: float, weight_decay: float, max_grad_norm: float | None) -> None:
         self.memory: dict[str, Tensor] = {}
         self._default = default
         self._weight_decay = weight_decay
-        self._max_norm = max_gradient_norm
+        self._max_norm = max_grad_norm
 
     def __call__(self, moved: Moved, lr: float) -> Float[Tensor, "line output"]:
         """The new values."""
@@ -88,13 +86,11 @@ class Adam:
     Weight decay is decoupled (AdamW).
     """
 
-    def __init__(
-        self, default: float, weight_decay: float, max_gradient_norm: float | None
-    ) -> None:
+    def __init__(self, default: float, weight_decay: float, max_grad_norm: float | None) -> None:
         self.memory = {name: torch.zeros(0, 1) for name in ("mean", "square", "steps")}
         self._default = default
         self._weight_decay = weight_decay
-        self._max_norm = max_gradient_norm
+        self._max_norm = max_grad_norm
 
     def __call__(self, moved: Moved, lr: float) -> Float[Tensor, "line output"]:
         """The new values; the moments move along."""
@@ -112,7 +108,7 @@ class Adam:
 
 
 BETAS = (0.9, 0.999)
-"""How long Adam's moments remember, as usual."""
+"""Decay of Adam's moments, as usual."""
 EPSILON = 1e-8
 """Keeps Adam's steps finite where gradients vanish."""
 

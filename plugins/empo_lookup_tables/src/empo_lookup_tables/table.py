@@ -22,7 +22,7 @@ DEFAULTS: dict[Quantity, float] = {
     "u_r": -2.0,
     "v_r": -1.0,
 }
-"""What an unknown key is worth."""
+"""Default value of an unknown key."""
 BOUNDS: dict[Quantity, tuple[float | None, float | None]] = {
     "q_r": (None, -1e-10),
     "v_h_e": (0.0, 1.0),
@@ -77,7 +77,7 @@ class LookupTable(nn.Module):
 
     @property
     def num_entries(self) -> int:
-        """How many keys have an entry."""
+        """Number of keys with an entry."""
         return len(self._keys)
 
     @property
@@ -128,7 +128,7 @@ class LookupTable(nn.Module):
         return torch.add(self._column(query), entry, alpha=self.columns)
 
     def stored(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
-        """What is stored there; the default where a line is negative."""
+        """The entries on some lines; the default where a line is negative."""
         if not has_unknown(lines):
             return self._selected(lines)
         raw = self._selected(lines.clamp(min=0))
@@ -139,11 +139,9 @@ class LookupTable(nn.Module):
         low, high = BOUNDS[self.quantity]
         return values.clamp(low, high)
 
-    def regression(
-        self, *, weight_decay: float, max_gradient_norm: float | None
-    ) -> TableRegression:
-        """What fits this table, by the rule of its params."""
-        return TableRegression(self, weight_decay=weight_decay, max_gradient_norm=max_gradient_norm)
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> TableRegression:
+        """The regression of this table, by the rule of its params."""
+        return TableRegression(self, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
 
     def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "fitting output"]:
         """Those rows, of one per line, whose entries are saved; a view where that is all."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from empo_core.types import Features, FeatureShape, WorldSpec
-from empo_networks.reading import Reader, goal_numbers
+from empo_networks.features import FeatureScaler, goal_numbers
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {
@@ -62,7 +62,7 @@ class Layers(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch feature"], dropout: float = 0.0
     ) -> Float[Tensor, "batch code"]:
-        """What the last layer says."""
+        """Output of the last layer."""
         for i, layer in enumerate(self.linears):
             x = layer(x)
             if self.norms:
@@ -81,7 +81,7 @@ class Encoder(nn.Module):
 
     @property
     def learns(self) -> bool:
-        """Whether there is anything to train."""
+        """True where it has parameters to train."""
         return any(True for _ in self.parameters())
 
 
@@ -89,13 +89,13 @@ class FlatStates(Encoder):
     """All features of a state in a row, through some layers; none of them is the identity."""
 
     def __init__(
-        self, reader: Reader, sizes: Sequence[int], activation: str, *, layer_norm: bool
+        self, scaler: FeatureScaler, sizes: Sequence[int], activation: str, *, layer_norm: bool
     ) -> None:
         super().__init__()
-        sizes = [reader.shape.flat, *sizes]
-        self.layers = Layers(sizes, activation, layer_norm=layer_norm, active=reader.active)
+        sizes = [scaler.shape.flat, *sizes]
+        self.layers = Layers(sizes, activation, layer_norm=layer_norm, active=scaler.active)
         self.width = sizes[-1]
-        self._parts = filled_parts(reader.shape)
+        self._parts = filled_parts(scaler.shape)
 
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
@@ -148,7 +148,7 @@ class GridStates(Encoder):
 
 
 class Humans(Encoder):
-    """Who a human is: a code of its own, and what the state says about that agent.
+    """Encoding of humans: a learned code each, and the state's features of that agent.
 
     The code of its own tells agents apart that look alike.
     """
@@ -171,7 +171,7 @@ class Humans(Encoder):
 
 
 class KnownHumans(Encoder):
-    """Who a human is, without learning: which number it has, and its features."""
+    """Encoding of humans without learning: one-hot number, and the agent's features."""
 
     _humans: Tensor
     _number: Tensor
@@ -189,8 +189,8 @@ class KnownHumans(Encoder):
         number = self._number
         if not self._reads_agents:
             return number
-        told = features.agents.index_select(1, self._humans)
-        return torch.cat([told, number.expand(told.shape[0], -1, -1)], -1).flatten(0, 1)
+        numbers = features.agents.index_select(1, self._humans)
+        return torch.cat([numbers, number.expand(numbers.shape[0], -1, -1)], -1).flatten(0, 1)
 
 
 class Goals(Encoder):
@@ -231,7 +231,7 @@ class KnownGoals(Encoder):
 
 
 def reads_agents(shape: FeatureShape) -> bool:
-    """Whether states say anything about single agents."""
+    """True where states have features of single agents."""
     return bool(shape.agents and shape.agent_features)
 
 

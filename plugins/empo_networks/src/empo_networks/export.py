@@ -29,19 +29,19 @@ def onnx_inputs(network: Network, questions: int = 2) -> dict[str, Tensor]:
     ``agents`` and ``objects`` (float32) are the parts of ``Features`` that the world has.
     ``steps_left``, ``human`` and ``goal`` (int64) are there where the network reads them.
     """
-    shape = network.reader.featurizer.shape
+    shape = network.scaler.featurizer.shape
     sizes = {
         "grid": (shape.channels, shape.height, shape.width),
         "globals": (shape.globals,),
         "agents": (shape.agents, shape.agent_features),
         "objects": (shape.objects, shape.object_features),
     }
-    if network.reader.is_row:
+    if network.scaler.is_row:
         inputs = {"states": torch.zeros(questions, shape.globals, dtype=torch.int64)}
     else:
         inputs = {part: torch.zeros(questions, *sizes[part]) for part in filled_parts(shape)}
     index = torch.zeros(questions, dtype=torch.int64)
-    if network.reader.horizon is not None:
+    if network.scaler.horizon is not None:
         inputs["steps_left"] = index + 1
     if network.quantity == "x_h":
         inputs["human"] = index + network.humans[0]
@@ -111,5 +111,5 @@ class _Graph(nn.Module):
         )
         network = self.network
         return network.scale.value(
-            network.raw_of(network.reader.scaled(features, steps_left), query)
+            network.raw_of(network.scaler.scaled(features, steps_left), query)
         )

@@ -27,9 +27,9 @@ from empo_networks.encoders import (
     linear,
     reads_agents,
 )
-from empo_networks.fitting import Fitting
+from empo_networks.features import FeatureScaler
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams, NetworkParams
-from empo_networks.reading import Reader
+from empo_networks.regression import NetworkRegression
 from empo_networks.scales import scale_of
 
 ASKED: dict[Quantity, tuple[str, ...]] = {
@@ -39,7 +39,7 @@ ASKED: dict[Quantity, tuple[str, ...]] = {
     "x_h": ("state", "human"),
     "v_h_e": ("state", "human", "goal"),
 }
-"""What each quantity is about, and so which encoders its network has."""
+"""Arguments of each quantity, and so the encoders of its network."""
 
 
 class Network(nn.Module):
@@ -58,14 +58,14 @@ class Network(nn.Module):
         spec: WorldSpec,
         quantity: Quantity,
         encoders: dict[str, Encoder],
-        reader: Reader,
+        scaler: FeatureScaler,
         *,
         sharing: bool = False,
     ) -> None:
         super().__init__()
         self.quantity: Quantity = quantity
         self._sharing = sharing
-        self.reader, self.encoders = reader, nn.ModuleDict(encoders)
+        self.scaler, self.encoders = scaler, nn.ModuleDict(encoders)
         self.scale = scale_of(quantity, params.space, params.z_exponent)
         self._activation, self.dropout = params.activation, params.dropout
         self._is_fitted = False
@@ -73,7 +73,7 @@ class Network(nn.Module):
             {
                 part: linear(encoder.width, params.hidden, bias=part == "state", active=active)
                 for part, encoder in encoders.items()
-                for active in [reader.active if part == "state" and not encoder.learns else None]
+                for active in [scaler.active if part == "state" and not encoder.learns else None]
             }
         )
         self.norm = nn.LayerNorm(params.hidden) if params.layer_norm else None
@@ -88,7 +88,7 @@ class Network(nn.Module):
         self.shared_join = nn.ModuleDict()
         slot = [spec.humans.index(i) if i in spec.humans else -1 for i in range(len(spec.agents))]
         self.humans = spec.humans
-        self._reads_agents = reads_agents(reader.shape)
+        self._reads_agents = reads_agents(scaler.shape)
         self.register_buffer("_slot", torch.tensor(slot), persistent=False)
         goal_slot = torch.tensor([slot[goal.human] for goal in spec.goals], dtype=torch.int64)
         self.register_buffer("_goal_slot", goal_slot, persistent=False)
@@ -98,8 +98,8 @@ class Network(nn.Module):
         return self.scale.value(self.raw(query))
 
     def raw(self, query: ValueQuery, dropout: float = 0.0) -> Float[Tensor, "query output"]:
-        """What the head puts out; see ``scales`` for what it means."""
-        return self.raw_of(self.reader.told(query), query, dropout)
+        """Output of the head, in the space of ``scales``."""
+        return self.raw_of(self.scaler.of_query(query), query, dropout)
 
     def raw_of(
         self, features: Features, query: ValueQuery, dropout: float = 0.0
@@ -115,7 +115,7 @@ class Network(nn.Module):
         return raw
 
     def _joined(self, features: Features, query: ValueQuery) -> Float[Tensor, "query feature"]:
-        """What all encoders together say about each question."""
+        """Output of all encoders together for each query."""
         tables = {part: self._table(part, features) for part in self.encoders}
         x = tables["state"]
         if query.state is not None:
@@ -127,7 +127,7 @@ class Network(nn.Module):
         return x
 
     def _table(self, part: str, features: Features) -> Float[Tensor, "row feature"]:
-        """What the encoders of one part contribute to the first layer of the head."""
+        """Contribution of the encoders of one part to the first layer of the head."""
         table: Tensor = self.join[part](self.encoders[part](features))
         if part in self.shared:
             with torch.no_grad():
@@ -136,7 +136,7 @@ class Network(nn.Module):
         return table
 
     def _human_rows(self, query: ValueQuery) -> Tensor:
-        """Where the table of humans has the one that each question is about."""
+        """Position in the table of humans of the human of each query."""
         if self.quantity == "v_h_e":  # Every goal is the goal of one human.
             slot = self._goal_slot.index_select(0, given(query, "goal", self.quantity))
         else:
@@ -161,7 +161,7 @@ class Network(nn.Module):
             return False
         if not isinstance(source, Network) or source.quantity != "v_h_e" or not source.has_encoders:
             return False
-        if source.reader.layout != self.reader.layout:
+        if source.scaler.layout != self.scaler.layout:
             return False
         if self._is_fitted:
             raise ConfigError(f"share encoders with {self.quantity} before it is fitted")
@@ -174,7 +174,7 @@ class Network(nn.Module):
 
     @property
     def has_encoders(self) -> bool:
-        """Whether its encoders learn anything that is worth sharing."""
+        """True where its encoders have parameters to share."""
         return cast("Encoder", self.encoders["state"]).learns
 
     def named_parameters(
@@ -186,14 +186,14 @@ class Network(nn.Module):
             if not name.startswith(shared):
                 yield name, parameter
 
-    def regression(self, *, weight_decay: float, max_gradient_norm: float | None) -> Regression:
-        """What fits this network from now on."""
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
+        """The optimiser of this network."""
         self._is_fitted = True
-        return Fitting(self, weight_decay, max_gradient_norm)
+        return NetworkRegression(self, weight_decay, max_grad_norm)
 
 
 def given(query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity) -> Tensor:
-    """What each question names.
+    """Indices that each query names.
 
     Raises:
         ValueError: The questions do not name it.
@@ -210,11 +210,11 @@ def mlp(params: MlpParams, spec: WorldSpec, quantity: Quantity) -> Network:
     Raises:
         ConfigError: The world lacks what the quantity is about, or the params do not fit it.
     """
-    reader = reader_of(params, spec, quantity)
+    scaler = feature_scaler(params, spec, quantity)
     sizes = [params.hidden] * params.encoder_layers
-    states = FlatStates(reader, sizes, params.activation, layer_norm=params.layer_norm)
-    encoders = learned_encoders(states, params, spec, quantity, reader)
-    return Network(params, spec, quantity, encoders, reader, sharing=params.sharing)
+    states = FlatStates(scaler, sizes, params.activation, layer_norm=params.layer_norm)
+    encoders = learned_encoders(states, params, spec, quantity, scaler)
+    return Network(params, spec, quantity, encoders, scaler, sharing=params.sharing)
 
 
 def grid_conv(params: GridConvParams, spec: WorldSpec, quantity: Quantity) -> Network:
@@ -223,18 +223,18 @@ def grid_conv(params: GridConvParams, spec: WorldSpec, quantity: Quantity) -> Ne
     Raises:
         ConfigError: The world has no grid, or as ``mlp``.
     """
-    reader = reader_of(params, spec, quantity)
-    if not reader.shape.channels:
+    scaler = feature_scaler(params, spec, quantity)
+    if not scaler.shape.channels:
         raise ConfigError(
             f"value network 'grid-conv' needs a grid to look at, and the features of world "
             f"{spec.name!r} have none; choose 'mlp'"
         )
     states = GridStates(
-        reader.shape, params.hidden, params.encoder_layers, params.activation,
+        scaler.shape, params.hidden, params.encoder_layers, params.activation,
         layer_norm=params.layer_norm,
     )  # fmt: skip
-    encoders = learned_encoders(states, params, spec, quantity, reader)
-    return Network(params, spec, quantity, encoders, reader, sharing=params.sharing)
+    encoders = learned_encoders(states, params, spec, quantity, scaler)
+    return Network(params, spec, quantity, encoders, scaler, sharing=params.sharing)
 
 
 def identity(params: IdentityParams, spec: WorldSpec, quantity: Quantity) -> Network:
@@ -243,19 +243,19 @@ def identity(params: IdentityParams, spec: WorldSpec, quantity: Quantity) -> Net
     Raises:
         ConfigError: As ``mlp``.
     """
-    reader = reader_of(params, spec, quantity)
+    scaler = feature_scaler(params, spec, quantity)
     encoders: dict[str, Encoder] = {
-        "state": FlatStates(reader, [], params.activation, layer_norm=False)
+        "state": FlatStates(scaler, [], params.activation, layer_norm=False)
     }
     if "human" in ASKED[quantity]:
-        encoders["human"] = KnownHumans(spec, reader.shape)
+        encoders["human"] = KnownHumans(spec, scaler.shape)
     if "goal" in ASKED[quantity]:
         encoders["goal"] = KnownGoals(spec)
-    return Network(params, spec, quantity, encoders, reader)
+    return Network(params, spec, quantity, encoders, scaler)
 
 
-def reader_of(params: NetworkParams, spec: WorldSpec, quantity: Quantity) -> Reader:
-    """What reads the states of a world.
+def feature_scaler(params: NetworkParams, spec: WorldSpec, quantity: Quantity) -> FeatureScaler:
+    """Feature scaling of the states of a world.
 
     Raises:
         ConfigError: The world lacks what the quantity is about.
@@ -266,21 +266,21 @@ def reader_of(params: NetworkParams, spec: WorldSpec, quantity: Quantity) -> Rea
             raise ConfigError(f"{quantity} is about a {part}, and world {spec.name!r} has none")
     if quantity == "q_r" and not spec.robots:
         raise ConfigError(f"q_r values the actions of robots, and world {spec.name!r} has none")
-    return Reader(spec, include_time=params.include_time)
+    return FeatureScaler(spec, include_time=params.include_time)
 
 
 def learned_encoders(
-    states: Encoder, params: MlpParams, spec: WorldSpec, quantity: Quantity, reader: Reader
+    states: Encoder, params: MlpParams, spec: WorldSpec, quantity: Quantity, scaler: FeatureScaler
 ) -> dict[str, Encoder]:
     """Encoders for all that the quantity is about."""
     encoders = {"state": states}
     if "human" in ASKED[quantity]:
-        encoders["human"] = Humans(spec, reader.shape, params.hidden, params.activation)
+        encoders["human"] = Humans(spec, scaler.shape, params.hidden, params.activation)
     if "goal" in ASKED[quantity]:
         encoders["goal"] = Goals(spec, params.hidden, params.activation)
     return encoders
 
 
 def size_bytes(network: nn.Module) -> int:
-    """How long its state is in the format that checkpoints and actors are sent."""
+    """Length of its state in the format that checkpoints and actors are sent."""
     return len(safetensors.torch.save(network.state_dict()))

@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from empo_core import Component, Config, hookimpl
 
 
 class NetworkParams(Config):
-    """What all networks have: a head, and a space in which its errors are measured."""
+    """Head of a network, and the space in which its errors are measured."""
 
     hidden: int = Field(64, ge=1, description="Units of each hidden layer.")
     head_layers: int = Field(

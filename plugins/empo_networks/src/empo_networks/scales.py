@@ -60,7 +60,7 @@ class Probability:
     """Values in [0, 1]: V_h^e. Answers are clamped hard, errors softly."""
 
     start: float = 0.5
-    """What a fresh network puts out."""
+    """Output of a fresh network."""
 
     def value(self, raw: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """Answers, from what the network puts out, with the gradient of the soft clamp."""
@@ -73,7 +73,7 @@ class Probability:
     def error(
         self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
-        """How far off the answers are."""
+        """Errors of outputs."""
         return soft_clamp(raw) - target
 
 
@@ -100,7 +100,7 @@ class Size:
     def error(
         self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
-        """How far off the answers are, in this space."""
+        """Errors of outputs, in this space."""
         if self.space == "value":
             return self.value(raw) - target
         log_target = (self.sign * target).clamp(min=FLOOR).log()

@@ -1,4 +1,4 @@
-"""Actors: they play many environments at once and record all that can follow each step."""
+"""Actors: they step many environments at once and record all successors of each state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.config import WorldModelRef
-from empo_core.errors import SolveError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, Weights, WorldModel
 from empo_core.types import Experience, Scene, Successors
@@ -36,12 +35,12 @@ from empo_phase2.ragged import select_pairs
 from empo_phase2.state_recorder import StateRecorder, learner_spec
 from empo_phase2.successors import SuccessorQuery
 from empo_phase2.warmup import WarmUpSchedule
-from empo_phase2.world_checks import check_world
+from empo_phase2.world_checks import check_starts, check_world
 
 
 @runtime_checkable
 class Behaviour(Protocol):
-    """How an actor's robots decide; ``RobotBehaviour`` is the one."""
+    """Behaviour policy of an actor's robots, e.g. ``RobotBehaviour``."""
 
     def load(self, weights: Weights) -> None:
         """Decide by these weights from now on."""
@@ -54,7 +53,7 @@ class Behaviour(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorSettings:
-    """How an actor plays and what it records.
+    """Settings of an actor.
 
     Attributes:
         environments: How many it steps at once.
@@ -86,7 +85,7 @@ class ActorSettings:
         few = world.spec.num_joint_actions <= targets.max_pairs
         one_step = targets.v_h_e == targets.q_r == "one_step"
         return cls(
-            environments=exploration.environments,
+            environments=params.num_envs,
             steps_per_episode=exploration.steps_per_episode,
             episodes_per_world=params.ensemble.episodes_per_world,
             # Along an observed path goals must stay what they were.
@@ -144,7 +143,7 @@ class Phase2Actor:
         starts = world.initial_state()[None]
         if isinstance(world, EnsembleWorld):
             starts = world.initial_states()
-        self._check_starts(starts)
+        check_starts(world, starts)
         self._episodes = Episodes(
             starts,
             slots,
@@ -205,7 +204,7 @@ class Phase2Actor:
         return Experience(block.arrays(), len(episodes), self._index, self._version)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly so."""
+        """Everything needed to resume exactly."""
         return {
             "episodes": self._episodes.state_dict(),
             "generator": self._generator.get_state(),
@@ -228,7 +227,7 @@ class Phase2Actor:
     def _humans_choose(
         self, state: Tensor, policy: Float[Tensor, "env slot action"], training_step: int
     ) -> tuple[Int[Tensor, "env human"], Int[Tensor, "env human"]]:
-        """What each human does according to its prior, and what it does where it explores.
+        """Actions ``[env human]`` sampled from the prior, and actions with exploration.
 
         One random number decides both, so that they differ only where exploration matters.
         """
@@ -257,7 +256,7 @@ class Phase2Actor:
         human: Int[Tensor, "env human"],
         training_step: int,
     ) -> tuple[Int[Tensor, " env"], Int[Tensor, "env word"]]:
-        """What the robots do, and the states that follow."""
+        """Joint robot action of each environment, and the rows of the states that follow."""
         states, rows = self._recorder.states(), self._episodes.rows
         expected = transitions.human_action
         beta_r = self._schedule.beta_r(training_step)
@@ -312,7 +311,7 @@ class Phase2Actor:
     def _look_around(
         self, frontier: Frontier, successors: Tensor, states: States, transitions: Transitions
     ) -> None:
-        """Tell the frontier where episodes are, and where they could get."""
+        """Add the current timed states and their successors to the frontier."""
         episodes = self._episodes
         frontier.enter(episodes.rows, episodes.steps_left)
         passed = 0 if self._world.spec.horizon is None else 1
@@ -322,7 +321,7 @@ class Phase2Actor:
         frontier.see(successors[alive], left[alive])
 
     def _start_at(self, frontier: Frontier, over: Bool[Tensor, " env"]) -> None:
-        """Let some of the episodes that begin now begin where none has been yet."""
+        """Begin some of the new episodes at the frontier of exploration."""
         episodes, world = self._episodes, self._world
         uniform = torch.rand(len(over), generator=self._generator, dtype=torch.float64)
         chosen = (over & (uniform < self._settings.frontier_prob)).nonzero()[:, 0]
@@ -339,26 +338,12 @@ class Phase2Actor:
             started=episodes.started,
             successors=successors,
             training_step=training_step,
-            stage_start=self._schedule.stage_start,
+            milestones=self._schedule.stage_start,
         )
 
     def _random(self) -> Float[Tensor, "env human"]:
         """A number in [0, 1) for each human."""
         return torch.rand(self._episodes.goal.shape, generator=self._generator, dtype=torch.float64)
-
-    def _check_starts(self, starts: Int[Tensor, "layout word"]) -> None:
-        """Refuse worlds in which nothing ever happens.
-
-        Raises:
-            SolveError: Episodes are over when they begin.
-        """
-        stuck = ~self._world.available(starts).any(2).all(1)
-        if bool(stuck.any()):
-            state = starts[stuck][0]
-            raise SolveError(
-                f"episodes of {self._world.spec.name!r} start in a terminal state, so there is "
-                f"nothing to learn:\n{self._world.describe(state)}"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +369,7 @@ class Phase2ActorFactory:
         return worlds[0] if len(worlds) == 1 else ensemble_of(worlds)
 
     def prior(self, world: WorldModel) -> HumanPrior:
-        """How humans act in it."""
+        """The human prior of a world that actors play."""
         return prior_of(self.params.human_prior, world)
 
     def __call__(self, index: int) -> Phase2Actor:

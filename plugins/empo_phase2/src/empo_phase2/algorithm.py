@@ -131,17 +131,17 @@ class Problem:
             shape,
             storage=kept.storage,
             directory=directory,
-            device=self.params.device,
+            device=self.params.compute.device,
         )
 
     def warn(self) -> None:
         """Say what will probably disappoint, before time is spent on it."""
         full = WarmUpSchedule(self.params).stage_start["full"]
-        if self.params.steps <= full:
+        if self.params.total_steps <= full:
             log.warning(
                 "training ends at step %d, before the last stage begins (%d): beta_r does not "
                 "reach its full value; see warm_up",
-                self.params.steps,
+                self.params.total_steps,
                 full,
             )
         for member in members_of(self.world):
@@ -164,7 +164,7 @@ class Problem:
             encoder,
             self.params.theory,
             build(self.params.aggregator),
-            self.params.device,
+            self.params.compute.device,
         )
 
 
@@ -177,7 +177,7 @@ class Phase2:
     def run(self, context: RunContext) -> Phase2Result:
         """Learn the values of ``context.world``; see ``empo_core.protocols.Algorithm``."""
         keep_freed_memory()
-        with torch_threads(self._params.threads):
+        with torch_threads(self._params.compute.threads):
             return self._learn(context)
 
     def _learn(self, context: RunContext) -> Phase2Result:
@@ -185,7 +185,7 @@ class Phase2:
         problem = Problem.of(params, context.world, context.world_model, context.seed)
         problem.warn()
         team = ExplorerSet(params.exploration, problem.spec)
-        profile = StageProfile(params.device, enabled=params.reporting.profile_batching)
+        profile = StageProfile(params.compute.device, enabled=params.reporting.profile_batching)
         torch.manual_seed(context.seed)
         learner = problem.learner(profile, context.seed)
         encoder = problem.encoder()
@@ -235,7 +235,7 @@ class Phase2:
         learner = problem.learner(StageProfile(enabled=False), context.seed)
         learner.load_state_dict(_newest(context, "no checkpoint")["learner"])
         encoder = StateEncoder(problem.world, self._params.replay.store, None)
-        return LearnedReward(learner.values, encoder, self._params.device)
+        return LearnedReward(learner.values, encoder, self._params.compute.device)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run."""
@@ -252,7 +252,7 @@ class Phase2:
             "joint actions": spec.num_joint_actions,
             "goals": len(spec.goals),
             "horizon": spec.horizon,
-            "training steps": self._params.steps,
+            "training steps": self._params.total_steps,
             "bytes per state row": spec.state_words * spec.state_dtype.itemsize,
             "expectation over humans": "exact" if problem.settings.all_profiles else "sampled",
             "first steps of stages": schedule.stage_start,
@@ -308,4 +308,4 @@ def _refuse_misfits(params: Phase2Params, spec: WorldSpec, settings: ActorSettin
             f"{params.targets.max_pairs:,} (or targets.model_based is false); raise max_pairs or "
             "choose a value network for q_r"
         )
-    require_device(params.device)
+    require_device(params.compute.device)

@@ -1,4 +1,4 @@
-"""Networks of a config, and how the robots act according to the newest values they were sent."""
+"""Networks of a config, and the behaviour policy of actors."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def build_networks(values: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwo
 
 
 class RobotBehaviour:
-    """The power-law policy of the weights it was sent; even until some arrive.
+    """The robots' power-law policy of the latest published weights; uniform before the first.
 
     Attributes:
-        quantity: What must be published to it: Q_r, or V_r where Q_r is in closed form.
-        network: What computes it.
+        quantity: The quantity it is computed from: Q_r, or V_r where Q_r is in closed form.
+        network: The network of that quantity.
     """
 
     def __init__(self, params: Phase2Params, spec: WorldSpec, slots: GoalIndex) -> None:
@@ -97,7 +97,7 @@ class RobotBehaviour:
 
     @torch.no_grad()
     def q_r(self, states: States, transitions: Transitions) -> tuple[Tensor, TimedStates]:
-        """Q_r where some transitions start, and these situations."""
+        """Q_r where some transitions start, and these timed states."""
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         if self.quantity == "q_r":
             return self._values.q_r(sources), sources

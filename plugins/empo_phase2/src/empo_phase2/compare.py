@@ -1,4 +1,4 @@
-"""How far learned values are from the right ones, where a world can be solved."""
+"""Comparison of learned values with the exact ones, where a world can be solved."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from torch import Tensor
 
 from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import Context, Trackers, build
+from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Algorithm, Solution, WorldModel
+from empo_core.protocols import Algorithm, RunContext, Solution, WorldModel
+from empo_core.tracker_group import TrackerGroup
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
 
 AT_ONCE = 4096
@@ -36,7 +37,7 @@ Learned: TypeAlias = Callable[[Int[Tensor, "state word"], Int[Tensor, " state"]]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far learned values were from the right ones at a training step.
+    """Errors of learned values at a training step.
 
     Attributes:
         step: Training steps so far.
@@ -49,14 +50,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Situated:
-    """Everything about a list of (state, remaining steps) pairs.
+    """Timed states with their exact values.
 
     Attributes:
         rows: State rows of the world.
         steps_left: Remaining steps.
-        v_r: The right V_r.
-        pi_r: The right policy of the robots.
-        v_h_e: The right V_h^e.
+        v_r: Exact V_r.
+        pi_r: Exact policy of the robots.
+        v_h_e: Exact V_h^e.
     """
 
     rows: Int[Tensor, "state word"]
@@ -67,7 +68,7 @@ class Situated:
 
     @classmethod
     def of(cls, solution: Solution, world: WorldModel) -> Situated:
-        """All situations an episode can go on from, the initial one first."""
+        """All timed states that an episode can go on from, the initial one first."""
         horizon = world.spec.horizon
         parts = []
         for left in range(1 if horizon is None else horizon, 0, -1):
@@ -87,7 +88,7 @@ class Situated:
         return cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of timed states."""
         return len(self.rows)
 
 
@@ -95,7 +96,7 @@ class Comparison:
     """Compares what is learned with the solution of the same world, as training goes on.
 
     Attributes:
-        right: All situations with their right values, the start of an episode first.
+        right: All timed states with their exact values, the start of an episode first.
         history: All comparisons so far.
     """
 
@@ -119,16 +120,16 @@ class Comparison:
 
     @property
     def seen(self) -> Bool[Tensor, " state"]:
-        """Which of the situations have been experienced."""
+        """True for timed states that have been visited."""
         return torch.from_numpy(self._seen)
 
     @property
     def coverage(self) -> float:
-        """Share of the situations that have been experienced."""
+        """Share of the timed states that have been visited."""
         return float(self._seen.mean())
 
     def observe(self, block: Block) -> None:
-        """Remember which situations an actor was in."""
+        """Mark the timed states that an actor was in."""
         transitions = block.transitions
         rows = block.states.rows[transitions.state]
         found = self._table.find(_keys(rows, transitions.steps_left))
@@ -141,7 +142,7 @@ class Comparison:
         return metrics
 
     def assess(self, learned: Learned) -> ValueEstimates:
-        """What is thought of all situations of ``right``."""
+        """Learned values of all timed states of ``right``."""
         rows, steps_left = self.right.rows, self.right.steps_left
         parts = [
             learned(rows[first : first + AT_ONCE], steps_left[first : first + AT_ONCE])
@@ -151,7 +152,7 @@ class Comparison:
         return ValueEstimates(*(torch.cat([getattr(part, n) for part in parts]) for n in names))
 
     def measure(self, found: ValueEstimates) -> dict[str, float]:
-        """How far an assessment of all situations is from what is right."""
+        """Errors of the values of all timed states: at the start, on average and at worst."""
         right = self.right
         off = (found.v_r.double() - right.v_r).abs()
         metrics = _spread("V_r", "abs", off) | _spread("V_r", "rel", off / right.v_r.abs())
@@ -176,7 +177,7 @@ class Comparison:
 
 
 def solver_for(
-    name: str, theory: Theory, human_prior: HumanPriorRef, registry: Registry | None = None
+    name: str, theory: Phase2Theory, human_prior: HumanPriorRef, registry: Registry | None = None
 ) -> AlgorithmRef:
     """An algorithm with the parameters that make it solve what is to be learned.
 
@@ -225,7 +226,7 @@ def solve(
     seed: int = 0,
     registry: Registry | None = None,
 ) -> Solution:
-    """What an algorithm finds out about a world.
+    """The solution of a world by another algorithm.
 
     Args:
         reference: The algorithm, e.g. from ``solver_for``.
@@ -240,8 +241,8 @@ def solve(
     """
     directory.mkdir(parents=True, exist_ok=True)
     algorithm: Algorithm = build(reference, registry=registry)
-    context = Context(
-        world=world, seed=seed, directory=directory, tracker=Trackers([]), resume=False
+    context = RunContext(
+        world=world, seed=seed, directory=directory, tracker=TrackerGroup([]), resume=False
     )
     result = algorithm.run(context)
     if not isinstance(result, Solution):

@@ -120,7 +120,7 @@ class EnsembleWorld:
         return found
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-        """Whether each goal is achieved; never where it is another world's."""
+        """True where a goal is achieved; never where it is another world's."""
         found = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
         for layout, index, rows in self.split(states):
             found[index[:, None], self.goals_of(layout)] = self.worlds[layout].achieved(rows)
@@ -337,7 +337,7 @@ def layouts_of(world: WorldModel, states: Int[Tensor, "state word"]) -> Int[Tens
 
 
 def prior_of(reference: HumanPriorRef, world: WorldModel) -> HumanPrior:
-    """How humans act in a world, or in each world of an ensemble."""
+    """The human prior of a world, or of each world of an ensemble."""
     if isinstance(world, EnsembleWorld):
         return EnsemblePrior(world, lambda member: build(reference, member))
     prior: HumanPrior = build(reference, world)

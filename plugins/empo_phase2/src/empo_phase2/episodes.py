@@ -1,4 +1,4 @@
-"""Where each environment of an actor is: its state, its time, and what its humans are after."""
+"""Episodes of an actor's environments: states, steps left, and goals that humans pursue."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Episodes:
         self.goal = torch.zeros(environments, len(belongs), dtype=torch.int64)
 
     def __len__(self) -> int:
-        """How many environments there are."""
+        """Number of environments."""
         return len(self.rows)
 
     def pursue(self, which: Bool[Tensor, "env human"], uniform: Float[Tensor, "env human"]) -> None:

@@ -1,4 +1,4 @@
-"""Situations that episodes could get into: where to start more of them."""
+"""Frontier of exploration: timed states seen as successors but never entered."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from empo_core.worlds.row_table import RowTable
 
 
 class Frontier:
-    """Remembers situations that were seen as successors, and which of them were entered.
+    """Set of timed states that were seen as successors, each with a mark if it was entered.
 
-    Random walks take very long to enter all that is in reach; an actor, which knows all
-    successors of where it is, can do so in a few steps per situation.
+    Random walks take very long to enter all reachable states; an actor, which knows all
+    successors of its states, can do so in a few steps per timed state.
     """
 
     def __init__(self, spec: WorldSpec, *, limit: int = 1_000_000) -> None:
@@ -27,7 +27,7 @@ class Frontier:
 
         Args:
             spec: What the world's rows look like.
-            limit: Once so many situations are known, all are forgotten.
+            limit: Once so many timed states are known, all are dropped.
         """
         self._words, self._limit = spec.state_words, limit
         self._entered: NDArray[np.bool_]
@@ -36,11 +36,11 @@ class Frontier:
         self._forget()
 
     def enter(self, rows: Int[Tensor, "env word"], steps_left: Int[Tensor, " env"]) -> None:
-        """An episode is in these situations now."""
+        """Mark the timed states that episodes are in."""
         self._entered[self._number(rows, steps_left)] = True
 
     def see(self, rows: Int[Tensor, "item word"], steps_left: Int[Tensor, " item"]) -> None:
-        """Episodes could get into these situations, and would go on from there."""
+        """Add timed states that are successors and not terminal."""
         if self._table.count > self._limit:
             self._forget()
         self._number(rows, steps_left)
@@ -48,7 +48,7 @@ class Frontier:
     def draw(
         self, count: int, generator: torch.Generator
     ) -> tuple[Int[Tensor, "drawn word"], Int[Tensor, " drawn"]]:
-        """Situations that were never entered, drawn evenly; once there are too few, any known.
+        """Timed states that were never entered, drawn evenly; once there are too few, any known.
 
         Fewer than ``count`` only where nothing is known yet.
         """
@@ -62,7 +62,7 @@ class Frontier:
         return keys[:, :-1].to(self._state_dtype), keys[:, -1].long()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything it remembers."""
+        """The timed states and their marks."""
         count = self._table.count
         return {
             "keys": torch.from_numpy(self._table.rows.copy()),

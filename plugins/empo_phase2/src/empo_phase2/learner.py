@@ -84,13 +84,13 @@ class Learner:
         self._params, self._schedule, self._spec = params, WarmUpSchedule(params), spec
         self.networks = build_networks(params.values, spec)
         for network in self.networks.values():
-            _move(network, params.device)
-        optimisation = params.optimisation
+            _move(network, params.compute.device)
+        optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
                 network,
-                weight_decay=optimisation.weight_decay,
-                max_gradient_norm=optimisation.max_gradient_norm,
+                weight_decay=optimiser.weight_decay,
+                max_grad_norm=optimiser.max_grad_norm,
             )
             for quantity, network in self.networks.items()
         }
@@ -124,7 +124,7 @@ class Learner:
         """
         schedule = self._schedule
         index = replay.sample_indices(
-            self._params.optimisation.batch_size, self._generator, oldest=schedule.oldest(step)
+            self._params.optimiser.batch_size, self._generator, oldest=schedule.oldest(step)
         )
         batch = replay.transitions(index)
         theory = ScheduledTheory(
@@ -140,7 +140,7 @@ class Learner:
         for quantity in active:
             with self._guarded(step):
                 fits[quantity] = self._fit(quantity, targets, schedule.lr(quantity, step))
-        if (step + 1) % self._params.optimisation.target_interval == 0:
+        if (step + 1) % self._params.optimiser.target_interval == 0:
             self.refresh_targets()
         return targets, fits
 
@@ -179,7 +179,7 @@ class Learner:
         return weights
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly so.
+        """Everything needed to resume exactly.
 
         Raises:
             NonFiniteError: Something in it is not finite.
@@ -256,7 +256,7 @@ class Learner:
         try:
             yield
         except NonFiniteError as error:
-            if self._params.optimisation.on_nan == "stop":
+            if self._params.optimiser.on_nan == "stop":
                 error.add_note(f"This happened in training step {step}.")
                 raise
             self.skipped += 1

@@ -1,4 +1,4 @@
-"""Numbers about a run for its trackers; keys as in spec D.10."""
+"""Metrics of a run for its trackers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def of_step(
     """Numbers about one training step."""
     found: dict[str, float] = {}
     for quantity, fit in fits.items():
-        found[f"Loss/{quantity}"] = float(fit.loss)
-        found[f"GradNorm/{quantity}"] = float(fit.gradient_norm)
-        found[f"LearningRate/{quantity}"] = schedule.lr(quantity, step)
-        found[f"Predictions/{quantity}_mean"] = learner.predicted(quantity, targets)
+        found[f"loss/{quantity}"] = float(fit.loss)
+        found[f"optim/grad_norm_{quantity}"] = float(fit.gradient_norm)
+        found[f"optim/lr_{quantity}"] = schedule.lr(quantity, step)
+        found[f"value/{quantity}_prediction_mean"] = learner.predicted(quantity, targets)
     for name, target, weight in (
         ("q_r", targets.q_r, targets.q_r_weight),
         ("v_h_e", targets.v_h_e, targets.v_h_e_weight),
@@ -41,19 +41,19 @@ def of_step(
         ("v_r", targets.v_r, None),
     ):
         if target is not None:
-            found[f"Targets/{name}_mean"] = _mean(target, weight)
+            found[f"value/{name}_target_mean"] = _mean(target, weight)
     found |= {
-        "Warmup/effective_beta_r": schedule.beta_r(step),
-        "Warmup/is_warmup": float(step < schedule.warm_up_end),
-        "Warmup/stage": float(STAGES.index(schedule.stage(step))),
-        "Warmup/active_networks_mask": float(
+        "policy/beta_r": schedule.beta_r(step),
+        "optim/is_warm_up": float(step < schedule.warm_up_end),
+        "optim/stage": float(STAGES.index(schedule.stage(step))),
+        "optim/active_quantities": float(
             sum(2 ** QUANTITIES.index(quantity) for quantity in schedule.active(step))
         ),
-        "Warmup/gamma_h": schedule.gamma_h(step),
-        "Warmup/gamma_r": schedule.gamma_r(step),
-        "Batch/successors": float(targets.items),
-        "Batch/distinct_situations": float(targets.distinct),
-        "Batch/skipped_fits": float(learner.skipped),
+        "value/gamma_h": schedule.gamma_h(step),
+        "value/gamma_r": schedule.gamma_r(step),
+        "optim/batch_successors": float(targets.items),
+        "optim/batch_distinct_states": float(targets.distinct),
+        "optim/skipped_fits": float(learner.skipped),
     }
     return found | _of_networks(learner)
 
@@ -61,21 +61,20 @@ def of_step(
 def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
     """Numbers about where experience comes from and how much is remembered."""
     counters = collector.counters()
-    found = {f"Collector/{name}": float(value) for name, value in counters.items()}
+    found = {f"collect/{name}": float(value) for name, value in counters.items()}
     return found | {
-        "Progress/environment_steps": float(counters["env_steps"]),
-        "Replay/transitions": float(len(replay)),
-        "Replay/distinct_states": float(replay.distinct_states),
-        "Replay/bytes_per_transition": replay.bytes_per_transition(),
+        "collect/replay_transitions": float(len(replay)),
+        "collect/replay_distinct_states": float(replay.distinct_states),
+        "collect/replay_bytes_per_transition": replay.bytes_per_transition(),
     }
 
 
 def of_profile(profile: StageProfile) -> dict[str, float]:
-    """How long each stage of target computation takes, and its share."""
+    """Milliseconds and share of each stage of target computation."""
     stages = profile.stats()
     whole = max(sum(stages.values()), 1e-12)
-    found = {f"Profile/{name}_ms": ms for name, ms in stages.items()}
-    return found | {f"Profile/{name}_percent": 100 * ms / whole for name, ms in stages.items()}
+    found = {f"time/stage_{name}_ms": ms for name, ms in stages.items()}
+    return found | {f"time/stage_{name}_percent": 100 * ms / whole for name, ms in stages.items()}
 
 
 def as_text(table: RenderableType) -> str:
@@ -91,12 +90,12 @@ def _of_networks(learner: Learner) -> dict[str, float]:
     for quantity, network in learner.networks.items():
         squares = [parameter.detach().square().sum() for parameter in network.parameters()]
         if squares:
-            found[f"ParamNorm/{quantity}"] = float(torch.stack(squares).sum().sqrt())
+            found[f"optim/weight_norm_{quantity}"] = float(torch.stack(squares).sum().sqrt())
         entries = getattr(network, "num_entries", None)
         if entries is not None:
-            found[f"LookupTable/{quantity}_size"] = float(entries)
-    sizes = [size for name, size in found.items() if name.startswith("LookupTable/")]
-    return found | ({"LookupTable/total_entries": sum(sizes)} if sizes else {})
+            found[f"value/table_entries_{quantity}"] = float(entries)
+    sizes = [size for name, size in found.items() if name.startswith("value/table_entries_")]
+    return found | ({"value/table_entries_total": sum(sizes)} if sizes else {})
 
 
 def _mean(values: Tensor, weight: Tensor | None) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from empo_core import Config
 from empo_core.config import (
@@ -16,7 +15,8 @@ from empo_core.config import (
     ValueNetworkRef,
     WorldModelRef,
 )
-from empo_learning.params import Reporting
+from empo_core.theory import TheoryParams
+from empo_learning.params import Compute, Optimiser, Reporting
 
 if TYPE_CHECKING:
     from empo_core.types import Quantity
@@ -25,24 +25,9 @@ QUANTITIES: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 """In the order in which warm-up starts to train them."""
 
 
-class Theory(Config):
-    """What is to be computed. Symbols as in the paper."""
+class Phase2Theory(TheoryParams):
+    """Equations (4)-(9), and what keeps their estimates finite."""
 
-    gamma_h: float = Field(1.0, gt=0, le=1, description="Humans' discount per step, in V_h^e.")
-    gamma_r: float = Field(1.0, gt=0, le=1, description="Robot's discount per step.")
-    beta_r: float = Field(10.0, ge=0, description="Exponent of the robot's power-law policy.")
-    zeta: float = Field(1.0, gt=0, description="Preference for certainty over a goal's chances.")
-    xi: float = Field(1.0, gt=0, description="Aversion to unequal power between humans.")
-    eta: float = Field(1.0, gt=0, description="Aversion to unequal power over time.")
-    x_agg: Literal["weighted", "sum"] = Field(
-        "weighted", description="X_h sums V^zeta over goals, with or without their weights."
-    )
-    u_agg: Literal["mean", "sum"] = Field(
-        "mean", description="U_r averages or sums X_h^-xi over humans."
-    )
-    terminal_value: float = Field(
-        -1e-10, lt=0, description="V_r of states where the episode is over."
-    )
     x_h_floor: float = Field(
         1e-4, gt=0, description="Estimates of X_h are raised to this, so that U_r stays finite."
     )
@@ -97,7 +82,7 @@ class WarmUp(Config):
 Rate = Annotated[float, Field(gt=0)]
 
 
-class Optimisation(Config):
+class OptimiserParams(Optimiser):
     """How values move towards their targets."""
 
     batch_size: int = Field(64, ge=1, description="Transitions per training step.")
@@ -112,8 +97,7 @@ class Optimisation(Config):
     lr_constant_fraction: float = Field(
         0.7, ge=0, le=1, description="Share of the training steps before it starts to fall."
     )
-    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights of networks.")
-    max_gradient_norm: float | None = Field(
+    max_grad_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
     )
     publish_interval: int = Field(
@@ -198,7 +182,6 @@ class Exploration(Config):
         description="Chance that an episode starts in a situation that others could have got "
         "into, first of all one that none ever did, instead of where the world starts.",
     )  # fmt: skip
-    environments: int = Field(16, ge=1, description="Environments that each actor steps at once.")
     steps_per_episode: int | None = Field(
         None, ge=1, description="Cut episodes here; null lets them end by themselves."
     )
@@ -225,16 +208,27 @@ class ReportingParams(Reporting):
     )
 
 
+class ComputeParams(Compute):
+    """Where the learner computes."""
+
+    threads: int | None = Field(
+        1, ge=1, description="Threads of the learner; more only pay for large networks."
+    )
+
+
 class Phase2Params(Config):
     """Learn what ``exact`` computes."""
 
     human_prior: HumanPriorRef = Field(description="How the humans act for each goal.")
     values: Values = Field(description="How each quantity is represented.")
-    theory: Theory = Field(default_factory=Theory, description="What is to be computed.")
-    steps: int = Field(20_000, ge=1, description="Training steps.")
+    theory: Phase2Theory = Field(
+        default_factory=Phase2Theory, description="What is to be computed."
+    )
+    total_steps: int = Field(20_000, ge=1, description="Training steps.")
+    num_envs: int = Field(16, ge=1, description="Environments that each actor steps at once.")
     warm_up: WarmUp = Field(default_factory=WarmUp, description="Stages of training.")
-    optimisation: Optimisation = Field(
-        default_factory=Optimisation, description="How values move towards their targets."
+    optimiser: OptimiserParams = Field(
+        default_factory=OptimiserParams, description="How values move towards their targets."
     )
     targets: Targets = Field(default_factory=Targets, description="What values move towards.")
     replay: ReplayParams = Field(default_factory=ReplayParams, description="What is remembered.")
@@ -253,28 +247,20 @@ class Phase2Params(Config):
     reporting: ReportingParams = Field(
         default_factory=ReportingParams, description="What is shown and kept."
     )
-    device: str = Field("cpu", description="Where the learner computes, e.g. cpu or cuda.")
-    threads: int = Field(
-        1, ge=1, description="Threads of the learner; more only pay for large networks."
+    compute: ComputeParams = Field(
+        default_factory=ComputeParams, description="Where the learner computes."
     )
-
-    @field_validator("device")
-    @classmethod
-    def _is_a_device(cls, device: str) -> str:
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-            raise ValueError(f"{device!r} is no device; choose cpu, cuda, or one such as cuda:0")
-        return device
 
     @model_validator(mode="after")
     def _has_all_rates(self) -> Phase2Params:
-        rates = self.optimisation.lr
+        rates = self.optimiser.lr
         if isinstance(rates, dict):
             learned = [q for q in QUANTITIES if getattr(self.values, q) is not None]
             missing = [quantity for quantity in learned if quantity not in rates]
             unused = [quantity for quantity in rates if quantity not in learned]
             if missing or unused:
                 raise ValueError(
-                    f"optimisation.lr must name what is learned ({', '.join(learned)})"
+                    f"optimiser.lr must name what is learned ({', '.join(learned)})"
                     + (f"; it lacks {', '.join(missing)}" if missing else "")
                     + (f"; nobody learns {', '.join(unused)}" if unused else "")
                 )
@@ -282,16 +268,16 @@ class Phase2Params(Config):
 
     @model_validator(mode="after")
     def _fits_what_is_learned(self) -> Phase2Params:
-        targets, batch = self.targets, self.optimisation.batch_size
+        targets, batch = self.targets, self.optimiser.batch_size
         if self.values.q_r is None and targets.q_r != "one_step":
             raise ValueError(f"targets.q_r: {targets.q_r} has no effect while values.q_r is null")
         if self.values.q_r is None and targets.q_r_advantage_floor is not None:
             raise ValueError("targets.q_r_advantage_floor has no effect while values.q_r is null")
-        if self.replay.capacity < max(batch, self.exploration.environments):
+        if self.replay.capacity < max(batch, self.num_envs):
             raise ValueError(
                 f"replay.capacity ({self.replay.capacity}) must be at least "
-                f"optimisation.batch_size ({batch}) and exploration.environments "
-                f"({self.exploration.environments})"
+                f"optimiser.batch_size ({batch}) and num_envs "
+                f"({self.num_envs})"
             )
         return self
 

@@ -27,7 +27,7 @@ Curve: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 log = logging.getLogger(__name__)
 
 LEAST = 1e-12
-"""What is smaller is drawn as this: a logarithmic axis has no 0."""
+"""Smaller numbers are drawn as this: a logarithmic axis has no 0."""
 
 GAPS = (
     ("V_r, relative", ("V_r_root_rel", "V_r_mean_rel", "V_r_max_rel")),
@@ -77,7 +77,7 @@ def loss_curves(curve: Curve) -> Figure:
 
 
 def gap(comparison: Comparison) -> Figure:
-    """How far values were from the right ones, over training steps."""
+    """Errors of learned values over training steps."""
     figure, plots = _figure(len(GAPS))
     steps = [gap.step for gap in comparison.history]
     for axes, (title, keys) in zip(plots, GAPS, strict=True):

@@ -14,7 +14,7 @@ from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
 from empo_phase2.experience import TimedStates
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 
 LEAST_Q = -1e-10
 """Estimates of Q_r are lowered to this before their logarithm is taken."""
@@ -33,7 +33,7 @@ class Quantities:
         networks: Mapping[Quantity, ValueNetwork],
         spec: WorldSpec,
         goals: GoalIndex,
-        theory: Theory,
+        theory: Phase2Theory,
         aggregator: Aggregator,
     ) -> None:
         """Prepare the quantities.

@@ -63,7 +63,7 @@ class Phase2Learner(LoopLearner):
         self._exploration: dict[str, float] = {}
         self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
         self.steps = 0
-        self.total_steps = params.steps
+        self.total_steps = params.total_steps
         self.losses: list[tuple[int, dict[str, float]]] = []
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class Phase2Learner(LoopLearner):
             return
         self._newest = self._learner.step(self.steps, self._replay)
         self.steps += 1
-        if self.steps % self._params.optimisation.publish_interval == 0:
+        if self.steps % self._params.optimiser.publish_interval == 0:
             self._publish()
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
@@ -98,10 +98,11 @@ class Phase2Learner(LoopLearner):
         if self._comparison is None:
             return None
         gap = self._comparison.record(self.steps, self._learned)
-        return Evaluated(gap, -gap["Compare/V_r_mean_rel"])
+        named = {name.replace("Compare/", "eval/").lower(): each for name, each in gap.items()}
+        return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 
     def state_dict(self, *, midway: bool) -> dict[str, Any]:
-        """Everything needed to go on exactly so."""
+        """Everything needed to resume exactly."""
         return {
             "steps": self.steps,
             "losses": [[step, losses] for step, losses in self.losses],

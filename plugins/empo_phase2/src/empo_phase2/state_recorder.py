@@ -1,4 +1,4 @@
-"""Turning rows of a world into what a learner stores: each state once, with all it must know."""
+"""Encoding of a world's rows as stored states, each distinct state once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from empo_phase2.joint_actions import JointActionOrder
 
 
 def learner_spec(world: WorldModel, store: str) -> WorldSpec:
-    """What a learner knows of a world: its spec, with rows as they are stored.
+    """The spec of a world with rows as they are stored.
 
     Args:
         world: The world that actors play.
@@ -62,7 +62,7 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
 
 
 class StateRecorder:
-    """Numbers the distinct states of one step of all environments, and looks at each once."""
+    """Numbers the distinct states of one step of all environments, and encodes each once."""
 
     def __init__(
         self, world: WorldModel, goals: GoalIndex, order: JointActionOrder, store: str
@@ -94,7 +94,7 @@ class StateRecorder:
         return torch.from_numpy(self._table.number(rows.numpy()).astype(np.int64))
 
     def states(self) -> States:
-        """What is known about all states that were numbered, in that order."""
+        """All states that were numbered, in that order."""
         if self._table.count > self._known:
             self._look(torch.from_numpy(self._table.rows[self._known :].copy()))
             self._known = self._table.count
@@ -124,7 +124,7 @@ class StateRecorder:
             States(
                 self.stored(rows),
                 layout,
-                # Nobody can move where anybody has no action.
+                # A state in which some agent has no action is terminal.
                 ~available.any(2).all(1),
                 self._goals.by_slot(world.achieved(rows), layout),
                 robots,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator
 from empo_phase2.experience import States, TimedStates, Transitions
-from empo_phase2.params import Theory
+from empo_phase2.params import Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.state_queries import StateEncoder
@@ -46,7 +46,7 @@ class ValueEstimator:
         self,
         values: Quantities,
         encoder: StateEncoder,
-        theory: Theory,
+        theory: Phase2Theory,
         aggregate: Aggregator,
         device: str = "cpu",
     ) -> None:

@@ -1,4 +1,4 @@
-"""When each quantity is trained, and what changes on the way: stages and schedules (spec D.5).
+"""Stages of training and schedules of learning rates, discounts and beta_r.
 
 The clock is the number of training steps, never that of environment steps.
 """
@@ -34,7 +34,7 @@ class WarmUpSchedule:
             self.stage_start[stage] = start
             start += lengths.get(stage, 0)
         self._learned = tuple(q for q in QUANTITIES if q in lengths)
-        constant = int(params.optimisation.lr_constant_fraction * params.steps)
+        constant = int(params.optimiser.lr_constant_fraction * params.total_steps)
         self._lr_falls_at = max(self.stage_start["full"], constant)
         self._warm_up_gone_at = constant
 
@@ -72,13 +72,13 @@ class WarmUpSchedule:
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity."""
-        optimisation = self._params.optimisation
-        base = optimisation.lr
+        optimiser = self._params.optimiser
+        base = optimiser.lr
         rate = base[quantity] if isinstance(base, dict) else base
-        falls_at, end = self._lr_falls_at, self._params.steps
-        if optimisation.lr_decay == "linear":
+        falls_at, end = self._lr_falls_at, self._params.total_steps
+        if optimiser.lr_decay == "linear":
             return schedule.linear(step - falls_at, rate, 0.0, max(end - falls_at, 1))
-        return schedule.learning_rate(step, rate, optimisation.lr_decay, falls_at)
+        return schedule.learning_rate(step, rate, optimiser.lr_decay, falls_at)
 
     def oldest(self, step: int) -> int | None:
         """The insertion step before which transitions are not used any more; None: use all."""

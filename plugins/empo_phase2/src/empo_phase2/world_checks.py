@@ -6,6 +6,8 @@ import logging
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
@@ -40,6 +42,20 @@ def check_world(spec: WorldSpec) -> None:
                 f"{spec.agents[human].name} (agent {human}) of {spec.name!r} has {what}, so its "
                 "power is undefined. Add goals to the world."
             )
+
+
+def check_starts(world: WorldModel, starts: Int[Tensor, "layout word"]) -> None:
+    """Refuse worlds that start in a terminal state.
+
+    Raises:
+        SolveError: Episodes are over when they begin.
+    """
+    stuck = ~world.available(starts).any(2).all(1)
+    if bool(stuck.any()):
+        raise SolveError(
+            f"episodes of {world.spec.name!r} start in a terminal state, so there is nothing to "
+            f"learn:\n{world.describe(starts[stuck][0])}"
+        )
 
 
 def check_reach(world: WorldModel) -> None:

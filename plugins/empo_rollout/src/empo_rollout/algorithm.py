@@ -22,10 +22,9 @@ from empo_learning.loop import Loop, newest_state
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
-from empo_rollout.environments import Environment, WorldParams
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
-from empo_rollout.factory import Environments
+from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
 from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
@@ -34,6 +33,7 @@ from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy
 from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.result import POLICY, Mark, RolloutResult
+from empo_rollout.world_params import WorldParams
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,7 @@ class RolloutAlgorithm:
         """Learn to act; see ``empo_core.protocols.Algorithm``."""
         keep_freed_memory()
         require_device(self._params.compute.device)
-        environments = Environments(
-            self._params, context.world, context.directory / SOURCE, context.seed
-        )
+        environments = self._environments(context)
         plan = environments.plan()
         _tell(plan)
         # Workers need processors too, and small networks gain nothing by more.
@@ -71,7 +69,7 @@ class RolloutAlgorithm:
     def _learn(
         self,
         context: RunContext,
-        environments: Environments,
+        environments: EnvironmentFactory,
         plan: VecPlan,
         vector: VectorEnv,
         group: Group,
@@ -149,11 +147,11 @@ class RolloutAlgorithm:
         Raises:
             ConfigError: It was not robots that learned, or they remember.
         """
-        environment = self._params.environment
+        environment = _environment_params(self._params)
         if not isinstance(environment, WorldParams) or environment.learners != "robots":
             raise ConfigError(
                 f"{context.directory}: only what robots learned in a world can be played, and "
-                f"in this run {_learners(environment)} learned; its results are in "
+                f"in this run {_learners(self._params)} learned; its results are in "
                 f"{context.directory / RESULTS}"
             )
         world = context.world
@@ -186,33 +184,34 @@ class RolloutAlgorithm:
                 f"neither {RESULTS}/{POLICY} nor a checkpoint; go on with: empo resume "
                 f"{context.directory}"
             )
-        environments = Environments(
-            self._params, context.world, context.directory / SOURCE, context.seed
-        )
+        environments = self._environments(context)
         blank = self._blank(environments)
         blank.load_state_dict(found["policy"])
         return blank
 
-    def _blank(self, environments: Environments) -> Networks:
+    def _environments(self, context: RunContext) -> EnvironmentFactory:
+        return EnvironmentFactory(
+            self._params,
+            context.world,
+            context.directory / SOURCE,
+            context.seed,
+            context.environment,
+        )
+
+    def _blank(self, environments: EnvironmentFactory) -> Networks:
         """A policy for these environments that has learned nothing.
 
         Raises:
             ConfigError: Its params do not fit them.
         """
-        vector, _ = environments.evaluation(1)
-        try:
-            generator = torch.Generator()
-            return build_policy(self._params.policy, vector.spec, generator=generator)
-        finally:
-            vector.close()
+        return build_policy(self._params.policy, environments.spec, generator=torch.Generator())
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         require_device(self._params.compute.device)
-        environments = Environments(self._params, world, Path())
+        environments = EnvironmentFactory(self._params, world, Path())
         plan = environments.plan()
-        if world is None:  # The reward of a world may have to be solved for, which takes time.
-            self._blank(environments)
+        self._blank(environments)
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
@@ -227,15 +226,23 @@ class RolloutAlgorithm:
         }
 
 
-def _learners(environment: Environment) -> str:
-    """Who learned in a run, in words."""
+def _environment_params(params: RolloutParams) -> object:
+    """Params of the environment component; None without one."""
+    return None if params.environment is None else params.environment.params
+
+
+def _learners(params: RolloutParams) -> str:
+    """The agents that learned in a run, in words."""
+    environment = _environment_params(params)
     if isinstance(environment, WorldParams):
         return environment.learners
-    return f"agents of a {environment.kind} environment"
+    name = "callable" if params.environment is None else params.environment.name
+    return f"agents of a {name} environment"
 
 
 def _humans_learn(params: RolloutParams) -> bool:
-    return isinstance(params.environment, WorldParams) and params.environment.learners == "humans"
+    environment = _environment_params(params)
+    return isinstance(environment, WorldParams) and environment.learners == "humans"
 
 
 def _tell(plan: VecPlan) -> None:

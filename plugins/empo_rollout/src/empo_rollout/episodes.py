@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from empo_core.protocols import EpisodeTracker, Tracker
+from empo_core.protocols import Tracker
 from empo_core.protocols.environments import EnvSpec, TimeStep
 from empo_learning.distributed import Group
 
@@ -41,14 +41,14 @@ class Record:
         if self.mean_return is None or self.mean_length is None:
             return {}
         return {
-            "rollout/return_mean": self.mean_return,
-            "rollout/length_mean": self.mean_length,
-            "rollout/episodes": float(self.completed),
+            "episode/return_mean": self.mean_return,
+            "episode/length_mean": self.mean_length,
+            "episode/completed": float(self.completed),
         }
 
 
 class Episodes:
-    """Sums the rewards of each agent over its episode, and passes steps to trackers that want them.
+    """Sums the rewards of each agent over its episode, and passes steps to the episode metric.
 
     Attributes:
         completed: Episodes so far.
@@ -63,19 +63,19 @@ class Episodes:
 
         Args:
             env_spec: Of the environments.
-            tracker: Gets every step, if it follows episodes.
+            tracker: Its episode metric, if it has one, gets every step.
         """
         agents = env_spec.num_agents
         self._spec = env_spec
-        self._tracker = tracker if isinstance(tracker, EpisodeTracker) else None
+        self._metric = None if tracker is None else tracker.episode_metric
         self._return = np.zeros(agents)
         self._length = np.zeros(agents, np.int64)
         self.completed = 0
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.lengths: deque[int] = deque(maxlen=WINDOW)
         self.reasons = np.zeros(len(env_spec.reasons), np.int64)
-        if self._tracker is not None:
-            self._tracker.follow(agents, env_spec.reasons)
+        if self._metric is not None:
+            self._metric.follow(agents, env_spec.reasons)
 
     def observe(self, time_step: TimeStep, acted: Bool[np.ndarray, " agent"]) -> None:
         """Count the outcome of a block's previous actions; ``acted``: the agent did act."""
@@ -84,7 +84,7 @@ class Episodes:
         self._return[agents] += np.where(acted, time_step.reward, 0)
         self._length[agents] += acted
         reason = time_step.reasons
-        if self._tracker is not None:
+        if self._metric is not None:
             self._tell(agents, time_step, done, reason, acted)
         if done.any():
             rows = np.flatnonzero(done)
@@ -152,13 +152,13 @@ class Episodes:
         acted: np.ndarray,
     ) -> None:
         """Pass a block's step to the tracker; the other blocks took none."""
-        assert self._tracker is not None
+        assert self._metric is not None
         if self._spec.num_blocks == 1:
-            self._tracker.step(*map(torch.as_tensor, (time_step.reward, done, reason, acted)))
+            self._metric.step(*map(torch.as_tensor, (time_step.reward, done, reason, acted)))
             return
         whole = []
         for part in (time_step.reward, done, reason, acted):
             array = np.zeros(self._spec.num_agents, part.dtype)
             array[agents] = part
             whole.append(torch.from_numpy(array))
-        self._tracker.step(*whole)
+        self._metric.step(*whole)

@@ -45,9 +45,9 @@ class Evaluation:
     def metrics(self) -> dict[str, float]:
         """Numbers for trackers."""
         return {
-            "evaluation/return_mean": self.mean_return,
-            "evaluation/return_standard_error": self.standard_error,
-            "evaluation/length_mean": self.mean_length,
+            "eval/return_mean": self.mean_return,
+            "eval/return_standard_error": self.standard_error,
+            "eval/length_mean": self.mean_length,
         }
 
 

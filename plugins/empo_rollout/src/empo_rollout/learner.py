@@ -14,7 +14,7 @@ from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.episodes import Episodes, Record
 from empo_rollout.evaluation import Evaluation, evaluate
-from empo_rollout.factory import Environments
+from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
 from empo_rollout.policies.protocols import ActorCritic
@@ -41,7 +41,7 @@ class RolloutLearner(Learner):
         self,
         params: RolloutParams,
         seed: int,
-        environments: Environments,
+        environments: EnvironmentFactory,
         policy: ActorCritic,
         collector: RolloutCollector,
         updater: Updater,

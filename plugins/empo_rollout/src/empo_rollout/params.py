@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
-from empo_core.config import PolicyLossRef, merged
-from empo_learning.params import Compute, Reporting
-from empo_rollout.environments import Environment
+from empo_core.config import EnvironmentRef, PolicyLossRef, merged
+from empo_learning.params import Compute, Optimiser, Reporting
 from empo_rollout.presets import PRESETS, Preset
 
 
@@ -23,9 +22,6 @@ class Vectorisation(Config):
     )
     forward_pass_minibatch_target_size: int = Field(
         4096, ge=1, description="Agents that one forward pass of the policy should be about."
-    )
-    envs: int | None = Field(
-        None, ge=1, description="Instead of that: how many environments there are."
     )
     workers: int | None = Field(
         None, ge=1, description="Worker processes; null: one per processor, as far as they divide."
@@ -208,7 +204,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 """Decay of a moving average at each step."""
 
 
-class OptimiserParams(Config):
+class OptimiserParams(Optimiser):
     """The optimiser and its learning rate."""
 
     name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
@@ -221,7 +217,6 @@ class OptimiserParams(Config):
         (0.9, 0.999), description="Decay of averages of gradients, and (Adam) of their squares."
     )
     eps: float = Field(1e-8, gt=0, description="Keeps steps finite without gradients (not sgd).")
-    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights.")
     max_grad_norm: float | None = Field(
         0.5, gt=0, description="Longer gradients are cut to this; null cuts none."
     )
@@ -282,7 +277,17 @@ class RolloutParams(Config):
         "default", description="Where the defaults of all keys come from that are not given."
     )
     total_steps: int = Field(ge=1, description="Steps of all agents together.")
-    environment: Environment = Field(description="What is acted in.")
+    num_envs: int | None = Field(
+        None,
+        ge=1,
+        description="Environments; null: as many as a forward pass should be about, see "
+        "vectorisation.forward_pass_minibatch_target_size.",
+    )
+    environment: EnvironmentRef | None = Field(
+        None,
+        description="The environment, e.g. gymnasium/CartPole-v1; null where a function of the "
+        "Python API makes it.",
+    )
     vectorisation: Vectorisation = Vectorisation()
     experience: ExperienceParams = ExperienceParams()
     advantages: AdvantageParams = AdvantageParams()
@@ -296,6 +301,14 @@ class RolloutParams(Config):
     optimiser: OptimiserParams = OptimiserParams()
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
+
+    @property
+    def task_label(self) -> str | None:
+        """The environment's id, for the name of the run; a world model has a name already."""
+        label: str | None = getattr(
+            getattr(self.environment, "params", self.environment), "id", None
+        )
+        return label
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> RolloutParams:

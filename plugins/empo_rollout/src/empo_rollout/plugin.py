@@ -10,6 +10,7 @@ from empo_core import Component, Config, hookimpl
 from empo_core.config import ConfigPath
 from empo_learning.entropy_params import EntropyParams
 from empo_rollout.params import RolloutParams
+from empo_rollout.world_params import WorldParams
 
 
 class PpoEntropyParams(EntropyParams):
@@ -72,4 +73,12 @@ def empo_components() -> Iterable[Component]:
         target="empo_rollout.empowerment.prior:GoalPpo",
         api=1,
         summary="Humans who learned to reach each goal, from a run of 'rollout'.",
+    )
+    yield Component(
+        kind="environment",
+        name="world",
+        params=WorldParams,
+        target="empo_rollout.empowerment.world_environment:WorldEnvironment",
+        api=1,
+        summary="Copies of the run's world model, in which robots or humans learn.",
     )

@@ -25,7 +25,8 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     },
     # One-file PPO for classic control; four environments, four minibatches, four epochs.
     "cleanrl": {
-        "vectorisation": {"envs": 4, "backend": "serial", "async_factor": 1, "workers": 1},
+        "num_envs": 4,
+        "vectorisation": {"backend": "serial", "async_factor": 1, "workers": 1},
         "experience": {"bptt_horizon": 128},
         "update": {"update_epochs": 4, "minibatch_size": 128, "sampling": "steps"},
         "optimiser": {"lr": 2.5e-4, "lr_schedule": "linear", "eps": 1e-5},

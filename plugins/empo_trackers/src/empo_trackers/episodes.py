@@ -10,17 +10,22 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.protocols import EpisodeMetric, Tracker
 from empo_core.types import Histogram
 from empo_trackers.episodic import EpisodicEMATracker
 from empo_trackers.episodic_histogram import EpisodicEMATrackerWithHistogram
 from empo_trackers.plugin import EpisodicEmaParams, EpisodicHistogramParams
-from empo_trackers.silent import Silent
 
 
-class _Follower(Silent, abc.ABC):
-    """Follows episodes once it knows how many environments there are."""
+class _EpisodeTracker(Tracker, abc.ABC):
+    """A tracker that writes nothing itself: other trackers log its episode metric."""
 
     _tracker: EpisodicEMATracker | None = None
+
+    @property
+    def episode_metric(self) -> EpisodeMetric:
+        """This object."""
+        return self
 
     @abc.abstractmethod
     def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
@@ -72,7 +77,7 @@ class _Follower(Silent, abc.ABC):
         self._tracker.load_state_dict(state_dict)
 
 
-class EpisodicEma(_Follower):
+class EpisodicEma(_EpisodeTracker):
     """Averages of rewards and lengths, and shares of the reasons for which episodes end."""
 
     def __init__(self, params: EpisodicEmaParams) -> None:
@@ -88,7 +93,7 @@ class EpisodicEma(_Follower):
         return {} if self._tracker is None else {**self._tracker.get_statistics()}
 
 
-class EpisodicHistogram(_Follower):
+class EpisodicHistogram(_EpisodeTracker):
     """The same, and histograms of rewards and lengths since the run began."""
 
     _tracker: EpisodicEMATrackerWithHistogram | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from empo_core.protocols import RunStatus
+from empo_core.protocols import RunStatus, Tracker
 from empo_core.storage.arrays import write_file
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
@@ -17,7 +17,7 @@ from empo_trackers.plugin import JsonlParams
 FILE = "metrics.jsonl"
 
 
-class JsonlTracker:
+class JsonlTracker(Tracker):
     """Appends one strict JSON object per ``log`` call to ``metrics.jsonl``.
 
     A line holds ``step`` and then the metrics under their own keys. Numbers that JSON does not
@@ -68,9 +68,6 @@ class JsonlTracker:
             write_file(self._path, b"".join(kept))
             self._file.close()
             self._file = self._path.open("ab")
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing: how far a run is matters while it runs, not in its records."""
 
     def finish(self, status: RunStatus) -> None:
         """Write the file through to the disk and close it."""

@@ -21,8 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from empo_core.protocols import RunStatus
-from empo_core.types import Histogram
+from empo_core.protocols import RunStatus, Tracker
 from empo_trackers.plugin import ProgressParams
 
 
@@ -49,7 +48,7 @@ class _Bars(Progress):
             yield Text(f"{task}: {text}", no_wrap=True, overflow="ellipsis")
 
 
-class ProgressTracker:
+class ProgressTracker(Tracker):
     """Shows each task on standard error: a bar on a terminal, now and then a line elsewhere.
 
     The time left assumes that a task goes on as fast as it went on average so far. Colours
@@ -81,9 +80,6 @@ class ProgressTracker:
                 console=self._console,
             )
             self._bars.start()
-
-    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Nothing: numbers are for the other trackers."""
 
     def progress(self, task: str, done: float, total: float) -> None:
         """Show how far a task is; a finished task that goes back starts anew."""

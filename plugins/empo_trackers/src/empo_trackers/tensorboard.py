@@ -13,13 +13,13 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
 from torch.utils.tensorboard import SummaryWriter
 
-from empo_core.protocols import RunStatus
+from empo_core.protocols import RunStatus, Tracker
 from empo_core.types import Histogram
 from empo_trackers.bins import finite_edges
 from empo_trackers.plugin import TensorboardParams
 
 
-class TensorboardTracker:
+class TensorboardTracker(Tracker):
     """Writes scalars, histograms and the config as events into the run directory.
 
     A resumed run adds an event file of its own. Where it goes on from an earlier step than the
@@ -69,9 +69,6 @@ class TensorboardTracker:
             raise ValueError("rewind needs a started tracker: call start first, finish last")
         _restart(self._writer, step + 1)
         self._writer.add_text("config", self._config)  # It is of step 0.
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing: TensorBoard shows measurements, not how far a run is."""
 
     def finish(self, status: RunStatus) -> None:
         """Write what is held back and close the file."""

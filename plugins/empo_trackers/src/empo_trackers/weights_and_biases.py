@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from empo_core.errors import ConfigError, PluginLoadError
-from empo_core.protocols import RunStatus
+from empo_core.protocols import RunStatus, Tracker
 from empo_core.types import Histogram
 from empo_trackers.bins import finite_edges
 from empo_trackers.plugin import WandbParams
@@ -22,7 +22,7 @@ MAX_BINS = 512
 STEP = "step"
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """Logs everything to a run of W&B whose files lie in ``wandb`` in the run directory.
 
     Metrics are drawn over ``step``, a metric of its own, because W&B's built-in step can only
@@ -93,9 +93,6 @@ class WandbTracker:
             drawable = isinstance(value, Histogram)
             point[key] = self._drawn(value) if drawable else value  # type: ignore[arg-type]
         self._run.log(point)
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing: W&B shows measurements, not how far a run is."""
 
     def finish(self, status: RunStatus) -> None:
         """Wait until everything is sent or written."""

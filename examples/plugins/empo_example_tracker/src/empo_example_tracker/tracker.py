@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from empo_core.protocols import RunStatus
+from empo_core.protocols import RunStatus, Tracker
 from empo_core.types import Histogram
 from empo_example_tracker.plugin import CsvParams
 
 
-class CsvTracker:
+class CsvTracker(Tracker):
     """Collects a row per step and writes ``metrics.csv`` when the run is over.
 
     Columns are only known at the end, so a run that is killed leaves no table; EMPO's own
@@ -48,9 +48,6 @@ class CsvTracker:
                     row[f"{key}[{float(low):g}, {float(high):g})"] = str(int(count))
             else:
                 row[key] = repr(float(value))
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing: a table holds measurements only."""
 
     def finish(self, status: RunStatus) -> None:
         """Write the table."""

@@ -32,10 +32,12 @@ class Look:
     Attributes:
         shape: ``(words,)``, or of a channel-first picture ``(channels, height, width)``.
         pictures: Whether they are pictures, of bytes; else numbers, float32.
+        scale: Greatest value of pictures.
     """
 
     shape: tuple[int, ...]
     pictures: bool
+    scale: float = 255.0
 
 
 @runtime_checkable

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
+from empo_core.config import EnvironmentRef
 from empo_core.errors import CollectError, ConfigError, StorageError
+from empo_environments.components import GymnasiumBacked
 from empo_latent.environments.contract import Look
-from empo_latent.environments.making import made, name_of
 from empo_latent.environments.member import Decision, Member
-from empo_latent.tasks import PICTURE_SIZE, Task
+from empo_latent.environments.tasks import made, task_of
 from empo_latent.types import Interface
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,12 @@ class Fleet:
     rates: tuple[float | None, ...]
 
     def __init__(
-        self, tasks: Sequence[Task], *, envs: int, threads: int = 1, rendering: bool = False
+        self,
+        tasks: Sequence[EnvironmentRef | GymnasiumBacked],
+        *,
+        envs: int,
+        threads: int = 1,
+        rendering: bool = False,
     ) -> None:
         """Make all environments, and look whether each task can be learned in.
 
@@ -82,11 +88,12 @@ class Fleet:
         """
         if envs < len(tasks):
             raise ConfigError(
-                f"algorithm.params.collection.envs: {envs} cannot play {len(tasks)} tasks; each "
+                f"algorithm.params.num_envs: {envs} cannot play {len(tasks)} tasks; each "
                 f"environment plays one, so at least {len(tasks)} are needed"
             )
         self.task_of = np.arange(envs) % len(tasks)
-        names = _names(tasks)
+        built = _built(tasks)
+        names = _names(built)
         # An environment stays in one thread for life, which is what OpenGL needs.
         threads = min(threads, envs)
         self._pools = [ThreadPoolExecutor(1, "fleet") for _ in range(threads if threads > 1 else 0)]
@@ -95,13 +102,13 @@ class Fleet:
 
         def make(env: int) -> None:
             number = int(self.task_of[env])
-            self._members[env] = _member(tasks[number], number, names[number], env, rendering)
+            self._members[env] = _member(built[number], number, names[number], env, rendering)
 
         try:
             self._each(make)
             first = [self._members[number] for number in range(len(tasks))]
-            self._each(lambda env: _probe(self._members[env], env, tasks[env]), range(len(tasks)))
-            self.interface = _interface(tasks, names, first)
+            self._each(lambda env: _probe(self._members[env], env, built[env]), range(len(tasks)))
+            self.interface = _interface(built, names, first)
         except BaseException:
             self.close()
             raise
@@ -238,9 +245,20 @@ class Fleet:
         return table
 
 
-def _names(tasks: Sequence[Task]) -> tuple[str, ...]:
+def _built(tasks: Sequence[EnvironmentRef | GymnasiumBacked]) -> list[GymnasiumBacked]:
+    """The environments of the tasks."""
+    built = []
+    for number, task in enumerate(tasks):
+        try:
+            built.append(task_of(task))
+        except ConfigError as error:
+            raise ConfigError(f"{_where(number)}: {error}") from error
+    return built
+
+
+def _names(tasks: Sequence[GymnasiumBacked]) -> tuple[str, ...]:
     """What the tasks are called; those of one name get a number each."""
-    names = [name_of(task) for task in tasks]
+    names = [task.name for task in tasks]
     seen: Counter[str] = Counter()
     told = []
     for name in names:
@@ -249,25 +267,26 @@ def _names(tasks: Sequence[Task]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _member(task: Task, number: int, name: str, env: int, rendering: bool) -> Member:
+def _member(task: GymnasiumBacked, number: int, name: str, env: int, rendering: bool) -> Member:
     try:
         environment = made(task, rendering=rendering)
     except ConfigError as error:
         raise ConfigError(f"{_where(number)}: {error}") from error
-    return Member(environment, task, f"environment {env} ({name})", env)
+    return Member(environment, task.params, f"environment {env} ({name})", env)
 
 
-def _probe(member: Member, number: int, task: Task) -> None:
+def _probe(member: Member, number: int, task: GymnasiumBacked) -> None:
     """Look whether a task can be learned in."""
-    if not member.look.pictures and task.picture_size != PICTURE_SIZE:
+    if not member.look.pictures and task.params.picture_size is not None:
         raise ConfigError(
-            f"{_where(number)}.picture_size: belongs to tasks that show pictures, and this one "
-            "shows numbers; drop it"
+            f"{_where(number)}.params.picture_size: belongs to tasks that show pictures, "
+            "and this one shows numbers; drop it"
         )
     if member.length is None:
         raise ConfigError(
-            f"{_where(number)}.episode_length: nobody says after how many steps episodes of this "
-            "task are cut off, and learning depends on it; set it, e.g. to 1000"
+            f"{_where(number)}.params.max_episode_steps: the environment does not say after how "
+            "many steps episodes of this task are cut off, and learning depends on it; set it, "
+            "e.g. to 1000"
         )
     random = np.random.default_rng(0)
     try:
@@ -282,7 +301,7 @@ def _probe(member: Member, number: int, task: Task) -> None:
 
 
 def _interface(
-    tasks: Sequence[Task], names: tuple[str, ...], members: Sequence[Member]
+    tasks: Sequence[GymnasiumBacked], names: tuple[str, ...], members: Sequence[Member]
 ) -> Interface:
     """What the tasks have in common."""
     looks = [member.look for member in members]
@@ -293,6 +312,12 @@ def _interface(
             "of the two: learn them in runs of their own"
         )
     pictures = looks[0].pictures
+    if pictures and len({look.scale for look in looks}) > 1:
+        scales = (f"{n} shows 0 to {look.scale:g}" for n, look in zip(names, looks, strict=True))
+        raise ConfigError(
+            f"algorithm.params.tasks: {', '.join(scales)}; tasks share one encoder, which divides "
+            "pictures by one number: learn them in runs of their own"
+        )
     if pictures and len({look.shape for look in looks}) > 1:
         shapes = (f"{n} shows {look.shape}" for n, look in zip(names, looks, strict=True))
         raise ConfigError(
@@ -306,9 +331,10 @@ def _interface(
         pictures=pictures,
         shape=looks[0].shape if pictures else (words,),
         actions=actions,
+        scale=looks[0].scale,
         active=tuple(tuple(i < member.actions for i in range(actions)) for member in members),
         tasks=names,
-        action_repeats=tuple(task.action_repeat for task in tasks),
+        action_repeats=tuple(task.params.action_repeat for task in tasks),
         episode_lengths=tuple(member.length or 0 for member in members),
     )
 

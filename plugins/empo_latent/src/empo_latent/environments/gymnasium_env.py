@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -61,8 +59,7 @@ class GymnasiumEnvironment:
         if self._environment.render_mode != "rgb_array":
             raise ConfigError(
                 f"{self._environment} has render_mode {self._environment.render_mode!r}, and "
-                "pictures need 'rgb_array'; a 'factory' gets it if it takes the argument "
-                "render_mode"
+                "pictures need 'rgb_array'"
             )
         picture = np.asarray(self._environment.render())
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
@@ -75,13 +72,6 @@ class GymnasiumEnvironment:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
-
-
-def prepare_rendering() -> None:
-    """Let pygame, which draws many environments, do without a display where there is none."""
-    displays = ("DISPLAY", "WAYLAND_DISPLAY")
-    if sys.platform == "linux" and not any(os.environ.get(each) for each in displays):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def _limit(environment: GymEnv) -> int | None:
@@ -104,4 +94,4 @@ def _success(info: Mapping[str, Any]) -> float:
     return float("nan")
 
 
-__all__ = ["GymEnv", "GymnasiumEnvironment", "prepare_rendering"]
+__all__ = ["GymEnv", "GymnasiumEnvironment"]

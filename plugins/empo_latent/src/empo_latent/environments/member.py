@@ -7,8 +7,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ import torch
 from jaxtyping import Float, Shaped, UInt8
 
 from empo_core.errors import CollectError
-from empo_latent.environments.contract import Environment, Look
-from empo_latent.tasks import TaskParams
+from empo_environments.params import WrapperParams
+from empo_environments.single_env import episode_seed
+from empo_latent.environments.contract import Environment
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Member:
     """
 
     def __init__(
-        self, environment: Environment, params: TaskParams, where: str, number: int
+        self, environment: Environment, params: WrapperParams, where: str, number: int
     ) -> None:
         """Take over an environment, which ``close`` closes.
 
@@ -70,11 +70,11 @@ class Member:
         self._environment, self._params = environment, params
         self._where, self._number = where, number
         look, stack = environment.look, params.frame_stack
-        self.look = Look((look.shape[0] * stack, *look.shape[1:]), look.pictures)
+        self.look = replace(look, shape=(look.shape[0] * stack, *look.shape[1:]))
         own = None
         if environment.length is not None:
             own = math.ceil(environment.length / params.action_repeat)
-        self.length = min(filter(None, (own, params.episode_length)), default=None)
+        self.length = min(filter(None, (own, params.max_episode_steps)), default=None)
         self.actions = environment.actions
         rate = environment.rate
         self.rate = None if rate is None else rate / params.action_repeat
@@ -219,18 +219,6 @@ class Member:
             return way
         last = np.array(self._done[-self.actions :]).tolist()
         return f"{way} and repeat the episode's actions up to step {self._step}, where it is {last}"
-
-
-def episode_seed(seed: int, number: int, episode: int) -> int:
-    """The seed of one episode, from 0 to ``2**31 - 1``.
-
-    Args:
-        seed: The run's seed.
-        number: The environment's number.
-        episode: How many episodes of this environment came before.
-    """
-    digest = blake2b(f"{seed}/{number}/{episode}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 __all__ = ["Decision", "Member", "episode_seed"]

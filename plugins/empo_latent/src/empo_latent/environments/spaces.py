@@ -10,9 +10,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Space
 from jaxtyping import Float
-from PIL import Image
 
 from empo_core.errors import ConfigError
+from empo_environments.pictures import resized
+from empo_environments.spaces import is_channel_first, picture_scale
 from empo_latent.environments.contract import Look
 
 MOST_WORDS = 2**16
@@ -29,7 +30,7 @@ def observing(space: Space[Any], picture_size: int) -> tuple[Look, Read]:
     """How observations of a space are read.
 
     Numbers of all parts follow each other; choices become one number per option. A picture
-    (bytes from 0 to 255 with two or three axes) is resized, and its channels put first.
+    (bytes from 0 to a bound with two or three axes) is resized, and its channels put first.
 
     Args:
         space: Whatever the environment says.
@@ -39,12 +40,11 @@ def observing(space: Space[Any], picture_size: int) -> tuple[Look, Read]:
         ConfigError: They cannot be read; the message names the space.
     """
     leaves = list(_leaves(space, ()))
-    pictures = [path for path, leaf in leaves if _is_picture(leaf)]
+    pictures = [path for path, leaf in leaves if picture_scale(leaf) is not None]
     if pictures and len(leaves) > 1:
         raise ConfigError(
             f"observation space {space}: a picture{_at(pictures[0])} beside other parts; only one "
-            "picture alone, or numbers alone, can be seen. Choose one of them with "
-            "gymnasium.wrappers.FilterObservation in a 'factory'"
+            "picture alone, or numbers alone, can be seen. Choose one of them by 'keys'"
         )
     if pictures:
         ((path, leaf),) = leaves
@@ -54,7 +54,7 @@ def observing(space: Space[Any], picture_size: int) -> tuple[Look, Read]:
     if not 1 <= words <= MOST_WORDS:
         raise ConfigError(
             f"observation space {space}: has {words:,} numbers; there must be from 1 to "
-            f"{MOST_WORDS:,}. Wrap the environment in a 'factory' so that it shows others"
+            f"{MOST_WORDS:,}. Wrap the environment so that it shows others, and register that"
         )
 
     def read(observation: Any) -> np.ndarray:
@@ -85,7 +85,7 @@ def acting(space: Space[Any]) -> tuple[int, Callable[[Float[np.ndarray, " action
     if not (np.abs(low) < MOST).all() or not (np.abs(high) < MOST).all():
         raise ConfigError(
             f"action space {space}: has no bounds, and actions are chosen between bounds. Say "
-            "which are sensible with an action space of your own in a 'factory'"
+            "which are sensible by an action space of your own, and register that"
         )
     return math.prod(shape), between(low.ravel(), high.ravel(), shape, dtype)
 
@@ -110,24 +110,12 @@ def between(
     return decode
 
 
-def resized(picture: np.ndarray, size: int) -> np.ndarray:
-    """A picture (height, width, channels) of bytes as a channel-first square."""
-    if picture.shape[:2] != (size, size):
-        how = ((size, size), Image.Resampling.BILINEAR)
-        if picture.shape[2] == 3:  # Pillow knows these, and resizes all three in one go.
-            picture = np.asarray(Image.fromarray(picture).resize(*how))
-        else:
-            channels = [np.ascontiguousarray(each) for each in picture.transpose(2, 0, 1)]
-            return np.stack([np.asarray(Image.fromarray(each).resize(*how)) for each in channels])
-    return np.ascontiguousarray(picture.transpose(2, 0, 1))
-
-
 def _instead(space: Space[Any]) -> str:
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return "; algorithm 'rollout' learns to choose between options"
     if isinstance(space, spaces.Box):
         return f" ({space.dtype} are counts); algorithm 'rollout' learns to choose between options"
-    return ". Wrap the environment in a 'factory' so that it takes one Box of float32"
+    return ". Wrap the environment so that it takes one Box of float32, and register that"
 
 
 def _leaves(space: Space[Any], path: Path) -> Iterator[tuple[Path, Space[Any]]]:
@@ -160,7 +148,7 @@ def _size(path: Path, space: Space[Any]) -> int:
     raise ConfigError(
         f"observation space{_at(path)} {space}: is not made of numbers; what can be seen: Box, "
         "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these, or one picture. Wrap "
-        "the environment in a 'factory' so that it shows one of them"
+        "the environment so that it shows one of them, and register that"
     )
 
 
@@ -180,18 +168,10 @@ def _numbers(value: Any, space: Space[Any], size: int, path: Path) -> np.ndarray
     return array.astype(np.float32).ravel()
 
 
-def _is_picture(space: Space[Any]) -> bool:
-    # As Gymnasium has it: other boxes of bytes are boards and counts.
-    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 2:
-        return False
-    return len(space.shape) <= 3 and bool((space.low == 0).all() and (space.high == 255).all())
-
-
 def _picture(path: Path, space: Space[Any], size: int) -> tuple[Look, Read]:
     shape = space.shape
     assert shape is not None
-    # There are fewer channels than pixels; where that does not tell, they come last, as usual.
-    first = len(shape) == 3 and shape[0] < shape[2]
+    first = len(shape) == 3 and is_channel_first(shape)
     channels = 1 if len(shape) == 2 else shape[0] if first else shape[2]
 
     def read(observation: Any) -> np.ndarray:
@@ -205,7 +185,7 @@ def _picture(path: Path, space: Space[Any], size: int) -> tuple[Look, Read]:
             picture = picture[:, :, None]
         return resized(picture.transpose(1, 2, 0) if first else picture, size)
 
-    return Look((channels, size, size), pictures=True), read
+    return Look((channels, size, size), True, picture_scale(space) or 255.0), read
 
 
-__all__ = ["MOST", "Read", "acting", "between", "observing", "resized"]
+__all__ = ["Read", "acting", "between", "observing"]

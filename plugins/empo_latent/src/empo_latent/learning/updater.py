@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,7 +95,7 @@ class Updater:
         loss, metrics, policy_batch = self._model_loss(sequences, with_value, with_policy)
         loss.backward()
         self._check("model" if with_value else "world")
-        metrics["gradient/model"] = self._step(self._optimiser, self._weights)
+        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
 
         for name, own in self._losses.items() if with_policy else ():
             loss, found, memory = self._policy_loss(name, policy_batch)
@@ -105,7 +106,7 @@ class Updater:
             if isinstance(own, AdaptivePolicyLoss):
                 own.adapt(memory, progress)
             metrics |= {f"{name}/{key}": number for key, number in found.items()}
-            metrics |= {f"loss/{name}": loss.detach(), f"gradient/{name}": norm}
+            metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
 
         self._model.update_targets()
         self._updates += 1
@@ -147,7 +148,8 @@ class Updater:
 
     def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
         """Cut the gradient, follow it, and say how long it was."""
-        norm = nn.utils.clip_grad_norm_(weights, self._params.optimiser.max_grad_norm)
+        longest = self._params.optimiser.max_grad_norm
+        norm = nn.utils.clip_grad_norm_(weights, math.inf if longest is None else longest)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         return norm

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from empo_core.errors import ConfigError
 from empo_latent.networks.ensemble import MlpEnsemble
 from empo_latent.networks.functions import simnorm
+from empo_latent.params import SMALLEST_PICTURE
 from empo_latent.params.networks import EncoderParams, LatentSpaceParams
-from empo_latent.tasks import SMALLEST_PICTURE
 from empo_latent.types import Interface
 
 FILTERS = ((7, 2), (5, 2), (3, 2), (3, 1))
@@ -41,7 +41,9 @@ class Encoder(nn.Module):
         self.convolutions: Convolutions | None = None
         features = interface.words
         if interface.pictures:
-            self.convolutions = Convolutions(params, interface.shape, generator=generator)
+            self.convolutions = Convolutions(
+                params, interface.shape, interface.scale, generator=generator
+            )
             features = self.convolutions.features
         self.perceptron = MlpEnsemble(
             1,
@@ -76,9 +78,14 @@ class Convolutions(nn.Module):
     """Features of pictures."""
 
     def __init__(
-        self, params: EncoderParams, shape: tuple[int, ...], *, generator: torch.Generator
+        self,
+        params: EncoderParams,
+        shape: tuple[int, ...],
+        scale: float = 255.0,
+        *,
+        generator: torch.Generator,
     ) -> None:
-        """Make convolutions for channel-first pictures of ``shape``."""
+        """Make convolutions for channel-first pictures of ``shape``, from 0 to ``scale``."""
         super().__init__()
         channels, height, width = shape
         if min(height, width) < SMALLEST_PICTURE:
@@ -88,6 +95,7 @@ class Convolutions(nn.Module):
                 "e.g. 64 by 64"
             )
         self._shape, self._shift = (channels, height, width), params.shift
+        self._scale = scale
         self.layers = nn.ModuleList()
         for size, stride in FILTERS:
             height, width = ((side - size) // stride + 1 for side in (height, width))
@@ -109,7 +117,7 @@ class Convolutions(nn.Module):
         pictures = observation.reshape(math.prod(batch), *self._shape)
         if training and self._shift:
             pictures = shifted(pictures, self._shift)
-        h = pictures.to(next(self.parameters()).dtype).div_(255).sub_(0.5)
+        h = pictures.to(next(self.parameters()).dtype).div_(self._scale).sub_(0.5)
         for layer in self.layers[:-1]:
             h = F.relu(layer(h))
         features: Tensor = self.layers[-1](h)

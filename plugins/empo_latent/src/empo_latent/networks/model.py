@@ -15,7 +15,7 @@ from empo_core.distributions import BoundedNormal
 from empo_latent.networks.encoders import Encoder
 from empo_latent.networks.functions import TwoHot
 from empo_latent.networks.heads import Head, made_dynamics, made_heads
-from empo_latent.networks.task_embedding import Task, TaskEmbedding
+from empo_latent.networks.network_inputs import Task, TaskEmbedding
 from empo_latent.params import LatentParams
 from empo_latent.types import Interface
 

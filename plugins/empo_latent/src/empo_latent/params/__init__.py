@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
-from empo_core.config import PolicyLossRef, merged
+from empo_core.config import EnvironmentRef, PolicyLossRef, merged
 from empo_latent.params.networks import (
     AuxiliaryParams,
     BinsParams,
@@ -21,7 +21,9 @@ from empo_latent.params.planner import PlannerParams
 from empo_latent.params.run import CollectionParams, ComputeParams, ReportingParams
 from empo_latent.params.update import ImaginationParams, LearningParams, OptimiserParams
 from empo_latent.presets import PRESETS, Preset
-from empo_latent.tasks import Task
+
+SMALLEST_PICTURE = 39
+"""Least side of a picture that leaves anything for the encoder's last convolution."""
 
 
 class LatentParams(Config):
@@ -31,8 +33,13 @@ class LatentParams(Config):
         "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
     )
     total_steps: int = Field(ge=1, description="Steps of all environments together.")
-    tasks: list[Task] = Field(
-        min_length=1, description="What to learn; several share all networks."
+    num_envs: int = Field(
+        1, ge=1, description="Environments that act at once, shared by the tasks."
+    )
+    tasks: list[EnvironmentRef] = Field(
+        min_length=1,
+        description="Environments to learn in, e.g. [gymnasium/Pendulum-v1, "
+        "dmc/cartpole-swingup]; several share all networks.",
     )
     policy_loss: PolicyLossRef = Field(description="What the policy learns from, e.g. awr or svg.")
     optimistic_loss: PolicyLossRef | None = Field(
@@ -54,6 +61,26 @@ class LatentParams(Config):
     planner: PlannerParams = PlannerParams()
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
+
+    @property
+    def task_label(self) -> str:
+        """The first task and how many there are besides, for the name of the run."""
+        known = [getattr(self.tasks[0].params, key, None) for key in ("id", "domain", "task")]
+        label = "-".join(str(each) for each in known if each is not None) or self.tasks[0].name
+        more = len(self.tasks) - 1
+        return f"{label}_and_{more}_more" if more else label
+
+    @field_validator("tasks")
+    @classmethod
+    def _pictures_can_be_encoded(cls, tasks: list[EnvironmentRef]) -> list[EnvironmentRef]:
+        for task in tasks:
+            size = getattr(task.params, "picture_size", None)
+            if size is not None and size < SMALLEST_PICTURE:
+                raise ValueError(
+                    f"picture_size {size}: should be greater than or equal to {SMALLEST_PICTURE}, "
+                    "which leaves something for the encoder's last convolution"
+                )
+        return tasks
 
     @model_validator(mode="before")
     @classmethod

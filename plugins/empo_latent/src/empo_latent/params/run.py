@@ -16,7 +16,6 @@ Actor = Literal["planner", "policy"]
 class CollectionParams(Config):
     """Collection of experience; a step is one decision, whatever the action repeat."""
 
-    envs: int = Field(1, ge=1, description="Environments that act at once, shared by the tasks.")
     threads: int = Field(
         1, ge=1, description="Threads that step them; helps where a step leaves Python's lock."
     )

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from empo_core import Config
+from empo_learning.params import Optimiser
 
 
 class ImaginationParams(Config):
@@ -49,7 +50,7 @@ class LearningParams(Config):
     )
 
 
-class OptimiserParams(Config):
+class OptimiserParams(Optimiser):
     """What moves the weights (Adam)."""
 
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
@@ -57,6 +58,8 @@ class OptimiserParams(Config):
     policy_lr_scale: float = Field(1.0, gt=0, description="Its factor for the policies.")
     policy_eps: float = Field(1e-5, gt=0, description="Adam's epsilon for the policies.")
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights (AdamW).")
-    max_grad_norm: float = Field(
-        20.0, gt=0, description="Longer gradients are cut to this; models and each policy apart."
+    max_grad_norm: float | None = Field(
+        20.0,
+        gt=0,
+        description="Longer gradients are cut to this, models and each policy apart; null: none.",
     )

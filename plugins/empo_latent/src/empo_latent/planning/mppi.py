@@ -197,7 +197,7 @@ class Planner:
         for number, draws in enumerate(noise.draws, start=1):
             found = self._round(context, mean, std, draws, proposed)
             mean, std = found.mean, found.std
-            shares[f"planner/policy_share_{number}"] = found.share
+            shares[f"policy/planner_policy_share_{number}"] = found.share
         chosen = (noise.choice / found.weight).argmin(-1)
         action = found.action.gather(1, chosen[:, None, None].expand(-1, -1, mean.shape[-1]))
         if explore:
@@ -258,8 +258,8 @@ def _metrics(best: Tensor, drift: Tensor) -> dict[str, Tensor]:
     mean = kept.sum(-1, keepdim=True) / count
     spread = ((kept - mean).square() * known).sum(-1, keepdim=True) / count
     return {
-        "planner/elite_mean": mean.mean(),
-        "planner/elite_std": spread.sqrt().mean(),
-        "planner/elite_max": best[:, 0].mean(),
-        "planner/drift": drift.abs().mean(),
+        "policy/planner_elite_mean": mean.mean(),
+        "policy/planner_elite_std": spread.sqrt().mean(),
+        "policy/planner_elite_max": best[:, 0].mean(),
+        "policy/planner_drift": drift.abs().mean(),
     }

@@ -9,11 +9,12 @@ from typing import Any
 from empo_core.config import installed
 from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import Context, Trackers, build_algorithm, build_world, seed_everything
+from empo_core.experiment import build_algorithm, build_world, seed_everything
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Drawable, Playable
+from empo_core.protocols import Drawable, Playable, RunContext
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, labels, strict_json
+from empo_core.tracker_group import TrackerGroup
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import Cast
@@ -86,11 +87,11 @@ def evaluate_run(
     world = build_world(config, registry)
     if world is None:
         raise ConfigError(f"{run_dir}: this run has no world to play in")
-    context = Context(
+    context = RunContext(
         world=world,
         seed=config.seed,
         directory=path,
-        tracker=Trackers([]),
+        tracker=TrackerGroup([]),
         resume=True,
         world_model=config.world_model,
     )

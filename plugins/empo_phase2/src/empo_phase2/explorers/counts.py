@@ -40,7 +40,7 @@ class CountBonus:
     def explore(
         self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
     ) -> Float[Tensor, "env choice"]:
-        """What leads to rare states is more probable; see ``empo_core.protocols.Explorer``."""
+        """The policy, tilted towards rare states; see ``empo_core.protocols.Explorer``."""
         if scene.successors is None:
             bonus = self._bonus(self._visits_of(scene.states))
         else:
@@ -84,7 +84,7 @@ class CountBonus:
         self._total = state_dict["total"]
 
     def _visits_of(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state choice"]:
-        """How often each choice was made in each state; 0 where it was never seen."""
+        """Visits ``[state choice]``; 0 for states that were never seen."""
         number = torch.from_numpy(self._table.find(rows.numpy())).long()
         return torch.where(number[:, None] >= 0, self._visits[number.clamp(min=0)], 0)
 

@@ -37,12 +37,12 @@ class EpsilonGreedy:
         """
         params, begin = self._params, 0
         if params.decay_from != "start":
-            if params.decay_from not in scene.stage_start:
+            if params.decay_from not in scene.milestones:
                 raise ConfigError(
                     f"epsilon-greedy: decay_from names the stage {params.decay_from!r}; there "
-                    f"are {', '.join(scene.stage_start) or 'none'}"
+                    f"are {', '.join(scene.milestones) or 'none'}"
                 )
-            begin = scene.stage_start[params.decay_from]
+            begin = scene.milestones[params.decay_from]
         passed = scene.training_step - begin
         if passed < 0:
             return params.start

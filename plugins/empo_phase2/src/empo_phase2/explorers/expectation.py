@@ -1,4 +1,4 @@
-"""What explorers with a bonus share."""
+"""Expected bonuses, and policies tilted by them."""
 
 from __future__ import annotations
 

@@ -84,14 +84,14 @@ class ExplorerSet:
         """Train the learned ones, once, on the actions really taken in a block.
 
         Returns:
-            Their numbers, as ``explorers/<whose>/<position>/<number>``.
+            Their numbers, as ``policy/explorers/<whose>/<position>/<number>``.
         """
         moves = block.transitions
         rows = block.states.rows[moves.state.long()]
         found: dict[str, float] = {}
         for name, (explorer, human) in self._learned.items():
             choice = moves.action if human is None else block.human_choice[:, human]
-            path = f"explorers/{name.replace('.', '/')}"
+            path = f"policy/explorers/{name.replace('.', '/')}"
             numbers = explorer.learn(rows, choice)
             found |= {f"{path}/{key}": value for key, value in numbers.items()}
         return found

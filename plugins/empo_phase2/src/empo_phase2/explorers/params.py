@@ -22,7 +22,7 @@ _USUAL: dict[SequenceType, float] = {
 
 
 class EpsilonGreedyParams(Config):
-    """How often to act at random."""
+    """Probability of acting at random."""
 
     start: float = Field(1.0, ge=0, le=1, description="Chance to act at random at first.")
     end: float = Field(0.01, ge=0, le=1, description="Chance to act at random in the end.")
@@ -37,7 +37,7 @@ class EpsilonGreedyParams(Config):
 
 
 class CountBonusParams(Config):
-    """How much to prefer what was seen rarely."""
+    """Bonus for states that were visited rarely."""
 
     coefficient: float = Field(
         0.1, ge=0, description="Probabilities are multiplied by exp(coefficient * bonus)."
@@ -52,7 +52,7 @@ class CountBonusParams(Config):
 
 
 class RndParams(Config):
-    """How much to prefer what cannot be predicted yet."""
+    """Bonus for states whose features cannot be predicted yet."""
 
     coefficient: float = Field(
         0.1, ge=0, description="Probabilities are multiplied by exp(coefficient * novelty)."
@@ -61,7 +61,7 @@ class RndParams(Config):
     hidden_dim: int = Field(256, ge=1, description="Units of each hidden layer.")
     lr: float = Field(1e-4, gt=0, description="Learning rate of the predictor.")
     weight_decay: float = Field(1e-4, ge=0, description="Decay of the predictor's weights.")
-    max_gradient_norm: float | None = Field(
+    max_grad_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
     )
     normalize: bool = Field(

@@ -46,7 +46,7 @@ class Rnd:
     def explore(
         self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
     ) -> Float[Tensor, "env choice"]:
-        """What leads to new states is more probable; see ``empo_core.protocols.Explorer``."""
+        """The policy, tilted towards novel states; see ``empo_core.protocols.Explorer``."""
         if self._of_actions:
             novelty = self.novelty(scene.states)
         elif scene.successors is None:
@@ -57,7 +57,7 @@ class Rnd:
 
     @torch.no_grad()
     def novelty(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state output"]:
-        """How new each state is, or each action in it; 0 is average where it is normalised."""
+        """Prediction error per state, or per action in it; 0 is average where normalised."""
         table = RowTable(rows.shape[1], self._dtype)
         number = torch.from_numpy(table.number(rows.numpy())).long()
         error = self._errors(torch.from_numpy(table.rows))[number].double()
@@ -78,7 +78,7 @@ class Rnd:
         loss = taken.mean()
         self._optimiser.zero_grad()
         torch.autograd.backward(loss)
-        limit = self._params.max_gradient_norm
+        limit = self._params.max_grad_norm
         norm = nn.utils.clip_grad_norm_(
             self._predictor.parameters(), math.inf if limit is None else limit
         )
@@ -153,7 +153,7 @@ class Rnd:
 
 
 def _moments_of(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """What Adam remembers of each parameter, by position."""
+    """Adam's moments of each parameter, by position."""
     state = optimiser.state_dict()["state"]
     return {
         str(position): {name: torch.as_tensor(value).clone() for name, value in own.items()}

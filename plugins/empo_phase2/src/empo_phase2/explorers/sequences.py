@@ -25,7 +25,7 @@ TURNS: dict[SequenceType, tuple[str, ...]] = {
     "right_forward": ("right",),
     "back_forward": ("left", "left"),
 }
-"""What a sequence begins with; then it goes forward, or stays, until its end."""
+"""First action of a sequence; then it goes forward, or stays, until its end."""
 
 
 class ActionSequences:

@@ -1,4 +1,4 @@
-"""Refusing blocks and saved replays that do not fit, before anything is changed."""
+"""Checks of blocks and saved replays, before anything is changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from empo_phase2.experience import Block
 def check_block(
     block: Block, *, capacity: int, policy: tuple[int, ...], humans: int, pairs: int
 ) -> NDArray[np.int64]:
-    """How many successors each pair of a block has.
+    """Number of successors of each pair of a block, after checking it.
 
     Args:
         block: What an actor recorded.
@@ -94,7 +94,7 @@ def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
 
 
 def _entry(tree: Any, path: tuple[str, ...]) -> Any:
-    """What lies at a path of a tree."""
+    """The entry at a path of a tree."""
     for key in path:
         tree = tree[key]
     return tree

@@ -1,4 +1,7 @@
-"""Compiled loops of the replay: numbering states, and moving ragged successors.
+"""Compiled loops of the replay: numbering of states, and copies of ragged successors.
+
+A ``RowTable`` only grows; this table also removes states, whose ids are used again. Both share
+the hash function.
 
 States are numbered by an open-addressing hash table whose slots hold ids plus 1, 0 where empty,
 so that fresh memory is an empty table. A state in use has its number of references; an id that
@@ -13,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled, inlined
+from empo_core.worlds.row_table import row_hash
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
@@ -23,19 +27,13 @@ Bits = NDArray[np.uint8]
 
 @inlined
 def home(keys: Keys, index: int, mask: np.uint64) -> np.uint64:
-    """The slot where a key belongs: multiply-xorshift per word."""
-    value = np.uint64(0x9E3779B97F4A7C15)
-    for word in range(keys.shape[1]):
-        value ^= keys[index, word]
-        value *= np.uint64(0xBF58476D1CE4E5B9)
-        value ^= value >> np.uint64(29)
-    value *= np.uint64(0x94D049BB133111EB)
-    return (value ^ (value >> np.uint64(32))) & mask
+    """The slot where a key belongs."""
+    return row_hash(keys, index, keys.shape[1]) & mask
 
 
 @inlined
 def same(keys: Keys, index: int, others: Keys, other: int) -> bool:
-    """Whether two keys are equal."""
+    """True if two keys are equal."""
     word, words = 0, keys.shape[1]
     while word < words and keys[index, word] == others[other, word]:
         word += 1
@@ -221,7 +219,7 @@ def copy_items(
 def to_evict(
     counts: NDArray[Any], oldest: int, length: int, least: int, excess: int
 ) -> tuple[int, int]:
-    """How many of the oldest transitions must go, and how many successors go with them.
+    """Number of transitions to evict, and of their successors.
 
     Args:
         counts: Successors of each pair of all transitions.

@@ -41,7 +41,7 @@ class SuccessorPool:
         self._tail, self._length = 0, 0
 
     def __len__(self) -> int:
-        """How many successors there are."""
+        """Number of successors."""
         return self._length
 
     @property
@@ -75,7 +75,7 @@ class SuccessorPool:
             self._counts = wider
 
     def to_evict(self, oldest: int, length: int, least: int, more: int) -> tuple[int, int]:
-        """How many transitions must go, and their successors, to make room for ``more``.
+        """Number of transitions to evict, and of their successors, to make room for ``more``.
 
         Args:
             oldest: Position of the oldest transition.
@@ -191,7 +191,7 @@ class SuccessorPool:
             larger = self._storage.zeros((size,), array.dtype)
             larger[: self._length] = _ring(array, self._tail, self._length)
             setattr(self, name, larger)
-        # Positions without a transition change too, but nobody reads those.
+        # Positions without a transition change too, but those are never read.
         self._start -= self._tail
         self._start %= old
         self._tail = 0

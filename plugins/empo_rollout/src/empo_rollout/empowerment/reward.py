@@ -12,14 +12,15 @@ from torch import Tensor
 from empo_core.config import AlgorithmRef, installed
 from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import Context, Trackers, build, build_world
+from empo_core.experiment import build, build_world
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Empowering, IntrinsicReward, WorldModel
+from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory
+from empo_core.tracker_group import TrackerGroup
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.identity import difference, identity
-from empo_rollout.environments import PowerReward
+from empo_rollout.world_params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
 DONE = "done"
@@ -112,8 +113,10 @@ def _of_algorithm(
     return source
 
 
-def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True) -> Context:
-    return Context(world=world, seed=seed, directory=directory, tracker=Trackers([]), resume=resume)
+def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True) -> RunContext:
+    return RunContext(
+        world=world, seed=seed, directory=directory, tracker=TrackerGroup([]), resume=resume
+    )
 
 
 def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Any:

@@ -74,15 +74,7 @@ class WorldVectorEnv:
         self._features = StateCache(
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
         )
-        self._spec = EnvSpec(
-            observations=self._sight.observations,
-            actions=self._sight.actions,
-            agents=self._sight.names,
-            num_envs=copies,
-            num_blocks=blocks,
-            masks=True,
-            reasons=REASONS if learners == "humans" else REASONS[:GOAL],
-        )
+        self._spec = world_spec(self._sight, copies, blocks)
 
     @property
     def spec(self) -> EnvSpec:
@@ -189,6 +181,19 @@ class WorldVectorEnv:
             goal = goals[:, learner] if goals is not None and self._stage.pays_goals else None
             self._features(rows, left, out[:, learner, : sight.num_features])
             sight.annotate(out[:, learner].numpy(), left, learner, goal)
+
+
+def world_spec(observation: WorldObservation, copies: int, blocks: int = 1) -> EnvSpec:
+    """Constants of so many copies of a world."""
+    return EnvSpec(
+        observations=observation.observations,
+        actions=observation.actions,
+        agents=observation.names,
+        num_envs=copies,
+        num_blocks=blocks,
+        masks=True,
+        reasons=REASONS if observation.learners == "humans" else REASONS[:GOAL],
+    )
 
 
 def check_learners(spec: WorldSpec, learners: Learners) -> None:

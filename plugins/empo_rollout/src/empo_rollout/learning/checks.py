@@ -86,7 +86,7 @@ def require_finite_step(metrics: Mapping[str, float], name: str, policy: ActorCr
         "policy loss": "loss/policy",
         "value loss": "loss/value",
         "loss": "loss/total",
-        "gradient": "optimiser/grad_norm",
+        "gradient": "optim/grad_norm",
     }
     for quantity, key in quantities.items():
         if not math.isfinite(metrics[key]):

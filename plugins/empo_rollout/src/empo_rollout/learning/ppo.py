@@ -91,7 +91,7 @@ def ppo_step(
     if context.pull is not None:
         metrics["loss/l2_init"] = context.pull.add_gradient(gradient)
         metrics["loss/total"] += metrics["loss/l2_init"]
-    norm = metrics["optimiser/grad_norm"] = float(torch.linalg.vector_norm(gradient))
+    norm = metrics["optim/grad_norm"] = float(torch.linalg.vector_norm(gradient))
     require_finite_step(metrics, name, context.forward.policy)
     longest = context.params.optimiser.max_grad_norm
     if longest is not None and norm > longest:

@@ -97,10 +97,10 @@ class Updater:
             losses, weighted), ``loss/value`` and ``loss/l2_init`` (if there is such a pull), what
             policy losses report (``policy/approx_kl``, ``policy/clip_fraction``,
             ``policy/entropy``, ``policy/importance`` of ``ppo``; where two report the same, the
-            later one's has its class before its name), and ``optimiser/grad_norm`` (before it is
-            cut). Besides, ``optimiser/lr`` and ``optimiser/steps`` in the end, the number of
-            minibatches learned from as ``update/minibatches``, the share of steps that count as
-            ``update/usable``, and ``value/explained_variance`` before the update.
+            later one's has its class before its name), and ``optim/grad_norm`` (before it is
+            cut). Besides, ``optim/lr`` and ``optim/steps`` in the end, the number of
+            minibatches learned from as ``optim/minibatches``, the share of steps that count as
+            ``optim/usable``, and ``value/explained_variance`` before the update.
 
         Raises:
             NonFiniteError: A loss or gradient is infinite or NaN; the weights are those before its
@@ -130,7 +130,7 @@ class Updater:
             if update.target_kl is not None and sums[f"policy/{KL}"] / count > update.target_kl:
                 break
         means = {name: value / count for name, value in sums.items()}
-        ends = {"optimiser/lr": lr, "optimiser/steps": self._steps, "update/minibatches": count}
+        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": count}
         return means | ends | report
 
     def state_dict(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Updater:
         group = self._group
         variance = explained_variance(rollout.value, returns, weight)
         numbers = torch.stack((variance, weight.mean())).tolist()
-        shares = {"value/explained_variance": numbers[0], "update/usable": numbers[1]}
+        shares = {"value/explained_variance": numbers[0], "optim/usable": numbers[1]}
         means = {name: value / group.size for name, value in shares.items()}
         return flat, advantage, group.totals(means)
 

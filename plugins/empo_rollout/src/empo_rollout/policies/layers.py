@@ -108,10 +108,12 @@ def _convolutions(
     return layers, inputs * height * width
 
 
-def scaled(observation: Shaped[Tensor, "*batch word"]) -> Float[Tensor, "*batch word"]:
-    """Observations as networks read them: pictures between 0 and 1, other numbers as they are."""
+def scaled(
+    observation: Shaped[Tensor, "*batch word"], scale: float
+) -> Float[Tensor, "*batch word"]:
+    """Pictures of bytes divided by their greatest value ``scale``; other numbers as they are."""
     if observation.dtype == torch.uint8:
-        return observation.float().div_(255)
+        return observation.float().div_(scale)
     return observation
 
 

@@ -94,6 +94,7 @@ class Network(nn.Module):
     def __init__(self, params: PolicyParams, env_spec: EnvSpec) -> None:
         super().__init__()
         seen, actions = env_spec.observations, env_spec.actions
+        self._scale = seen.scale
         self.trunk = Trunk(params, seen)
         self.memory = (
             None
@@ -113,7 +114,7 @@ class Network(nn.Module):
         memory: Float[Tensor, "agent unit"],
     ) -> tuple[Float[Tensor, "agent output"], Float[Tensor, " agent"], Float[Tensor, "agent unit"]]:
         """Outputs of the head, values, and the next memory."""
-        observation = scaled(observation)
+        observation = scaled(observation, self._scale)
         hidden = self.trunk(observation)
         if self.memory is not None:
             hidden, memory = self.memory.step(hidden, memory)
@@ -127,7 +128,7 @@ class Network(nn.Module):
     ) -> tuple[Float[Tensor, "time segment feature"], Float[Tensor, "time segment"]]:
         """Inputs of the head, and values, at each step of segments."""
         shape = observation.shape[:2]
-        rows = scaled(observation.flatten(0, 1))
+        rows = scaled(observation.flatten(0, 1), self._scale)
         hidden = self.trunk(rows)
         if self.memory is not None:
             hidden = self.memory.unroll(

@@ -31,6 +31,7 @@ class _Observations(StrictModel):
     words: int = Field(ge=1)
     dtype: Literal["float32", "uint8"]
     grid: list[int] | None = Field(min_length=3, max_length=3)
+    scale: float = Field(gt=0)
 
 
 class _Actions(StrictModel):
@@ -157,7 +158,10 @@ def _described(interface: EnvSpec) -> _Interface:
     seen, actions = interface.observations, interface.actions
     return _Interface(
         observations=_Observations(
-            words=seen.words, dtype=seen.dtype, grid=None if seen.grid is None else [*seen.grid]
+            words=seen.words,
+            dtype=seen.dtype,
+            grid=None if seen.grid is None else [*seen.grid],
+            scale=seen.scale,
         ),
         actions=_Actions(
             choices=[*actions.choices],
@@ -173,7 +177,7 @@ def _interface_of(known: _Interface) -> EnvSpec:
     seen, actions = known.observations, known.actions
     grid = None if seen.grid is None else (seen.grid[0], seen.grid[1], seen.grid[2])
     return EnvSpec(
-        observations=ObservationSpec(seen.words, seen.dtype, grid),
+        observations=ObservationSpec(seen.words, seen.dtype, grid, seen.scale),
         actions=ActionSpec(
             tuple(actions.choices),
             tuple(-math.inf if bound is None else bound for bound in actions.low),

@@ -3,7 +3,7 @@
 Goals are ordered by human here, and each human's goals are padded to a multiple of ``LANES``
 with goals that nothing achieves and that weigh 0. The goals of the ``h``-th human are the
 range ``first_goal[h] : last_goal[h]``; padding goes on up to ``first_goal[h + 1]``. Sums over
-goals can so be done for ``LANES`` neighbours at a time, see ``lanes``.
+goals can so be done for ``LANES`` neighbours at a time, see ``simd``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 LANES: Final = 4
 CACHE_LINE: Final = 64
 WIDEST: Final = 16
-"""How many neighbours are treated alike at most."""
+"""Largest number of neighbours that are treated alike."""
 
 Floats = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -48,7 +48,9 @@ class Game(NamedTuple):
         first_goal: Where each human's goals begin, and the end [human + 1].
         last_goal: Where each human's goals end, padding left out [human].
         weight: [goal].
-        shape: How many joint actions, profiles and joint robot actions there are.
+        num_joint: Number of joint actions.
+        num_profiles: Number of the humans' joint actions.
+        num_robot_actions: Number of the robots' joint actions.
     """
 
     offsets: NDArray[Any]
@@ -70,11 +72,13 @@ class Game(NamedTuple):
     first_goal: Longs
     last_goal: Longs
     weight: Floats
-    shape: Longs
+    num_joint: int
+    num_profiles: int
+    num_robot_actions: int
 
 
 class Humans(NamedTuple):
-    """What Phase 1 assumes. Arrays with a leading axis of 1 hold for all states.
+    """Assumptions of Phase 1. Arrays with a leading axis of 1 hold for all states.
 
     Attributes:
         beta: Rationality, infinity allowed [1 or state, goal].
@@ -82,27 +86,110 @@ class Humans(NamedTuple):
         habit: The habitual policy; of no account where ``nu`` is 0 [1 or state, action, goal].
         belief: Weight of the other humans' profile given a human and its own action; empty
             means evenly over their available actions [1 or state, human, action, others].
-        flag: Whether the robot is expected to help rather than to obstruct; whether any
-            ``nu`` is positive; whether any ``beta`` is infinite [3].
+        is_optimistic: The robot is expected to help rather than to obstruct.
+        has_habit: Some ``nu`` is positive.
+        has_greedy: Some ``beta`` is infinite.
     """
 
     beta: Floats
     nu: Floats
     habit: Floats
     belief: Floats
-    flag: NDArray[np.bool_]
+    is_optimistic: bool
+    has_habit: bool
+    has_greedy: bool
 
 
 class Theory(NamedTuple):
-    """The parameters of Phase 2, as one array each.
+    """The symbols of Phase 2; see ``empo_core.theory.TheoryParams``.
 
     Attributes:
-        number: beta_r, zeta, xi, eta, terminal value [5].
-        flag: Whether X_h weighs goals, and whether U_r averages over humans [2].
+        is_weighted: X_h weighs goals; ``x_agg``.
+        is_mean: U_r averages over humans; ``u_agg``.
     """
 
-    number: Floats
-    flag: NDArray[np.bool_]
+    beta_r: float
+    zeta: float
+    xi: float
+    eta: float
+    terminal_value: float
+    is_weighted: bool
+    is_mean: bool
+
+
+class Block(NamedTuple):
+    """The states ``order[first:last]``, on which one call of a kernel works.
+
+    Attributes:
+        order: State numbers.
+        first: Where the block begins in ``order``.
+        last: Where it ends.
+    """
+
+    order: NDArray[np.int32]
+    first: int
+    last: int
+
+
+class Here(NamedTuple):
+    """The state that a kernel works on.
+
+    Attributes:
+        state: Its number.
+        position: Its position in the block.
+    """
+
+    state: int
+    position: int
+
+
+class Worth(NamedTuple):
+    """Payoff of reaching a state to each goal, one step later.
+
+    Where all transitions take as long, an entry is 1 where the goal is achieved and the discounted
+    value elsewhere; where durations differ, it is 0 and the undiscounted value.
+
+    Attributes:
+        table: A row per state, then scratch rows, one per joint action [row goal].
+        spare: First scratch row of this thread.
+        is_timed: Durations of transitions differ.
+    """
+
+    table: Floats
+    spare: int
+    is_timed: bool
+
+
+class Values(NamedTuple):
+    """The values at one time; goals human by human.
+
+    Attributes:
+        v_m: V_h^m, what each human hopes for [state goal].
+        v_e: V_h^e, what each human can in fact attain [state goal].
+        v_r: V_r [state].
+    """
+
+    v_m: Floats
+    v_e: Floats
+    v_r: Floats
+
+
+class Policies(NamedTuple):
+    """Policies in some states, with Q_r, X_h and U_r, by position [position ...].
+
+    Attributes:
+        pi_h: Humans' policies, goals as the sweep orders them [position action goal].
+        pi_r: The robot's policy [position robot].
+        q_r: Q_r, NaN where unavailable [position robot].
+        x_h: X_h [position human].
+        u_r: U_r, 0 at terminal states [position].
+    """
+
+    pi_h: Floats
+    pi_r: Floats
+    q_r: Floats
+    x_h: Floats
+    u_r: Floats
 
 
 class Scratch(NamedTuple):
@@ -147,7 +234,8 @@ class Scratch(NamedTuple):
 def make_scratch(game: Game) -> Scratch:
     """Working memory for one thread."""
     goals, humans = len(game.weight), len(game.num_actions)
-    actions, (_, profiles, robots) = int(game.num_actions.max()), map(int, game.shape)
+    actions = int(game.num_actions.max())
+    profiles, robots = game.num_profiles, game.num_robot_actions
     return Scratch(
         at=np.zeros(profiles * robots, np.int32),
         seen=np.zeros(profiles, np.uint8),

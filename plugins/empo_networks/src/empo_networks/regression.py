@@ -1,23 +1,44 @@
-"""Fitting a network: Adam on squared errors in the network's own space."""
+"""Adam on squared errors of a network, in the network's own space."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.types import Fit, ValueQuery
+from empo_core.types import Fit, Quantity, ValueQuery
 from empo_learning.regression import size_of_moments
-
-if TYPE_CHECKING:
-    from empo_networks.network import Network
+from empo_networks.scales import Probability, Size
 
 
-class Fitting:
+@runtime_checkable
+class FittedNetwork(Protocol):
+    """The part of a network that its optimiser reads.
+
+    Attributes:
+        quantity: The quantity it estimates.
+        scale: The space of its output.
+        dropout: Probability of dropping a hidden unit while it is fitted.
+    """
+
+    quantity: Quantity
+    scale: Probability | Size
+    dropout: float
+
+    def raw(self, query: ValueQuery, dropout: float = 0.0) -> Float[Tensor, "query output"]:
+        """Output of the head, in the space of ``scale``."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Its trainable parameters."""
+        ...
+
+
+class NetworkRegression:
     """Fits one network; a regression as ``empo_core.protocols`` wants it.
 
     The loss is the weighted mean of e^2, where e is the error in the space of the network. Adam
@@ -25,9 +46,9 @@ class Fitting:
     """
 
     def __init__(
-        self, network: Network, weight_decay: float, max_gradient_norm: float | None
+        self, network: FittedNetwork, weight_decay: float, max_grad_norm: float | None
     ) -> None:
-        self._network, self._max_norm = network, max_gradient_norm
+        self._network, self._max_norm = network, max_grad_norm
         named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
         self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
         self._adam = torch.optim.Adam(self._parameters, weight_decay=weight_decay, fused=True)
@@ -65,7 +86,7 @@ class Fitting:
         return Fit(loss, norm)
 
     def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor, moments: Tensor) -> str:
-        """What is not finite, as far up the stream as it can be seen."""
+        """Message that names the first cause of something not finite."""
         quantity = self._network.quantity
         for what, wrong in {
             "weight": ~weight.isfinite(),

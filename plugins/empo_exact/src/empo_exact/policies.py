@@ -6,42 +6,41 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_exact.asking import policies_of
-from empo_exact.result import ExactResult
+from empo_exact.solution import Solution
 
 
 class SolvedRobots:
     """The robots' policy of a solved world; see ``empo_core.protocols.RobotPolicy``."""
 
-    def __init__(self, result: ExactResult) -> None:
-        self._result = result
+    def __init__(self, solution: Solution) -> None:
+        self._solution = solution
 
     def probabilities(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action."""
         chances = torch.zeros(
-            (len(states), self._result.spec.num_robot_actions), dtype=torch.float64
+            (len(states), self._solution.spec.num_robot_actions), dtype=torch.float64
         )
         for left in torch.unique(steps_left).tolist():
             same = steps_left == left
-            chances[same] = self._result.robot_policies(states[same], left)
+            chances[same] = self._solution.robot_policies(states[same], left)
         return chances
 
 
 class SolvedHumans:
     """The humans of a solved world; see ``empo_core.protocols.HumanPrior``."""
 
-    def __init__(self, result: ExactResult) -> None:
-        self._result = result
+    def __init__(self, solution: Solution) -> None:
+        self._solution = solution
 
     def policy(
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
-        goals = self._result.problem.places
-        policies = policies_of(
-            self._result, states, steps_left, lambda found: found.pi_h[:, :, goals]
+        goals = self._solution.problem.places
+        policies = self._solution.policies_of(
+            states, steps_left, lambda found: found.pi_h[:, :, goals]
         )
         return torch.from_numpy(policies.transpose(0, 2, 1).copy())
 
@@ -49,8 +48,8 @@ class SolvedHumans:
 class SolvedPower:
     """U_r of a solved world; see ``empo_core.protocols.IntrinsicReward``."""
 
-    def __init__(self, result: ExactResult) -> None:
-        self._result = result
+    def __init__(self, solution: Solution) -> None:
+        self._solution = solution
 
     def __call__(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
@@ -63,6 +62,6 @@ class SolvedPower:
         found = torch.zeros(len(states), dtype=torch.float64)
         for left in torch.unique(steps_left).tolist():
             same = steps_left == left
-            rewards = policies_of(self._result, states[same], left, lambda found: found.u_r)
+            rewards = self._solution.policies_of(states[same], left, lambda found: found.u_r)
             found[same] = torch.from_numpy(rewards)
         return found

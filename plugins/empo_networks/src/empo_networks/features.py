@@ -1,4 +1,4 @@
-"""States, times and goals as numbers of moderate size; nothing here is learned."""
+"""Scaled features of states, times and goals; nothing here is learned."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def symlog(x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
 
 
 def one_hot(x: Float[Tensor, "*batch feature"], count: int) -> Float[Tensor, "*batch flat"]:
-    """Whether each number is 0, 1, ..., ``count - 1``; any other is none of them."""
+    """One-hot code of each number; all 0 where it is not in 0, 1, ..., ``count - 1``."""
     return (x[..., None] == torch.arange(count, device=x.device)).flatten(-2).to(x.dtype)
 
 
-class Reader(nn.Module):
-    """Reads states through the featurizer of their world, and brings the numbers to scale.
+class FeatureScaler(nn.Module):
+    """Features of states from the featurizer of their world, brought to scale.
 
     Time is one of the globals: its fraction of the horizon, and which step it is as long as
     there are few left. Coordinates of agents are one-hot too where there is a grid. The words of
@@ -64,18 +64,18 @@ class Reader(nn.Module):
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """Two readers with equal ones say the same about the same state."""
+        """Key of the features: equal for instances that compute the same."""
         return (self.shape, self.featurizer.shape, self.is_row, self.horizon)
 
     @torch.no_grad()
     def forward(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Features:
-        """What encoders are told about states."""
+        """Scaled features of states, the input of encoders."""
         return self.scaled(self.featurizer(states), steps_left)
 
-    def told(self, query: ValueQuery) -> Features:
-        """The same about the states of a query, from its memo if another reader left it there."""
+    def of_query(self, query: ValueQuery) -> Features:
+        """The same for the states of a query, cached in its memo for networks with equal inputs."""
         if query.memo is None:
             found: Features = self(query.states, query.steps_left)
             return found
@@ -101,12 +101,12 @@ class Reader(nn.Module):
         agents = features.agents
         if self._side:
             agents = torch.cat([symlog(agents), one_hot(agents, self._side)], -1)
-        told = torch.cat(numbers, 1) if numbers else features.globals
-        return Features(features.grid, told, agents, symlog(features.objects))
+        scaled = torch.cat(numbers, 1) if numbers else features.globals
+        return Features(features.grid, scaled, agents, symlog(features.objects))
 
 
 def goal_numbers(spec: WorldSpec) -> Float[Tensor, "goal feature"]:
-    """What is known about each goal beyond its number: its features, scaled and one-hot."""
+    """Features of each goal, scaled and one-hot."""
     shape = spec.featurizer.shape
     raw = torch.tensor([goal.features for goal in spec.goals]).reshape(len(spec.goals), -1)
     side = min(max(shape.height, shape.width), ONE_HOT) or DIGIT

@@ -11,89 +11,100 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any
 
+import gymnasium
 import numpy as np
-from jaxtyping import Float, Shaped, UInt8
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_latent.environments.contract import Look, Outcome
-from empo_latent.environments.spaces import MOST, between
 
 PINS = {"dm_control": "1.0.50", "mujoco": "3.17.0"}
 """Newer combinations of these two do not work together."""
+UNBOUNDED = 1e9
+"""A bound beyond this stands for none, e.g. MuJoCo's 1e10."""
 CAMERAS = {"quadruped": 2}
 """The camera that shows what matters; 0 where none is named."""
 FILM = (240, 320)
 """Height and width of pictures for people."""
 
 
-class DmcEnvironment:
-    """A task of the DeepMind Control Suite; see ``Environment`` for the attributes."""
+class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """A task of the DeepMind Control Suite as a Gymnasium environment.
 
-    def __init__(self, domain: str, task: str, *, pixels: bool, picture_size: int) -> None:
+    Observations are all numbers of the task side by side, or a picture. Rewards are the suite's,
+    in [0, 1]; its time limit truncates.
+    """
+
+    def __init__(self, task: str, *, pixels: bool = False, picture_size: int = 64) -> None:
         """Load a task.
 
         Args:
-            domain: E.g. cartpole.
-            task: E.g. swingup.
-            pixels: See pictures instead of numbers.
+            task: Domain and task, e.g. ``cartpole-swingup``.
+            pixels: Observe pictures instead of numbers.
             picture_size: Their height and width.
 
         Raises:
             ConfigError: There is no such task, what it takes is not installed, or its actions
                 have no bounds.
         """
-        self._environment = _loaded(domain, task)
+        domain, _, name = task.partition("-")
+        self._environment = _loaded(domain, name)
         self._camera_index = CAMERAS.get(domain, 0)
         self._size = picture_size if pixels else None
         self._camera: Any = None
-        self._seen: Any = None
+        self._timed: Any = None
         words = sum(math.prod(part.shape) for part in self._environment.observation_spec().values())
-        shape = (3, picture_size, picture_size) if pixels else (words,)
-        self.look = Look(shape, pictures=pixels)
-        spec = self._environment.action_spec()
-        if not ((np.abs(spec.minimum) < MOST).all() and (np.abs(spec.maximum) < MOST).all()):
+        self.observation_space = (
+            spaces.Box(0, 255, (picture_size, picture_size, 3), np.uint8)
+            if pixels
+            else spaces.Box(-np.inf, np.inf, (words,), np.float32)
+        )
+        action = self._environment.action_spec()
+        bounds = (action.minimum, action.maximum)
+        if not all((np.abs(bound) < UNBOUNDED).all() for bound in bounds):
             raise ConfigError(
-                f"the actions of task {domain}-{task} have no bounds ({spec.minimum} to "
-                f"{spec.maximum}), and actions are chosen between bounds; choose another task"
+                f"the actions of task {task} have no bounds ({action.minimum} to "
+                f"{action.maximum}), and actions are chosen between bounds; choose another task"
             )
-        self.actions = math.prod(spec.shape)
-        self._decode = between(spec.minimum, spec.maximum, spec.shape, np.dtype(np.float64))
+        self.action_space = spaces.Box(*bounds, action.shape, np.float64)
         steps = self._environment._step_limit  # No public name for it in the pinned version.
-        self.length = math.ceil(steps) if math.isfinite(steps) else None
-        self.rate: float | None = 1 / self._environment.control_timestep()
+        self.spec = EnvSpec(
+            f"{task}-v0", max_episode_steps=math.ceil(steps) if math.isfinite(steps) else None
+        )
+        self.render_mode = "rgb_array"
+        self.metadata = {
+            "render_modes": ["rgb_array"],
+            "render_fps": 1 / self._environment.control_timestep(),
+        }
 
-    def reset(self, seed: int) -> None:
-        """Begin an episode; see ``Environment``."""
-        self._environment.task.random.seed(seed)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode."""
+        if seed is not None:
+            self._environment.task.random.seed(seed)
         try:
-            self._seen = self._environment.reset().observation
+            self._timed = self._environment.reset()
         except RuntimeError as error:
             if "OpenGL" not in str(error):
                 raise
             raise ConfigError(  # One task of the suite draws its terrain anew each time.
-                "this task needs OpenGL even where nobody looks: set the environment variable "
-                "MUJOCO_GL to egl, glfw or osmesa"
+                "this task needs OpenGL even where no picture is observed: set the environment "
+                "variable MUJOCO_GL to egl, glfw or osmesa"
             ) from error
+        return self._observation(), {}
 
-    def step(self, action: Float[np.ndarray, " action"]) -> Outcome:
-        """Act; see ``Environment``."""
-        step = self._environment.step(self._decode(action))
-        self._seen = step.observation
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Act."""
+        self._timed = step = self._environment.step(action)
         # The suite says by the discount whether an end is one of the task, or of the time.
         terminated = bool(step.last() and step.discount == 0)
         truncated = bool(step.last() and not terminated)
-        return Outcome(float(step.reward), terminated, truncated, math.nan)
+        return self._observation(), float(step.reward), terminated, truncated, {}
 
-    def observe(self) -> Shaped[np.ndarray, "*shape"]:
-        """What is seen now; see ``Environment``."""
-        if self._size is not None:
-            picture = self._picture(self._size, self._size)
-            return np.ascontiguousarray(picture.transpose(2, 0, 1))
-        parts = [np.ravel(part) for part in self._seen.values()]
-        return np.concatenate(parts).astype(np.float32)
-
-    def render(self) -> UInt8[np.ndarray, "height width 3"]:
-        """A picture for people; see ``Environment``."""
+    def render(self) -> Any:
+        """A picture for people, ``[height, width, 3]``."""
         return self._picture(*FILM)
 
     def close(self) -> None:
@@ -103,10 +114,17 @@ class DmcEnvironment:
             self._camera = None
         self._environment.close()
 
+    def _observation(self) -> np.ndarray:
+        if self._size is not None:
+            return self._picture(self._size, self._size)
+        parts = [np.ravel(part) for part in self._timed.observation.values()]
+        numbers: np.ndarray = np.concatenate(parts).astype(np.float32)
+        return numbers
+
     def _picture(self, height: int, width: int) -> UInt8[np.ndarray, "height width 3"]:
         physics = self._environment.physics
         if self._camera is None:
-            from empo_latent.environments.camera import Camera
+            from empo_environments.mujoco_camera import Camera
 
             self._camera = Camera(physics.model.ptr, self._camera_index)
         picture: np.ndarray = self._camera.picture(physics.data.ptr, height, width)
@@ -140,8 +158,8 @@ def _suite() -> ModuleType:
             from dm_control import suite  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"tasks of kind 'dmc' need DeepMind Control, which is not installed ({error}): "
-            'pip install "empo-latent[dmc]"'
+            f"environment 'dmc' needs DeepMind Control, which is not installed ({error}): "
+            'pip install "empo-environments[dmc]"'
         ) from error
     except Exception as error:
         raise _unusable(error) from error
@@ -174,7 +192,7 @@ def _unusable(error: Exception) -> ConfigError:
     want = " ".join(f"{name}=={version}" for name, version in PINS.items())
     return ConfigError(
         f"{what}; {have} is not known to work: pip install {want}, which is what "
-        '"empo-latent[dmc]" asks for'
+        '"empo-environments[dmc]" asks for'
     )
 
 
@@ -193,4 +211,4 @@ def _close(name: str, known: Any) -> str:
     return f"; there are: {', '.join(sorted(known))}"
 
 
-__all__ = ["DmcEnvironment"]
+__all__ = ["DmcEnv"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
-from empo_latent.networks.task_embedding import TaskEmbedding
+from empo_latent.networks.network_inputs import TaskEmbedding
 from empo_latent.types import Interface
 
 

@@ -7,32 +7,43 @@ from typing import Any
 import numpy as np
 import pytest
 
-from empo_core.compilation import compiled
-from empo_exact.game import CACHE_LINE, aligned
-from empo_exact.lanes import four, lane_sum, load, sixteen, store
-from empo_exact.phase1 import exponential
-from empo_exact.rows import blend, extreme
+from empo_exact.kernel_data import CACHE_LINE, aligned
+from empo_exact.rows import Mixture, blend, extreme
+from empo_exact.simd import (
+    FOUR,
+    SIXTEEN,
+    exponential,
+    four,
+    kernel,
+    lane_sum,
+    load,
+    sixteen,
+    store,
+)
 
 
-@compiled
+@kernel
 def _blend(table: Any, rows: Any, weights: Any, out: Any, begin: int, end: int) -> None:
-    blend(table, rows, 1, weights, 2, 5, out, 1, begin, end)
+    blend(table, Mixture(rows, 1, weights, 2, 5), out, 1, begin, end)
 
 
-@compiled
+@kernel
 def _extreme(table: Any, rows: Any, most: bool, out: Any) -> None:
     extreme(table, rows, 1, 6, most, out, 1)
 
 
-@compiled
+@kernel
 def _exponential(x: Any) -> None:
-    for k in range(0, x.shape[0], 16):
+    for k in range(0, x.shape[0], SIXTEEN):
         store(x, (k,), exponential(load(x, (k,), sixteen(0.0))))
 
 
-@compiled
+@kernel
 def _sum(x: Any, flags: Any) -> float:
-    return lane_sum(load(x, (0,), four(0.0)) * load(flags, (0,), four(0.0)))
+    total = four(0.0)
+    for k in range(0, 4, FOUR):
+        total += load(x, (k,), total) * load(flags, (k,), total)
+    return lane_sum(total)
 
 
 @pytest.fixture

@@ -1,0 +1,57 @@
+"""The sub-commands of ``empo`` as one typer application; nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from empo_core import __version__
+from empo_core.cli.check import check
+from empo_core.cli.commands import CommandGroup
+from empo_core.cli.listing import describe, plugins, schema, worlds
+from empo_core.cli.new_plugin import new_plugin
+from empo_core.cli.output import guarded, reported
+from empo_core.cli.run import RunCommand, resume, run
+from empo_core.plugins.imports import import_extra
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="empo",
+    cls=CommandGroup,
+    help="Model-based RL and human empowerment, made of plugins.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run", cls=RunCommand)(guarded(run))
+for command in (resume, check, plugins, worlds, describe, schema, new_plugin):
+    app.command(command.__name__.replace("_", "-"))(guarded(command))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and end."),
+    ] = False,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="PACKAGE",
+            help="Import this package first, e.g. one that registers environments; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Model-based RL and human empowerment, made of plugins."""
+    with reported():
+        import_extra(imports or [])

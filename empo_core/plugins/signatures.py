@@ -1,0 +1,138 @@
+"""Checks that a component has the methods of its kind, when it is built and not when it is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from empo_core import protocols
+from empo_core.errors import PluginLoadError
+from empo_core.plugins.hookspecs import Kind
+from empo_core.plugins.registry import Offer
+
+PROTOCOLS: dict[Kind, type] = {
+    "world_model": protocols.WorldModel,
+    "human_prior": protocols.HumanPrior,
+    "value_network": protocols.ValueNetwork,
+    "policy_loss": protocols.PolicyLoss,
+    "aggregator": protocols.Aggregator,
+    "tracker": protocols.Tracker,
+    "collector": protocols.Collector,
+    "explorer": protocols.Explorer,
+    "algorithm": protocols.Algorithm,
+}
+"""What a component of a kind must be."""
+
+
+def check_call(offer: Offer, factory: Callable[..., object], count: int) -> None:
+    """Refuse a factory that cannot be called with so many arguments, the params included.
+
+    Raises:
+        PluginLoadError: It cannot, with a sentence that says how it is called.
+    """
+    signature = _signature(factory)
+    if signature is not None and not _binds(signature, [None] * count, {}):
+        raise PluginLoadError(
+            f"{_name(offer)} is built with {count} argument{'s' * (count > 1)}, its params first; "
+            f"{offer.component.target} takes {signature}"
+        )
+
+
+def check_component(offer: Offer, built: object) -> None:
+    """Refuse an object that lacks a method of its kind, or has one of another signature.
+
+    Raises:
+        PluginLoadError: A sentence with the distribution, the component, the method and the
+            signature that is expected.
+    """
+    protocol = PROTOCOLS.get(offer.component.kind)
+    if protocol is None:
+        return
+    what = f"{_name(offer)} is a {type(built).__name__}, which"
+    if protocol is protocols.Tracker and not isinstance(built, protocols.Tracker):
+        raise PluginLoadError(
+            f"{what} does not derive from empo_core.protocols.Tracker; make that its base class"
+        )
+    for name, expected in _members(protocol):
+        if not _has(built, name):
+            if expected is None:
+                raise PluginLoadError(
+                    f"{what} has no attribute {name!r}, as every {protocol.__name__} has"
+                )
+            raise PluginLoadError(
+                f"{what} has no method {name}{expected}, as every {protocol.__name__} has"
+            )
+        if expected is None:
+            continue
+        method = getattr(built, name)
+        found = _signature(method) if callable(method) else None
+        if not callable(method) or (found is not None and not _serves(found, expected)):
+            shown = found if found is not None else f" = {method!r}"
+            raise PluginLoadError(
+                f"{what} has {name}{shown} where every {protocol.__name__} has {name}{expected}"
+            )
+
+
+def _name(offer: Offer) -> str:
+    component = offer.component
+    return f"{component.kind} {component.name!r} of {offer.provider.distribution}"
+
+
+def _members(protocol: type) -> Iterator[tuple[str, inspect.Signature | None]]:
+    """Names of a protocol's methods with their signatures, and of its attributes with None."""
+    for name in inspect.get_annotations(protocol):
+        yield name, None
+    for name, member in vars(protocol).items():
+        if isinstance(member, property):
+            yield name, None
+        elif inspect.isfunction(member) and (name == "__call__" or not name.startswith("_")):
+            signature = inspect.signature(member)
+            parameters = [
+                parameter.replace(annotation=inspect.Parameter.empty)
+                for parameter in list(signature.parameters.values())[1:]
+            ]
+            yield name, inspect.Signature(parameters)
+
+
+def _has(built: object, name: str) -> bool:
+    try:
+        return hasattr(built, name)
+    except Exception:
+        return True  # It has a property that fails, which is another matter.
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
+    """The signature without annotations; None where Python does not know it."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    empty = inspect.Parameter.empty
+    parameters = signature.parameters.values()
+    return inspect.Signature([parameter.replace(annotation=empty) for parameter in parameters])
+
+
+def _serves(found: inspect.Signature, expected: inspect.Signature) -> bool:
+    """Whether every call that fits the expected signature fits the one that was found."""
+    for only_required in (False, True):
+        positional: list[None] = []
+        keywords: dict[str, None] = {}
+        for parameter in expected.parameters.values():
+            if only_required and parameter.default is not inspect.Parameter.empty:
+                continue
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                keywords[parameter.name] = None
+            else:
+                positional.append(None)
+        if not _binds(found, positional, keywords):
+            return False
+    return True
+
+
+def _binds(signature: inspect.Signature, positional: list[None], keywords: dict[str, Any]) -> bool:
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError:
+        return False
+    return True

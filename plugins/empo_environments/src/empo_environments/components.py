@@ -1,0 +1,236 @@
+"""The components of kind ``environment`` that this distribution offers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium.wrappers import FilterObservation
+
+from empo_core.errors import ConfigError
+from empo_core.protocols.environments import (
+    EnvironmentContext,
+    EnvSpec,
+    VectorEnv,
+    VectorLayout,
+)
+from empo_environments.copies import CopiedEnvironment
+from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.gymnasium_vector import GymnasiumVectorEnv
+from empo_environments.params import (
+    DmcParams,
+    GymnasiumParams,
+    GymnasiumVectorParams,
+    PettingZooParams,
+    WrapperParams,
+)
+from empo_environments.pictures import ResizePicture
+from empo_environments.registries import make_gymnasium, make_pettingzoo
+from empo_environments.single_env import SingleEnv
+
+GymEnv = gymnasium.Env[Any, Any]
+MakeGymEnv = Callable[[bool], GymEnv]
+"""Makes an environment; with True one whose ``render`` returns pictures, where it can."""
+RENDER = {"render_mode": "rgb_array"}
+
+
+class GymnasiumBacked(CopiedEnvironment):
+    """An environment whose copies are single Gymnasium environments.
+
+    Args:
+        name: Short name for people.
+        make: Makes one.
+        params: Its wrappers.
+        reasons: Names of its termination reasons; None knows only its two flags.
+
+    Attributes:
+        params: See above.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: MakeGymEnv,
+        params: WrapperParams,
+        reasons: list[str] | None = None,
+    ) -> None:
+        super().__init__(name, _Adapted(make, params.picture_size, reasons), params)
+        self._make_gym, self.params = make, params
+
+    def gym_env(self, rendering: bool = False) -> GymEnv:
+        """One Gymnasium environment, without the wrappers of ``params``.
+
+        Args:
+            rendering: Whether its ``render`` returns pictures, where it can.
+        """
+        return self._make_gym(rendering)
+
+
+class GymnasiumEnvironment(GymnasiumBacked):
+    """Copies of an environment of Gymnasium's registry; see ``GymnasiumParams``."""
+
+    def __init__(self, params: GymnasiumParams, context: EnvironmentContext) -> None:
+        super().__init__(params.id, _Registered(params), params, params.reasons)
+
+
+class DmcEnvironment(GymnasiumBacked):
+    """Copies of a task of the DeepMind Control Suite; see ``DmcParams``."""
+
+    def __init__(self, params: DmcParams, context: EnvironmentContext) -> None:
+        super().__init__(params.task, _Dmc(params), params)
+
+
+class PettingZooEnvironment(CopiedEnvironment):
+    """Copies of a ParallelEnv; see ``PettingZooParams``."""
+
+    def __init__(self, params: PettingZooParams, context: EnvironmentContext) -> None:
+        if params.picture_size is not None:
+            raise ConfigError("picture_size: is not supported for PettingZoo; drop it")
+        super().__init__(params.id, _PettingZoo(params), params)
+
+
+class GymnasiumVectorEnvironment:
+    """A vector environment of Gymnasium's registry; see ``GymnasiumVectorParams``."""
+
+    uses_world = False
+    uses_workers = False
+
+    def __init__(self, params: GymnasiumVectorParams, context: EnvironmentContext) -> None:
+        self.name, self._params = params.id, params
+
+    def spec(self) -> EnvSpec:
+        """Constants of one copy, which is built, reset and closed."""
+        vector = self.vector(1, VectorLayout())
+        try:
+            return vector.spec
+        finally:
+            vector.close()
+
+    def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
+        """All copies, in one block that this process steps."""
+        if layout.desync:
+            raise ConfigError(
+                "desync: cannot cut off episodes of a Gymnasium vector environment; set it to false"
+            )
+        params = self._params
+
+        def make() -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+            env: gymnasium.vector.VectorEnv[Any, Any, Any] = make_gymnasium(
+                gymnasium.make_vec, params.id, params.kwargs, num_envs=num_envs
+            )
+            return env
+
+        return GymnasiumVectorEnv(make, autoreset=params.autoreset)
+
+
+class CallableEnvironment(CopiedEnvironment):
+    """Copies of what a function of the Python API makes.
+
+    Args:
+        make: Returns a ``gymnasium.Env`` or a ``pettingzoo.ParallelEnv``.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        super().__init__(getattr(make, "__name__", type(make).__name__), _Called(make))
+
+
+@dataclass(frozen=True)
+class _Adapted:
+    make: MakeGymEnv
+    picture_size: int | None
+    reasons: list[str] | None
+
+    def __call__(self) -> SingleEnv:
+        env = self.make(False)
+        if self.picture_size is not None:
+            env = ResizePicture(env, self.picture_size)
+        return GymnasiumEnv(env, reasons=self.reasons)
+
+
+@dataclass(frozen=True)
+class _Registered:
+    params: GymnasiumParams
+
+    def __call__(self, rendering: bool) -> GymEnv:
+        params = self.params
+        env = self._made(params.kwargs)
+        if rendering and "render_mode" not in params.kwargs:
+            prepare_rendering()
+            if "rgb_array" in env.metadata.get("render_modes", ()):
+                env.close()
+                env = self._made({**RENDER, **params.kwargs})
+        if params.keys is None:
+            return env
+        space = env.observation_space
+        known = list(space.spaces) if isinstance(space, gymnasium.spaces.Dict) else []
+        if not set(params.keys) <= set(known):
+            raise ConfigError(
+                f"keys: {', '.join(params.keys)} cannot all be observed; the observation of "
+                f"{params.id!r} has {', '.join(known) or 'no keys'}"
+            )
+        return FilterObservation(env, params.keys)
+
+    def _made(self, kwargs: dict[str, Any]) -> GymEnv:
+        env: GymEnv = make_gymnasium(
+            gymnasium.make, self.params.id, kwargs, disable_env_checker=True
+        )
+        return env
+
+
+@dataclass(frozen=True)
+class _Dmc:
+    params: DmcParams
+
+    def __call__(self, rendering: bool) -> GymEnv:
+        # Imported here because DeepMind Control is an optional dependency.
+        from empo_environments.dmc import DmcEnv
+
+        size = self.params.picture_size or 64
+        return DmcEnv(self.params.task, pixels=self.params.pixels, picture_size=size)
+
+
+@dataclass(frozen=True)
+class _PettingZoo:
+    params: PettingZooParams
+
+    def __call__(self) -> SingleEnv:
+        # Imported here because PettingZoo is an optional dependency.
+        from empo_environments.pettingzoo_env import PettingZooEnv
+
+        env = make_pettingzoo(self.params.id, self.params.kwargs)
+        return PettingZooEnv(env, reasons=self.params.reasons)
+
+
+@dataclass(frozen=True)
+class _Called:
+    make: Callable[[], Any]
+
+    def __call__(self) -> SingleEnv:
+        env = self.make()
+        if isinstance(env, gymnasium.Env):
+            return GymnasiumEnv(env)
+        if hasattr(env, "possible_agents"):
+            from empo_environments.pettingzoo_env import PettingZooEnv
+
+            return PettingZooEnv(env)
+        raise ConfigError(
+            f"environment: {self.make!r} made a {type(env).__name__}; it must make a gymnasium.Env "
+            "or a pettingzoo.ParallelEnv"
+        )
+
+
+def prepare_rendering() -> None:
+    """Let pygame, which draws many environments, do without a display where there is none."""
+    displays = ("DISPLAY", "WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not any(os.environ.get(each) for each in displays):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+__all__ = [
+    "CallableEnvironment", "DmcEnvironment", "GymnasiumBacked", "GymnasiumEnvironment",
+    "GymnasiumVectorEnvironment", "PettingZooEnvironment", "prepare_rendering",
+]  # fmt: skip

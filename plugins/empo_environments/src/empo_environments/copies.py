@@ -1,0 +1,80 @@
+"""Environments whose copies are single environments, stepped here or in worker processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from empo_core.protocols.environments import EnvSpec, VectorEnv, VectorLayout
+from empo_environments.env_group import Description, common_spec
+from empo_environments.params import WrapperParams
+from empo_environments.process import ProcessVectorEnv
+from empo_environments.serial import SerialVectorEnv
+from empo_environments.single_env import MakeEnv, SingleEnv
+from empo_environments.wrappers import DesyncEnv, LimitSteps, RepeatAction, StackFrames
+
+
+@dataclass(frozen=True)
+class MakeWrapped:
+    """Makes an environment with the wrappers that params name.
+
+    Attributes:
+        make: Makes the environment.
+        params: The wrappers.
+        desync: Whether the first episode is cut off early.
+    """
+
+    make: MakeEnv
+    params: WrapperParams
+    desync: bool = False
+
+    def __call__(self) -> SingleEnv:
+        """A new environment."""
+        env, params = self.make(), self.params
+        if params.action_repeat > 1:
+            env = RepeatAction(env, params.action_repeat)
+        if params.frame_stack > 1:
+            env = StackFrames(env, params.frame_stack)
+        if params.max_episode_steps is not None:
+            env = LimitSteps(env, params.max_episode_steps)
+        return DesyncEnv(env) if self.desync else env
+
+
+class CopiedEnvironment:
+    """An environment made of single environments; implements kind ``environment``.
+
+    Args:
+        name: Short name for people.
+        make: Makes one; sent to worker processes by cloudpickle.
+        params: Its wrappers; None: none.
+    """
+
+    uses_world = False
+    uses_workers = True
+
+    def __init__(self, name: str, make: MakeEnv, params: WrapperParams | None = None) -> None:
+        self.name = name
+        self._make, self._params = make, params or WrapperParams()
+
+    def spec(self) -> EnvSpec:
+        """Constants of one copy, which is built and closed."""
+        env = MakeWrapped(self._make, self._params)()
+        try:
+            return common_spec([Description.of(env)], 1)
+        finally:
+            env.close()
+
+    def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
+        """Copies in this process, or in worker processes where the layout has some."""
+        makes = [MakeWrapped(self._make, self._params, layout.desync)] * num_envs
+        if not layout.workers:
+            return SerialVectorEnv(makes, blocks=layout.blocks, order=layout.order)
+        return ProcessVectorEnv(
+            makes,
+            workers=layout.workers,
+            blocks=layout.blocks,
+            order=layout.order,
+            on_crash=layout.on_crash,
+        )
+
+
+__all__ = ["CopiedEnvironment", "MakeWrapped"]

@@ -1,0 +1,172 @@
+"""Params of the environment components."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from empo_core import Config
+
+OTHER = "other"
+"""The name that trackers of episodes give a reason without one."""
+GYMNASIUM_ID = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"
+"""An id of Gymnasium's registry; no ``module:Name``, which Gymnasium would import."""
+PETTINGZOO_ID = r"^[a-z]+/[a-z][a-z0-9_]*_v[0-9]+$"
+DMC_TASK = r"^[A-Za-z0-9_]+-[A-Za-z0-9_]+$"
+SMALLEST_PICTURE = 8
+
+_LEGACY = ("GymV21Environment", "GymV26Environment")
+"""Adapters that make an environment of another registry, whose ids may name modules."""
+_CODE_KEYS = {
+    "additional_wrappers", "entry_point", "vector_entry_point", "vector_kwargs", "wrappers",
+}  # fmt: skip
+"""Keyword arguments by which Gymnasium takes code."""
+_MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*$")
+"""``package.module:name``, as entry points are written."""
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError("each name must be another one, and none may be empty")
+    if OTHER in names:
+        raise ValueError(f"{OTHER!r} is the name of reasons without a name in trackers")
+    return names
+
+
+def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
+    if found := sorted(_CODE_KEYS & kwargs.keys()):
+        raise ValueError(f"{', '.join(found)}: cannot be given in a config, for they take code")
+    _refuse_code(kwargs, "")
+    return kwargs
+
+
+def _refuse_code(value: Any, path: str) -> None:
+    """Refuse values that are not data, and strings that name code."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            _refuse_code(key, path)
+            _refuse_code(part, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _refuse_code(part, f"{path}.{index}")
+    elif isinstance(value, str) and _MODULE.match(value):
+        raise ValueError(
+            f"{path}: {value!r} names code, and a config holds data only; give an environment "
+            "made of code to empo_core.run(config, environment=...), or write a component "
+            "(empo new-plugin NAME --kind environment)"
+        )
+    elif not isinstance(value, bool | int | float | str | None):
+        raise ValueError(f"{path}: {type(value).__name__} is no data that a config could hold")
+
+
+Kwargs = Annotated[dict[str, Any], AfterValidator(_plain)]
+"""Keyword arguments of an environment: numbers, strings, flags, and lists and mappings of them."""
+Reasons = Annotated[list[str], AfterValidator(_distinct)]
+"""Names of the reasons for which episodes end."""
+
+
+class WrapperParams(Config):
+    """Wrappers that every single environment may get."""
+
+    action_repeat: int = Field(
+        1, ge=1, description="How often each action is repeated; rewards are added up."
+    )
+    frame_stack: int = Field(
+        1, ge=1, description="How many newest observations are observed at once, oldest first."
+    )
+    max_episode_steps: int | None = Field(
+        None,
+        ge=1,
+        description="Truncate episodes after so many steps, each with its repetitions; null: as "
+        "they come.",
+    )
+    picture_size: int | None = Field(
+        None,
+        ge=SMALLEST_PICTURE,
+        description="Height and width that pictures are resized to; null: as they come.",
+    )
+
+
+class GymnasiumParams(WrapperParams):
+    """Copies of a Gymnasium environment."""
+
+    id: str = Field(
+        pattern=GYMNASIUM_ID, description="As gymnasium.make takes it, e.g. CartPole-v1."
+    )
+    kwargs: Kwargs = Field(
+        default_factory=dict, description="Keyword arguments of the environment; plain data."
+    )
+    keys: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="Keys of a Dict observation to observe, e.g. [image, direction]; null: all.",
+    )
+    reasons: Reasons | None = Field(
+        None,
+        description="Names of the values of info['termination_reason'], from 0; null: 'terminated' "
+        "and 'truncated', after the flags.",
+    )
+
+    @model_validator(mode="after")
+    def _is_of_this_registry(self) -> GymnasiumParams:
+        if self.id.startswith(_LEGACY):
+            raise ValueError(f"id: {self.id!r} makes environments of other registries")
+        return self
+
+
+class GymnasiumVectorParams(Config):
+    """One Gymnasium vector environment, which steps all its copies itself."""
+
+    id: str = Field(
+        pattern=GYMNASIUM_ID, description="As gymnasium.make_vec takes it, e.g. CartPole-v1."
+    )
+    kwargs: Kwargs = Field(default_factory=dict, description="Its keyword arguments; plain data.")
+    autoreset: Literal["next_step", "same_step", "disabled", "inside_step"] | None = Field(
+        None,
+        description="How it restarts episodes; null reads its metadata. 'inside_step': the action "
+        "chosen from the last observation is applied to the new episode.",
+    )
+
+    @model_validator(mode="after")
+    def _is_of_this_registry(self) -> GymnasiumVectorParams:
+        if self.id.startswith(_LEGACY):
+            raise ValueError(f"id: {self.id!r} makes environments of other registries")
+        return self
+
+
+class PettingZooParams(WrapperParams):
+    """Copies of a PettingZoo ParallelEnv, whose agents may die before the others."""
+
+    id: str = Field(
+        pattern=PETTINGZOO_ID,
+        description="Family and environment of the package pettingzoo or mpe2, e.g. "
+        "butterfly/knights_archers_zombies_v10 or mpe/simple_spread_v3.",
+    )
+    kwargs: Kwargs = Field(
+        default_factory=dict, description="Arguments of its parallel_env; plain data."
+    )
+    reasons: Reasons | None = Field(None, description="As for a Gymnasium environment.")
+
+
+class DmcParams(WrapperParams):
+    """Copies of a task of the DeepMind Control Suite; needs ``empo-environments[dmc]``."""
+
+    task: str = Field(pattern=DMC_TASK, description="Domain and task, e.g. cartpole-swingup.")
+    action_repeat: int = Field(
+        2, ge=1, description="How often each action is repeated; rewards are added up."
+    )
+    pixels: bool = Field(False, description="Observe pictures instead of numbers.")
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> DmcParams:
+        if not self.pixels and self.picture_size is not None:
+            raise ValueError("picture_size belongs to pixels: set that to true, or drop it")
+        return self
+
+
+__all__ = [
+    "DmcParams", "GymnasiumParams", "GymnasiumVectorParams", "PettingZooParams", "WrapperParams",
+]  # fmt: skip

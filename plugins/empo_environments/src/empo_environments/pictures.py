@@ -1,0 +1,65 @@
+"""Pictures resized to squares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from PIL import Image
+
+from empo_core.errors import ConfigError
+from empo_environments.spaces import is_channel_first, picture_scale
+
+
+def resized(picture: np.ndarray, size: int) -> np.ndarray:
+    """A picture of bytes ``[height, width, channel]`` as ``[channel, size, size]``, bilinear."""
+    if picture.shape[:2] != (size, size):
+        how = ((size, size), Image.Resampling.BILINEAR)
+        if picture.shape[2] == 3:  # Pillow resizes three channels in one go.
+            picture = np.asarray(Image.fromarray(picture).resize(*how))
+        else:
+            channels = [np.ascontiguousarray(each) for each in picture.transpose(2, 0, 1)]
+            return np.stack([np.asarray(Image.fromarray(each).resize(*how)) for each in channels])
+    return np.ascontiguousarray(picture.transpose(2, 0, 1))
+
+
+class ResizePicture(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A Gymnasium environment whose picture is resized, its channels put first."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], size: int) -> None:
+        """Wrap an environment.
+
+        Args:
+            env: It; observes one picture and nothing else.
+            size: Height and width.
+
+        Raises:
+            ConfigError: It observes something else.
+        """
+        super().__init__(env)
+        space, scale = env.observation_space, picture_scale(env.observation_space)
+        if scale is None or space.shape is None:
+            raise ConfigError(
+                f"picture_size: belongs to environments whose observation is one picture, and "
+                f"this one has {space}; drop it, or choose the picture by 'keys'"
+            )
+        self._size, self._shape = size, space.shape
+        channels = 1
+        if len(space.shape) == 3:
+            self._first = is_channel_first(space.shape)
+            channels = space.shape[0 if self._first else 2]
+        self.observation_space = spaces.Box(0, int(scale), (channels, size, size), np.uint8)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """The picture, resized."""
+        picture = np.asarray(observation)
+        if len(self._shape) == 2:
+            picture = picture[:, :, None]
+        elif self._first:
+            picture = picture.transpose(1, 2, 0)
+        return resized(picture, self._size)
+
+
+__all__ = ["ResizePicture", "resized"]

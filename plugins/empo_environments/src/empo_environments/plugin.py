@@ -1,0 +1,54 @@
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from empo_core import Component, hookimpl
+from empo_environments.params import (
+    DmcParams,
+    GymnasiumParams,
+    GymnasiumVectorParams,
+    PettingZooParams,
+)
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer environments of Gymnasium, PettingZoo and DeepMind Control."""
+    yield Component(
+        kind="environment",
+        name="gymnasium",
+        params=GymnasiumParams,
+        target="empo_environments.components:GymnasiumEnvironment",
+        api=1,
+        summary="Copies of a registered Gymnasium environment.",
+        short="id",
+    )
+    yield Component(
+        kind="environment",
+        name="gymnasium-vector",
+        params=GymnasiumVectorParams,
+        target="empo_environments.components:GymnasiumVectorEnvironment",
+        api=1,
+        summary="A registered Gymnasium vector environment, which steps all its copies itself.",
+        short="id",
+    )
+    yield Component(
+        kind="environment",
+        name="pettingzoo",
+        params=PettingZooParams,
+        target="empo_environments.components:PettingZooEnvironment",
+        api=1,
+        summary="Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
+        short="id",
+    )
+    yield Component(
+        kind="environment",
+        name="dmc",
+        params=DmcParams,
+        target="empo_environments.components:DmcEnvironment",
+        api=1,
+        summary="Copies of a task of the DeepMind Control Suite.",
+        short="task",
+    )

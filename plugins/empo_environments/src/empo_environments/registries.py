@@ -1,0 +1,177 @@
+"""Environments by id: Gymnasium's registry and PettingZoo's packages.
+
+Ids come from configs, so nothing here imports what an id says: packages are imported only from
+the table below, from installed distributions that extend it, and from PettingZoo's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import gymnasium
+
+from empo_core.errors import ConfigError
+
+GROUP = "empo.gymnasium"
+"""Entry points of this group extend ``PACKAGES``: ``"Prefix-" = "package"``."""
+PACKAGES: dict[str, str] = {
+    "ALE/": "ale_py",
+    "BabyAI-": "minigrid",
+    "MiniGrid-": "minigrid",
+    "MiniWorld-": "miniworld",
+    "highway-": "highway_env",
+    "intersection-": "highway_env",
+    "merge-": "highway_env",
+    "parking-": "highway_env",
+    "racetrack-": "highway_env",
+    "roundabout-": "highway_env",
+    "two-way-": "highway_env",
+    "u-turn-": "highway_env",
+    "exit-": "highway_env",
+    "dm_control/": "shimmy",
+    "bsuite/": "shimmy",
+    "mo-": "mo_gymnasium",
+    "Adroit": "gymnasium_robotics",
+    "AntMaze": "gymnasium_robotics",
+    "Fetch": "gymnasium_robotics",
+    "FrankaKitchen": "gymnasium_robotics",
+    "HandManipulate": "gymnasium_robotics",
+    "HandReach": "gymnasium_robotics",
+    "PointMaze": "gymnasium_robotics",
+    "flappy": "flappy_bird_gymnasium",
+    "MiniHack-": "minihack",
+    "NetHack": "nle",
+    "gym_pusht/": "gym_pusht",
+    "gym_aloha/": "gym_aloha",
+    "panda-gym/": "panda_gym",
+    "Panda": "panda_gym",
+    "Meta-World/": "metaworld",
+}
+"""Which package registers ids that begin so, when it is imported."""
+OWN_NAMES: dict[str, str] = {"highway_env": "highway_env."}
+"""Packages that import dotted names in their arguments, and how all such names must begin."""
+PETTINGZOO = {"mpe": "mpe2"}
+"""Families of PettingZoo that moved to a package of their own."""
+FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
+
+
+@cache
+def packages() -> Mapping[str, str]:
+    """``PACKAGES``, and what installed distributions add to it."""
+    return PACKAGES | {each.name: each.value for each in entry_points(group=GROUP)}
+
+
+def make_gymnasium(make: Callable[..., Any], name: str, kwargs: dict[str, Any], **ours: Any) -> Any:
+    """An environment of Gymnasium's registry.
+
+    Args:
+        make: ``gymnasium.make`` or ``gymnasium.make_vec``.
+        name: The id, without a module.
+        kwargs: Arguments of the environment; plain data.
+        **ours: Further arguments of ``make``.
+
+    Raises:
+        ConfigError: The id is not registered, or the environment refuses its arguments.
+    """
+    if ":" in name:
+        raise ConfigError(f"id: {name!r} names a module; a config names registered ids only")
+    if name not in gymnasium.registry:
+        _register(name)
+    _refuse_foreign_names(name, kwargs)
+    try:
+        return make(name, **ours, **kwargs)
+    except gymnasium.error.Error as error:
+        raise ConfigError(
+            f"id: {error} Where another package registers {name!r}, name that package at the "
+            "command line: empo --import PACKAGE run ..."
+        ) from error
+    except Exception as error:
+        raise ConfigError(
+            f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def make_pettingzoo(name: str, kwargs: dict[str, Any]) -> Any:
+    """A ParallelEnv of the installed packages ``pettingzoo`` or ``mpe2``.
+
+    Raises:
+        ConfigError: There is none of this name, or it refuses its arguments.
+    """
+    family, _, stem = name.partition("/")
+    if family not in FAMILIES or not stem.isidentifier():
+        raise ConfigError(f"id: there is no family {family!r}; families: {', '.join(FAMILIES)}")
+    package = PETTINGZOO.get(family, "pettingzoo")
+    module = f"{package}.{stem}" if package != "pettingzoo" else f"pettingzoo.{family}.{stem}"
+    try:
+        found = importlib.import_module(module)
+        make = found.parallel_env
+    except Exception as error:
+        raise ConfigError(
+            f"id: {name!r} cannot be imported from the package {package}: "
+            f"{type(error).__name__}: {error}; is it installed, with what this environment needs?"
+        ) from error
+    try:
+        return make(**kwargs)
+    except Exception as error:
+        raise ConfigError(
+            f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _package_of(name: str) -> str | None:
+    known = packages()
+    matching = [prefix for prefix in known if name.startswith(prefix)]
+    return known[max(matching, key=len)] if matching else None
+
+
+def _register(name: str) -> None:
+    """Import the package that registers an id, where one is known."""
+    package = _package_of(name)
+    if package is None:
+        return
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"id: {name!r} comes with the package {package!r}, which is not installed ({error}): "
+            f"pip install {package.replace('_', '-')}"
+        ) from error
+    except Exception as error:
+        raise ConfigError(
+            f"id: {name!r} comes with the package {package!r}, which cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _refuse_foreign_names(name: str, kwargs: Mapping[str, Any]) -> None:
+    package = _package_of(name)
+    beginning = OWN_NAMES.get(package or "")
+    if beginning is None:
+        return
+    for text in _strings(kwargs):
+        parts = text.split(".")
+        is_dotted = len(parts) > 1 and all(part.isidentifier() for part in parts)
+        if is_dotted and not text.startswith(beginning):
+            raise ConfigError(
+                f"kwargs: {text!r} would be imported by {package!r}; a config may name what is in "
+                f"{package!r} only"
+            )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _strings(key)
+            yield from _strings(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _strings(part)
+
+
+__all__ = ["GROUP", "PACKAGES", "make_gymnasium", "make_pettingzoo", "packages"]

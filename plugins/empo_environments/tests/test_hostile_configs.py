@@ -1,0 +1,140 @@
+"""Configs that try to run code: nothing of theirs is imported or called, whatever the command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from empo_core.config import EnvironmentRef, installed
+from empo_core.errors import ConfigError
+from empo_core.experiment import build
+from empo_core.protocols.environments import EnvironmentContext
+
+CANARY = """
+import pathlib
+pathlib.Path({path!r}).write_text("imported")
+
+def call(*args, **kwargs):
+    pathlib.Path({path!r}).write_text("called")
+
+parallel_env = make = Env = call
+"""
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Path:
+    """A file that appears once a module ``canary`` on the path of the command is imported."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    for name in ("canary", "canary_v0"):
+        (folder / f"{name}.py").write_text(CANARY.format(path=str(tmp_path / "ran")))
+    return tmp_path / "ran"
+
+
+TOUCH = "touch {ran}"
+HOSTILE: dict[str, Any] = {
+    "a factory": {"name": "gymnasium", "params": {"factory": "os:system"}},
+    "an old factory": {"kind": "pettingzoo", "factory": "os:system", "kwargs": {"command": TOUCH}},
+    "a module before the id": "gymnasium/canary:Env-v0",
+    "a module before the id of a vector": "gymnasium-vector/canary:Env-v0",
+    "os.system as an id": {"name": "gymnasium", "params": {"id": "os:system"}},
+    "a module as a PettingZoo family": "pettingzoo/canary/canary_v0",
+    "a path to a module": "pettingzoo/../canary_v0",
+    "a module with dots": "pettingzoo/butterfly/x.canary_v0",
+    "an adapter of other registries": {
+        "name": "gymnasium",
+        "params": {"id": "GymV26Environment-v0", "kwargs": {"env_id": "canary:Env-v0"}},
+    },
+    "an entry point as an argument": {
+        "name": "gymnasium",
+        "params": {"id": "CartPole-v1", "kwargs": {"entry_point": "canary:Env"}},
+    },
+    "a name of code as an argument": {
+        "name": "gymnasium",
+        "params": {"id": "CartPole-v1", "kwargs": {"render_mode": "canary:call"}},
+    },
+    "a name of code deep in an argument": {
+        "name": "gymnasium",
+        "params": {"id": "CartPole-v1", "kwargs": {"config": {"a": ["canary:call"]}}},
+    },
+    "wrappers of a vector": {
+        "name": "gymnasium-vector",
+        "params": {"id": "CartPole-v1", "kwargs": {"wrappers": ["canary:call"]}},
+    },
+    "a worker of a vector": {
+        "name": "gymnasium-vector",
+        "params": {
+            "id": "CartPole-v1",
+            "kwargs": {"vectorization_mode": "async", "vector_kwargs": {"worker": "canary"}},
+        },
+    },
+    "a class that highway-env would import": {
+        "name": "gymnasium",
+        "params": {
+            "id": "highway-v0", "kwargs": {"config": {"other_vehicles_type": "canary.call"}}
+        },
+    },
+    "a module as a task": "dmc/canary:call",
+}  # fmt: skip
+
+
+def written(path: Path, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: written(path, part) for key, part in value.items()}
+    return value.format(ran=path) if isinstance(value, str) and "{ran}" in value else value
+
+
+def configs(canary: Path, environment: Any) -> dict[str, Any]:
+    environment = written(canary, environment)
+    rollout = {"total_steps": 64, "environment": environment}
+    latent = {"total_steps": 10, "policy_loss": "svg", "tasks": [environment]}
+    return {"rollout": rollout, "latent": latent}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_reference_that_names_code_is_refused(name: str) -> None:
+    def use() -> None:
+        reference = EnvironmentRef.model_validate(HOSTILE[name])
+        build(reference, EnvironmentContext()).spec()
+
+    with pytest.raises((ConfigError, ValueError)):
+        use()
+    assert "canary" not in sys.modules
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize("algorithm", ["rollout", "latent"])
+def test_no_command_runs_what_a_config_names(
+    tmp_path: Path, canary: Path, algorithm: str, command: str
+) -> None:
+    if algorithm not in installed().names("algorithm"):
+        pytest.skip(f"{algorithm} is not installed")
+    files = []
+    for number, environment in enumerate(HOSTILE.values()):
+        params = configs(canary, environment)[algorithm]
+        config = {"algorithm": {"name": algorithm, "params": params}, "runs": str(tmp_path / "r")}
+        files.append(tmp_path / f"{number}.yaml")
+        files[-1].write_text(yaml.safe_dump(config))
+    # One process for all of them, as if it were typed at the command line, for starts take long.
+    script = (
+        "import sys\nfrom empo_core.cli.app import app\n"
+        "for file in sys.argv[2:]:\n"
+        "    try:\n        app([sys.argv[1], file])\n"
+        "    except SystemExit as end:\n        assert end.code, file\n"
+    )
+    path = os.pathsep.join(
+        [str(tmp_path / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script, command, *map(str, files)],
+        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert not canary.exists()

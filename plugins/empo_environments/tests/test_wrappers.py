@@ -1,0 +1,152 @@
+"""Wrappers of single environments, and the components against their kit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from empo_core.protocols.environments import (
+    Environment,
+    EnvironmentContext,
+    TimeStep,
+    VectorEnv,
+    VectorLayout,
+)
+from empo_core.testing.environment import EnvironmentTests, kept
+from empo_environments.components import (
+    CallableEnvironment,
+    GymnasiumBacked,
+    GymnasiumEnvironment,
+    GymnasiumVectorEnvironment,
+)
+from empo_environments.params import GymnasiumParams, GymnasiumVectorParams, WrapperParams
+
+
+class Clock(gymnasium.Env[Any, Any]):
+    """Observes its step, pays it, and truncates after ten."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return np.full(1, self.time, np.float32), float(self.time), False, self.time == 10, {}
+
+
+def clock(**params: Any) -> VectorEnv:
+    environment = GymnasiumBacked("clock", lambda rendering: Clock(), WrapperParams(**params))
+    vector = environment.vector(2, VectorLayout())
+    vector.start(0)
+    return vector
+
+
+def steps(vector: VectorEnv, count: int) -> list[TimeStep]:
+    found = [kept(vector.recv())]
+    for _ in range(count):
+        vector.send(0, np.zeros((2, 1), np.int64))
+        found.append(kept(vector.recv()))
+    return found
+
+
+def test_repeated_actions_add_their_rewards_up_and_stop_where_the_episode_ends() -> None:
+    found = steps(clock(action_repeat=4), 3)
+    assert [each.reward[0] for each in found] == [0, 1 + 2 + 3 + 4, 5 + 6 + 7 + 8, 9 + 10]
+    assert [each.truncated[0] for each in found] == [False, False, False, True]
+    assert found[3].final_observation[:, 0].tolist() == [10, 10]
+    assert found[3].starts.all()
+
+
+def test_frames_are_stacked_oldest_first_and_begin_with_copies_of_the_first() -> None:
+    found = steps(clock(frame_stack=3), 10)
+    assert found[0].observation[0].tolist() == [0, 0, 0]
+    assert found[2].observation[0].tolist() == [0, 1, 2]
+    assert found[3].observation[0].tolist() == [1, 2, 3]
+    assert found[10].final_observation[0].tolist() == [8, 9, 10]
+    assert found[10].observation[0].tolist() == [0, 0, 0]
+
+
+def test_pictures_are_stacked_by_channels() -> None:
+    class Picture(Clock):
+        observation_space = spaces.Box(0, 9, (4, 5), np.uint8)
+
+        def reset(self, **kwargs: Any) -> Any:
+            return np.zeros((4, 5), np.uint8), super().reset(**kwargs)[1]
+
+        def step(self, action: Any) -> Any:
+            seen, *rest = super().step(action)
+            return np.full((4, 5), seen[0], np.uint8), *rest
+
+    environment = GymnasiumBacked("p", lambda rendering: Picture(), WrapperParams(frame_stack=2))
+    spec = environment.spec().observations
+    assert (spec.grid, spec.words, spec.scale, spec.dtype) == ((2, 4, 5), 40, 9, "uint8")
+    vector = environment.vector(2, VectorLayout())
+    vector.start(0)
+    assert steps(vector, 2)[2].observation[0].tolist() == [1] * 20 + [2] * 20
+
+
+def test_episodes_are_cut_off_after_so_many_steps() -> None:
+    found = steps(clock(max_episode_steps=3), 6)
+    assert [each.truncated[0] for each in found] == [False, False, False, True, False, False, True]
+    assert found[3].final_observation[:, 0].tolist() == [3, 3]
+    assert found[3].observation[:, 0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"action_repeat": 2}, {"frame_stack": 3}, {"max_episode_steps": 7},
+     {"action_repeat": 3, "frame_stack": 2, "max_episode_steps": 5}],
+    ids=str,
+)  # fmt: skip
+class TestGymnasium(EnvironmentTests):
+    @pytest.fixture
+    def environment(self, params: dict[str, Any]) -> Environment:
+        return GymnasiumEnvironment(
+            GymnasiumParams(id="CartPole-v1", **params), EnvironmentContext()
+        )
+
+
+class TestGymnasiumInWorkers(EnvironmentTests):
+    workers = 2
+
+    @pytest.fixture
+    def environment(self) -> Environment:
+        params = GymnasiumParams(id="CartPole-v1", frame_stack=2)
+        return GymnasiumEnvironment(params, EnvironmentContext())
+
+
+class TestGymnasiumVector(EnvironmentTests):
+    exact = False
+
+    @pytest.fixture
+    def environment(self) -> Environment:
+        params = GymnasiumVectorParams(id="CartPole-v1")
+        return GymnasiumVectorEnvironment(params, EnvironmentContext())
+
+
+class TestCallable(EnvironmentTests):
+    @pytest.fixture
+    def environment(self) -> Environment:
+        return CallableEnvironment(lambda: gymnasium.make("CartPole-v1"))
+
+
+def test_keys_of_a_dictionary_can_be_chosen() -> None:
+    class Mixed(Clock):
+        observation_space = spaces.Dict(  # type: ignore[assignment]
+            {"image": spaces.Box(0, 10, (7, 7, 3), np.uint8), "mission": spaces.Text(9)}
+        )
+
+        def reset(self, **kwargs: Any) -> Any:
+            return {"image": np.full((7, 7, 3), 10, np.uint8), "mission": "go"}, {}
+
+    gymnasium.register("EmpoEnvironmentsTests/Mixed-v0", entry_point=Mixed)  # type: ignore[arg-type]
+    params = GymnasiumParams(id="EmpoEnvironmentsTests/Mixed-v0", keys=["image"])
+    spec = GymnasiumEnvironment(params, EnvironmentContext()).spec()
+    assert (spec.observations.grid, spec.observations.scale) == ((3, 7, 7), 10)

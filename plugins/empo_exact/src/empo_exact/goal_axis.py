@@ -1,0 +1,59 @@
+"""The humans' goals in the order of the sweep: human by human, padded for ``simd``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from empo_core.errors import SolveError
+from empo_core.types import WorldSpec
+from empo_core.worlds.roles import check_roles
+from empo_exact.kernel_data import LANES
+
+
+def check_humans(spec: WorldSpec) -> None:
+    """Refuse worlds for which the problem makes no sense.
+
+    Raises:
+        SolveError: There is no human, a human has no goals, or an agent has no role.
+    """
+    if not spec.humans:
+        roles = ", ".join(f"{agent.name}: {agent.role}" for agent in spec.agents)
+        raise SolveError(
+            f"{spec.name!r} has no human, so there is no human power to maximise ({roles}). "
+            "Give an agent the role 'human' in the world."
+        )
+    check_roles(spec)
+    for human in spec.humans:
+        if not spec.goals_of(human):
+            raise SolveError(
+                f"{spec.agents[human].name} (agent {human}) of {spec.name!r} has no goals, so its "
+                "power is undefined. Add goals to the world."
+            )
+
+
+def goal_order(spec: WorldSpec) -> NDArray[np.int64]:
+    """Position on the world's goal axis of each goal of the sweep; -1 for padding."""
+    order: list[int] = []
+    for human in spec.humans:
+        goals = list(spec.goals_of(human))
+        order += goals + [-1] * (-len(goals) % LANES)
+    return np.array(order, np.int64)
+
+
+def goal_places(spec: WorldSpec) -> NDArray[np.int64]:
+    """Position among the goals of the sweep of each goal on the world's goal axis."""
+    order = goal_order(spec)
+    place = np.zeros(len(spec.goals), np.int64)
+    place[order[order >= 0]] = np.flatnonzero(order >= 0)
+    return place
+
+
+def padded(values: NDArray[Any], spec: WorldSpec) -> NDArray[Any]:
+    """Values on the world's goal axis (the last one) as the sweep wants them."""
+    order = goal_order(spec)
+    found = values[..., order].copy()
+    found[..., order < 0] = 0
+    return np.ascontiguousarray(found)

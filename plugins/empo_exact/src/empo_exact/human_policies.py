@@ -1,0 +1,87 @@
+"""Human policies that do not come from Phase 1: a prior's, a caller's, and the uniform one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_core.errors import SolveError
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_exact.goal_axis import goal_order, padded
+from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import Floats
+
+SINGLE = 1e-5
+"""Allowed distance of a sum of probabilities from 1: a policy may come in single precision."""
+
+
+def prior_policy(
+    graph: StateGraph, prior: HumanPrior, states: NDArray[np.integer], steps_left: int, actions: int
+) -> Floats:
+    """A prior's policy in some states, as the sweep has it; 0 where a state is terminal.
+
+    Args:
+        graph: The state graph.
+        prior: The prior; it is asked about states that are not terminal only.
+        states: State numbers.
+        steps_left: Remaining steps.
+        actions: Length of the action axis.
+
+    Returns:
+        Action probabilities [state action goal].
+    """
+    policy = np.zeros((len(states), actions, len(goal_order(graph.spec))))
+    alive = np.flatnonzero(graph.alive[states])
+    if len(alive):
+        rows = torch.from_numpy(graph.states[states[alive]])
+        found = prior.policy(rows, steps_left)
+        shape = (len(alive), len(graph.spec.goals), found.shape[-1])
+        numbers = _checked(found, shape, "the human prior")
+        check_policy(numbers, "the human prior")
+        numbers = numbers.transpose(0, 2, 1)[:, :actions]
+        policy[alive[:, None], np.arange(numbers.shape[1])] = padded(numbers, graph.spec)
+    return policy
+
+
+def answers(
+    graph: StateGraph, function: Callable[[Tensor], Tensor], shape: tuple[int, ...], name: str
+) -> Floats:
+    """A caller's function of the states that are not terminal; 0 at terminal ones [state ...]."""
+    alive = np.flatnonzero(graph.alive[: graph.num_expanded])
+    found = np.zeros((graph.num_expanded, *shape))
+    rows = torch.from_numpy(graph.states[alive])
+    found[alive] = _checked(function(rows), (len(alive), *shape), name)
+    return found
+
+
+def check_policy(policy: Floats, name: str) -> None:
+    """Refuse an array that is no probabilities over actions, the last axis."""
+    if not ((policy >= 0).all() and (np.abs(policy.sum(-1) - 1) <= SINGLE).all()):
+        raise SolveError(
+            f"{name} must return probabilities that are at least 0 and sum to 1 over actions"
+        )
+
+
+def _checked(found: object, shape: tuple[int, ...], name: str) -> Floats:
+    if not isinstance(found, Tensor):
+        raise SolveError(f"{name} must return a tensor, not {type(found).__name__}")
+    if tuple(found.shape) != shape:
+        raise SolveError(f"{name} must return shape {list(shape)}, not {list(found.shape)}")
+    numbers: Floats = found.detach().cpu().double().numpy()
+    return numbers
+
+
+def uniform_policy(
+    world: WorldModel, states: Int[Tensor, "state word"]
+) -> Float[Tensor, "state goal action"]:
+    """Even probabilities over each goal's human's available actions; 0 at terminal states."""
+    spec = world.spec
+    actions = max(spec.num_actions[human] for human in spec.humans)
+    available = world.available(states)[..., :actions].double()
+    of_goal = available[:, [goal.human for goal in spec.goals]]
+    return of_goal / of_goal.sum(-1, keepdim=True).clamp(min=1)

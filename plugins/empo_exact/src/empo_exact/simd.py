@@ -1,0 +1,101 @@
+"""SIMD primitives of the kernels: arithmetic on several neighbouring numbers at a time.
+
+Compilers turn only the simplest loops into vector instructions, and the sweep's are none of
+those: they combine short rows that are found through indices. So the kernels say what is done
+to several neighbours ("lanes") at once, by the functions of this module:
+
+====================================  ===========================================================
+``four(x)  eight(x)  sixteen(x)``     lanes that all hold the number ``x``
+``FOUR  EIGHT  SIXTEEN``              numbers that such lanes hold: the step of a loop over them
+``entry(array, index)``               one entry of an array
+``load(array, index, like)``          neighbouring entries from an index on, as many as ``like``
+``store(array, index, lanes)``        writes lanes to neighbouring entries
+``+ - * /``                           lane by lane; a single number stands for as many equal ones
+``smaller  larger  where_less``       min, max and ``yes if a < b else no``, lane by lane
+``exponential(x)``                    exp(x) for x <= 0; 0 below ``NEGLIGIBLE``
+``lane_sum(lanes)``                   the sum of all lanes
+====================================  ===========================================================
+
+There are two implementations. ``simd_llvm`` maps lanes to LLVM's vectors by numba's extension
+interface; it is used by default. ``simd_plain`` is ordinary numba with one number per lane group
+(FOUR = EIGHT = SIXTEEN = 1) and is used where the environment has ``EMPO_PLAIN_KERNELS=1``: it is
+slower, results agree to about 1e-15, and it takes no LLVM to change it. The tests run the
+golden problems with both.
+
+Indices are not checked, and arrays must be C-contiguous.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from empo_core.compilation import Function, compiled
+from empo_exact.simd_plain import Lanes
+
+PLAIN_KERNELS = os.environ.get("EMPO_PLAIN_KERNELS") == "1"
+
+if TYPE_CHECKING or PLAIN_KERNELS:
+    from empo_exact.simd_plain import (
+        EIGHT,
+        FOUR,
+        SIXTEEN,
+        eight,
+        entry,
+        exponential,
+        four,
+        lane_sum,
+        larger,
+        load,
+        sixteen,
+        smaller,
+        store,
+        where_less,
+    )
+else:
+    from empo_exact.simd_llvm import (
+        EIGHT,
+        FOUR,
+        SIXTEEN,
+        eight,
+        entry,
+        exponential,
+        four,
+        lane_sum,
+        larger,
+        load,
+        sixteen,
+        smaller,
+        store,
+        where_less,
+    )
+
+
+def kernel(function: Function) -> Function:
+    """The function compiled on first use; decorates what Python calls.
+
+    Numba finds machine code on disk by source file and argument types, so that code of the two
+    implementations would be taken for each other: only the default one is kept there.
+    """
+    return compiled(function, on_disk=not PLAIN_KERNELS)
+
+
+__all__ = [
+    "EIGHT",
+    "FOUR",
+    "PLAIN_KERNELS",
+    "SIXTEEN",
+    "Lanes",
+    "eight",
+    "entry",
+    "exponential",
+    "four",
+    "kernel",
+    "lane_sum",
+    "larger",
+    "load",
+    "sixteen",
+    "smaller",
+    "store",
+    "where_less",
+]

@@ -1,0 +1,305 @@
+"""Values and policies of a solved world, at every reachable state and time.
+
+Values are kept; policies are worked out again, by one sweep, for the states that are asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_core.errors import SolveError, WorldError
+from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
+from empo_exact.graph import StateGraph
+from empo_exact.induction import (
+    Continuation,
+    Workspace,
+    continuation,
+    empty_policies,
+    room,
+    sweep_block,
+    terminal_values,
+)
+from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
+from empo_exact.problem import Problem
+from empo_exact.reach import reachable_masks
+from empo_exact.values import ValueStore
+
+AT_ONCE = 8192
+"""States whose policies are worked out at the same time."""
+
+State = Tensor | NDArray[Any] | Sequence[int] | int
+
+
+@dataclass(frozen=True)
+class StateValues:
+    """Values and policies of one state at one time; goals in the order of ``spec.goals``.
+
+    Attributes:
+        terminal: The episode is over there; then only ``V_r`` means anything.
+        V_r: The robot's value, negative.
+        U_r: The robot's intrinsic reward, negative.
+        Q_r: Value of each joint robot action, robot 0 fastest; NaN where unavailable [robot].
+        pi_r: The robot's policy [robot].
+        X_h: Power of each human, by agent index.
+        V_m: What each human hopes for, V_h^m; NaN where a human prior was given [goal].
+        V_e: What each human can attain, V_h^e [goal].
+        pi_h: Policy of each goal's human [goal action].
+    """
+
+    terminal: bool
+    V_r: float
+    U_r: float
+    Q_r: Floats
+    pi_r: Floats
+    X_h: dict[int, float]
+    V_m: Floats
+    V_e: Floats
+    pi_h: Floats
+
+
+class Solution:
+    """Values and policies at every reachable state and time; see ``protocols.Solution``.
+
+    Attributes:
+        problem: The problem that was solved.
+        store: Its values.
+    """
+
+    def __init__(self, problem: Problem, store: ValueStore) -> None:
+        self.problem = problem
+        self.store = store
+        self._later = lru_cache(maxsize=2)(self._continuation)
+
+    @property
+    def spec(self) -> WorldSpec:
+        """The world's specification."""
+        return self.problem.graph.spec
+
+    @property
+    def graph(self) -> StateGraph:
+        """The state graph."""
+        return self.problem.graph
+
+    @property
+    def horizon(self) -> int | None:
+        """Steps per episode; None where the world ends by itself (all times are then 0)."""
+        return self.problem.horizon
+
+    @property
+    def times(self) -> list[int]:
+        """Times whose values were kept."""
+        return self.store.times
+
+    # States.
+
+    @cached_property
+    def _table(self) -> RowTable:
+        return RowTable.of(self.graph.states)
+
+    def index(self, state: State) -> int:
+        """The number of a state, given as a row or as its number.
+
+        Raises:
+            WorldError: The state cannot be reached.
+        """
+        if isinstance(state, int):
+            if not 0 <= state < self.graph.num_states:
+                raise WorldError(
+                    f"there is no state number {state}; {self.spec.name!r} has "
+                    f"{self.graph.num_states} states, numbered from 0"
+                )
+            return state
+        if len(state) != self.spec.state_words:
+            raise WorldError(
+                f"state rows of {self.spec.name!r} have {self.spec.state_words} words, "
+                f"not {len(state)}"
+            )
+        row = np.array([[int(word) for word in state]], self.graph.states.dtype)
+        number = int(self._table.find(row)[0])
+        if number < 0:
+            raise WorldError(f"{self.spec.name!r} cannot reach the state {row[0].tolist()}")
+        return number
+
+    def find_rows(self, rows: NDArray[Any]) -> NDArray[np.int32]:
+        """The number of each state row; -1 where it cannot be reached [state]."""
+        return self._table.find(rows.astype(self.graph.states.dtype))
+
+    def reachable(self, time: int) -> NDArray[np.int64]:
+        """Numbers of the states that can be reached after exactly this many steps."""
+        if self.horizon is None:
+            return np.arange(self.graph.num_states)
+        return np.flatnonzero(reachable_masks(self.graph, time)[time])
+
+    def alive(self, states: NDArray[np.int64], time: int) -> NDArray[np.bool_]:
+        """States (given by number) from which the episode goes on at a time [state]."""
+        if self.horizon is not None and time >= self.horizon:
+            return np.zeros(len(states), np.bool_)
+        return self.graph.alive[states]
+
+    # Values and policies by state number and time.
+
+    def at(self, state: State, time: int = 0) -> StateValues:
+        """Values and policies in one state at one time.
+
+        Raises:
+            WorldError: The state cannot be reached within ``time`` steps.
+            SolveError: The values of that time, or of the next, were not kept.
+        """
+        number = self.index(state)
+        self._check_time(time)
+        terminal = not self.alive(np.array([number]), time)[0]
+        if terminal:
+            policies = empty_policies(self.problem, 1)
+            values = terminal_values(self.problem, 1)
+        else:
+            if self.horizon is not None and number >= self.graph.within(time):
+                raise WorldError(f"{self.spec.name!r} cannot reach that state within {time} steps")
+            policies, values = self._sweep(np.array([number], np.int32), time)
+        goals = self.problem.places
+        return StateValues(
+            terminal=terminal,
+            V_r=float(values.v_r[0]),
+            U_r=float(policies.u_r[0]),
+            Q_r=policies.q_r[0],
+            pi_r=policies.pi_r[0],
+            X_h=dict(zip(self.spec.humans, policies.x_h[0].tolist(), strict=True)),
+            V_m=values.v_m[0, goals],
+            V_e=values.v_e[0, goals],
+            pi_h=policies.pi_h[0][:, goals].T,
+        )
+
+    def policies(self, time: int, states: NDArray[np.int64] | None = None) -> Policies:
+        """Policies in many states at one time, goals human by human [state ...].
+
+        Args:
+            time: The time.
+            states: State numbers; None means all states reachable within ``time`` steps.
+        """
+        self._check_time(time)
+        if states is None:
+            last = self.graph.num_states if self.horizon is None else self.graph.within(time)
+            states = np.arange(min(last, self.graph.num_expanded))
+        return self._sweep(states.astype(np.int32), time)[0]
+
+    def robot_policy(self, time: int = 0) -> Floats:
+        """The robot's policy in all states reachable within ``time`` steps [state robot]."""
+        return self.policies(time).pi_r
+
+    # Values and policies by state row and remaining steps: ``empo_core.protocols.Solution``.
+
+    def reachable_states(self, steps_left: int) -> Int[Tensor, "state word"]:
+        """Non-terminal states that an episode can be in with so many steps left, sorted."""
+        time = self.time_of(steps_left)
+        numbers = self.reachable(time)
+        rows = self.graph.states[numbers[self.alive(numbers, time)]]
+        return torch.from_numpy(rows[np.lexsort(rows.T[::-1])])
+
+    def robot_values(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, " state"]:
+        """V_r of each state."""
+        numbers = self.numbers_of(states, steps_left)
+        return torch.from_numpy(self._values(self.time_of(steps_left)).v_r[numbers])
+
+    def robot_policies(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state robot_action"]:
+        """The robots' policy in each state."""
+        return torch.from_numpy(self.policies_of(states, steps_left, lambda found: found.pi_r))
+
+    def goal_values(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal"]:
+        """V_h^e of each state and goal."""
+        numbers = self.numbers_of(states, steps_left)
+        values = self._values(self.time_of(steps_left)).v_e
+        return torch.from_numpy(values[numbers[:, None], self.problem.places])
+
+    def time_of(self, steps_left: int) -> int:
+        """The time at which so many steps are left; 0 where the world has no horizon.
+
+        Raises:
+            WorldError: There is none.
+        """
+        last = 1 if self.horizon is None else self.horizon
+        if not 1 <= steps_left <= last:
+            name = repr(self.spec.name)
+            limit = (
+                f"{name} has no horizon, so it is 1"
+                if self.horizon is None
+                else f"in {name} it goes from 1 to {last}"
+            )
+            raise WorldError(f"steps_left is {steps_left}; {limit}")
+        return last - steps_left
+
+    def numbers_of(self, states: Int[Tensor, "state word"], steps_left: int) -> NDArray[np.int64]:
+        """The numbers of states from which an episode goes on with so many steps left [state].
+
+        Raises:
+            SolveError: A state is terminal, or cannot be reached by then.
+        """
+        time = self.time_of(steps_left)
+        numbers = self.find_rows(states.cpu().numpy()).astype(np.int64)
+        known = self.graph.num_states if self.horizon is None else self.graph.within(time)
+        wrong = (numbers < 0) | (numbers >= known)
+        wrong[~wrong] = ~self.graph.alive[numbers[~wrong]]
+        if wrong.any():
+            raise SolveError(
+                f"{self.spec.name!r} is never in state {states[int(wrong.argmax())].tolist()} with "
+                f"{steps_left} steps left, or is over there; so nothing is known about it"
+            )
+        return numbers
+
+    def policies_of(
+        self,
+        states: Int[Tensor, "state word"],
+        steps_left: int,
+        part: Callable[[Policies], Floats],
+    ) -> Floats:
+        """A part of the policies in states from which an episode goes on [state ...]."""
+        numbers, time = self.numbers_of(states, steps_left), self.time_of(steps_left)
+        pieces = range(0, max(1, len(numbers)), AT_ONCE)  # At least one, for the shape.
+        return np.concatenate(
+            [part(self.policies(time, numbers[first : first + AT_ONCE])) for first in pieces]
+        )
+
+    def _sweep(self, order: NDArray[np.int32], time: int) -> tuple[Policies, Values]:
+        """Both phases again in some states; values by position."""
+        problem = self.problem
+        policies = empty_policies(problem, len(order))
+        out = room(problem, int(order.max(initial=0)) + 1)
+        space = Workspace(0, make_scratch(problem.game), policies)
+        left = 1 if self.horizon is None else self.horizon - time
+        sweep_block(problem, Block(order, 0, len(order)), self._later(time), out, space, left)
+        return policies, Values(out.v_m[order], out.v_e[order], out.v_r[order])
+
+    def _continuation(self, time: int) -> Continuation:
+        """The values one step after ``time``, as the kernels read them."""
+        after = 0 if self.horizon is None else time + 1
+        if self.horizon is not None and after == self.horizon:
+            return continuation(self.problem, terminal_values(self.problem, self.graph.num_states))
+        return continuation(self.problem, self._values(after))
+
+    def _values(self, time: int) -> Values:
+        """The values at a time, of the states that can be reached by then."""
+        try:
+            return self.store.at(time)
+        except KeyError:
+            raise SolveError(
+                f"the values at time {time} were not kept; solve with keep: all or disk"
+            ) from None
+
+    def _check_time(self, time: int) -> None:
+        if time < 0 or (self.horizon is not None and time > self.horizon):
+            last = "on" if self.horizon is None else f"to {self.horizon}"
+            raise WorldError(f"there is no time {time}; times go from 0 {last}")

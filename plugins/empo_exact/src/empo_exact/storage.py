@@ -1,0 +1,169 @@
+"""Results on disk: plain arrays and JSON, never pickle."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from empo_core.config import HumanPriorRef
+from empo_core.errors import StorageError
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.storage.arrays import load_arrays, save_arrays
+from empo_core.types import WorldSpec
+from empo_exact.graph import StateGraph
+from empo_exact.induction import Seconds
+from empo_exact.kernel_data import Values
+from empo_exact.plugin import ExactParams
+from empo_exact.problem import Problem
+from empo_exact.setup import Assumptions, assumed_humans, build_prior, pose
+from empo_exact.solution import Solution
+from empo_exact.values import ValueStore
+
+GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
+HUMANS = ("beta", "nu", "habit", "belief")
+
+Arrays: TypeAlias = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The run that found a solution.
+
+    Attributes:
+        params: The parameters it was solved with.
+        seconds: Wall-clock time of the parts of the solve.
+        seed: Seeds rollouts.
+    """
+
+    params: ExactParams
+    seconds: Seconds
+    seed: int
+
+
+def save(solution: Solution, record: Record, directory: Path) -> None:
+    """Write graph, values and parameters into ``directory / "tables"``.
+
+    Goals are stored human by human; times one after another, ``time_<t>_v_r`` and so on. Values
+    that were kept on disk stay where they are, and the tables say where that is.
+    """
+    problem, graph = solution.problem, solution.graph
+    arrays: Arrays = {f"graph_{name}": getattr(graph, name) for name in GRAPH}
+    arrays |= {f"humans_{name}": getattr(problem.humans, name) for name in HUMANS}
+    place = solution.store.place(directory)
+    for time in solution.times if place is None else ():
+        for name, array in solution.store.at(time)._asdict().items():
+            arrays[f"time_{time}_{name}"] = array
+    metadata = {
+        "world": _identity(solution.spec),
+        "human_prior": problem.prior is not None,
+        "habit_prior": problem.habit is not None,
+        "params": record.params.model_dump(mode="json"),
+        "num_expanded": graph.num_expanded,
+        "times": solution.times,
+        "values": place,
+        "seconds": vars(record.seconds),
+        "seed": record.seed,
+    }
+    save_arrays(directory / "tables", arrays, metadata)
+
+
+def read(
+    directory: Path,
+    world: WorldModel,
+    human_prior: HumanPrior | None,
+    habit_prior: HumanPrior | None,
+) -> tuple[Problem, ValueStore, Record]:
+    """A problem, its values and the run that found them, from the folder given to ``save``.
+
+    Raises:
+        StorageError: The files are missing or damaged, or belong to another world.
+    """
+    arrays, metadata = load_arrays(directory / "tables")
+    try:
+        _check_world(arrays, metadata["world"], world)
+        params = ExactParams.model_validate(metadata["params"])
+        assumed = Assumptions(
+            habit_prior=_prior(habit_prior, params.habit, world, metadata, "habit_prior"),
+            human_prior=_prior(human_prior, params.human_prior, world, metadata, "human_prior"),
+        )
+        problem = _problem(arrays, metadata["num_expanded"], world, params, assumed)
+        store = _store(arrays, metadata, directory)
+        return problem, store, Record(params, Seconds(**metadata["seconds"]), metadata["seed"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{directory / 'tables'} is not a saved result of this solver ({error}); save it again"
+        ) from error
+
+
+def _problem(
+    arrays: Arrays, num_expanded: int, world: WorldModel, params: ExactParams, assumed: Assumptions
+) -> Problem:
+    parts = {name: arrays[f"graph_{name}"] for name in GRAPH}
+    graph = StateGraph(spec=world.spec, num_expanded=num_expanded, **parts)
+    problem = pose(world, graph, params, assumed)
+    # The caller's functions of states are not saved, but what they answered is.
+    humans = assumed_humans(
+        *(arrays[f"humans_{name}"] for name in HUMANS),
+        is_optimistic=problem.humans.is_optimistic,
+    )
+    return replace(problem, humans=humans, habit=assumed.habit_prior)
+
+
+def _store(arrays: Arrays, metadata: dict[str, Any], directory: Path) -> ValueStore:
+    if metadata["values"] is None:
+        store = ValueStore("all", None, "")
+        for time in metadata["times"]:
+            fields = (arrays[f"time_{time}_{name}"] for name in Values._fields)
+            store.put(time, Values(*fields))
+        return store
+    folder, digest = metadata["values"]
+    store = ValueStore("disk", directory / folder, digest)
+    last = max(metadata["times"])
+    if store.recover(last) != min(metadata["times"]):
+        raise StorageError(f"the values of {last + 1} times are not in {directory / folder}")
+    return store
+
+
+def _identity(spec: WorldSpec) -> dict[str, Any]:
+    """Identity of a world as JSON data; the order of keys is that in which errors name them."""
+    return {
+        "name": spec.name,
+        "horizon": spec.horizon,
+        "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
+        "goals": [[goal.human, goal.name, goal.weight] for goal in spec.goals],
+    }
+
+
+def _check_world(arrays: Arrays, saved: dict[str, Any], world: WorldModel) -> None:
+    here = _identity(world.spec)
+    for key in here:
+        if saved[key] != here[key]:
+            raise StorageError(
+                f"these tables belong to another world than this {world.spec.name!r}: its {key} "
+                f"was {reprlib.repr(saved[key])}, not {reprlib.repr(here[key])}"
+            )
+    if not np.array_equal(arrays["graph_states"][0], world.initial_state().numpy()):
+        raise StorageError(
+            f"these tables belong to another world than this {world.spec.name!r}: it starts in "
+            "another state"
+        )
+
+
+def _prior(
+    given: HumanPrior | None,
+    named: HumanPriorRef | None,
+    world: WorldModel,
+    metadata: dict[str, Any],
+    key: str,
+) -> HumanPrior | None:
+    """The prior a result was solved with: the caller's, or the one its params name."""
+    if not metadata[key]:
+        return None
+    prior = given or build_prior(named, world)
+    if prior is None:
+        raise StorageError(f"this was solved with a {key} of the caller's; pass it as {key} again")
+    return prior

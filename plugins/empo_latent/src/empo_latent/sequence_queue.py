@@ -1,0 +1,94 @@
+"""The places in a replay's rings where sequences end, oldest first."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Int64, Shaped
+
+
+class SequenceQueue:
+    """Per environment, a queue of the rows that are the last of a sequence.
+
+    Rows are counted from the first that was ever written; a ring holds the newest of them. A row
+    is added when its episode is long enough, and dropped when the first row of its sequence is
+    overwritten, so that a sequence is found by its number among all, without a search.
+    """
+
+    def __init__(self, envs: int, rows: int, *, most: int, horizon: int) -> None:
+        """Begin with empty queues.
+
+        Args:
+            envs: Number of environments.
+            rows: Places in each ring at first, see ``grow``.
+            most: Places in each ring at last.
+            horizon: Steps of a sequence.
+        """
+        self._most, self._horizon = most, horizon
+        self._ends = np.empty((envs, rows), np.int64)
+        self._queued, self._dropped = np.zeros((2, envs), np.int64)
+
+    def __len__(self) -> int:
+        """Number of sequences in all queues."""
+        return int((self._queued - self._dropped).sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that are taken."""
+        return self._ends.nbytes
+
+    def grow(self, rows: int) -> None:
+        """Take memory for so many rows per environment."""
+        before = self._ends.shape[1]
+        if rows > before:
+            ends = np.empty((len(self._ends), rows), np.int64)
+            ends[:, :before] = self._ends
+            self._ends = ends
+
+    def advance(
+        self,
+        envs: Int64[np.ndarray, " row"],
+        row: Int64[np.ndarray, " row"],
+        is_end: Bool[np.ndarray, " row"],
+    ) -> None:
+        """Add newly written rows that end sequences, and drop sequences that were overwritten.
+
+        Args:
+            envs: Environments, each with one new row.
+            row: The number of that row.
+            is_end: True where a sequence ends there.
+        """
+        waits = self._queued[envs] > self._dropped[envs]
+        waiting = envs[waits]
+        oldest = self._ends[waiting, self._dropped[waiting] % self._most]
+        gone = oldest - self._horizon <= row[waits] - self._most
+        self._dropped[waiting[gone]] += 1
+        new = envs[is_end]
+        self._ends[new, self._queued[new] % self._most] = row[is_end]
+        self._queued[new] += 1
+
+    def refill(
+        self, env: int, rows: Int64[np.ndarray, " row"], first: Shaped[np.ndarray, " row"]
+    ) -> None:
+        """Queue the sequences in the rows that a ring holds.
+
+        Args:
+            env: The environment.
+            rows: Numbers of its rows, ascending.
+            first: True at rows that begin an episode.
+        """
+        # The newest row before each, itself included, that nothing in the ring leads to.
+        begins = np.where(first, rows, rows[0] if len(rows) else 0)
+        begins = np.maximum.accumulate(begins)
+        ends = rows[rows - begins >= self._horizon]
+        self._dropped[env], self._queued[env] = 0, len(ends)
+        self._ends[env, : len(ends)] = ends
+
+    def find(
+        self, number: Int64[np.ndarray, " sequence"]
+    ) -> tuple[Int64[np.ndarray, " sequence"], Int64[np.ndarray, " sequence"]]:
+        """The last row of each sequence, and its environment, by its number among all."""
+        counts = self._queued - self._dropped
+        total = counts.cumsum()
+        env = total.searchsorted(number, side="right")
+        place = number + (self._dropped - total + counts)[env]
+        return self._ends[env, place % self._most], env

@@ -1,0 +1,92 @@
+"""Environment ``world``: copies of the run's world model."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from empo_core.errors import ConfigError
+from empo_core.experiment import build
+from empo_core.plugins.registry import Registry
+from empo_core.protocols import HumanPrior
+from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
+from empo_rollout.empowerment.observation import WorldObservation
+from empo_rollout.empowerment.reward import Power, power_reward
+from empo_rollout.empowerment.world_vector import WorldVectorEnv, check_learners, world_spec
+from empo_rollout.world_params import PowerReward, WorldParams
+
+
+class WorldEnvironment:
+    """Copies of the run's world; implements kind ``environment``.
+
+    The reward and the human prior are built once, when copies are first made.
+    """
+
+    uses_world = True
+    uses_workers = False
+
+    def __init__(
+        self, params: WorldParams, context: EnvironmentContext, registry: Registry | None = None
+    ) -> None:
+        """Check the roles of the world's agents; nothing is solved yet.
+
+        Args:
+            params: The agents that learn, their reward, and the behaviour of the others.
+            context: Has the world; its directory receives the results of an algorithm that
+                solves the world for the reward, which its seed seeds.
+            registry: Where names are looked up; default: the installed plugins.
+
+        Raises:
+            ConfigError: There is no world, or it does not fit the params.
+        """
+        if context.world is None:
+            raise ConfigError(
+                "'world' needs a world: add 'world_model' to the config, e.g. "
+                "'world_model: multigrid/trivial' (see: empo worlds)"
+            )
+        check_learners(context.world.spec, params.learners)
+        self.name = context.world.spec.name
+        self._params, self._world, self._context = params, context.world, context
+        self._registry = registry
+
+    def spec(self) -> EnvSpec:
+        """Constants of one copy; builds nothing."""
+        return world_spec(WorldObservation(self._world.spec, self._params.learners), 1)
+
+    def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
+        """Copies, of which all of a block step in one call.
+
+        Raises:
+            ConfigError: The source of the reward does not fit; see ``power_reward``.
+            SolveError: It cannot solve the world, or a human has no goal.
+        """
+        return WorldVectorEnv(
+            self._world,
+            copies=num_envs,
+            learners=self._params.learners,
+            reward=self._reward,
+            prior=self._prior,
+            goal_resample_prob=self._params.goal_resample_prob,
+            blocks=layout.blocks,
+            desync=layout.desync,
+        )
+
+    @cached_property
+    def _reward(self) -> Power | None:
+        reward = self._params.reward
+        if not isinstance(reward, PowerReward):
+            return None
+        return power_reward(
+            reward,
+            self._world,
+            self._context.directory,
+            seed=self._context.seed,
+            registry=self._registry,
+        )
+
+    @cached_property
+    def _prior(self) -> HumanPrior | None:
+        reference = self._params.human_prior
+        if reference is None:
+            return None
+        prior: HumanPrior = build(reference, self._world, registry=self._registry)
+        return prior

@@ -1,0 +1,111 @@
+"""Every key that a run logs is on the page about metrics, and every key there is logged."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from empo_core.config import RunConfig
+from empo_core.experiment import execute
+
+PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+FAMILIES = {"loss", "optim", "policy", "value", "episode", "eval", "time", "exact", "collect"}
+TINY: dict[str, Any] = {
+    "preset": "tiny",
+    "total_steps": 60,
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 15}}],
+    "policy_loss": {"name": "awr", "params": {"normaliser": "running_scale"}},
+    "collection": {"seed_steps": 30, "seed_updates": 2, "capacity": 70},
+    "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},
+    "latents": {"size": 8, "group": 4, "width": 8},
+    "reward": {"episodic": True},
+    "auxiliary": {"discounts": [0.5]},
+    "learning": {"batch_size": 8, "horizon": 2, "updates_per_step": 0.25},
+    "imagination": {"candidates": 4},
+    "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
+    "optimistic_loss": "svg",
+    "compute": {"threads": 1},
+    "reporting": {"log_interval": 20, "evaluation_episodes": 1, "validate_losses": True},
+}
+RUNS: dict[str, dict[str, Any]] = {
+    "exact": {
+        "world_model": {"name": "multigrid/trivial", "params": {"max_steps": 3}},
+        "algorithm": {"name": "exact", "params": {}},
+    },
+    "phase2": {
+        "world_model": {"name": "multigrid/trivial", "params": {"max_steps": 3}},
+        "algorithm": {
+            "name": "phase2",
+            "params": {
+                "human_prior": "exact",
+                "values": {
+                    "q_r": "lookup", "v_h_e": "mlp", "x_h": "mlp", "u_r": "mlp", "v_r": "mlp",
+                },
+                "total_steps": 20,
+                "num_envs": 4,
+                "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"), 2),
+                "optimiser": {"batch_size": 8},
+                "exploration": {"robot": ["rnd"]},
+                "collector": {"name": "sync", "params": {"min_env_steps": 8}},
+                "reporting": {"compare": "exact", "log_interval": 10, "profile_batching": True},
+            },
+        },
+    },
+    "rollout": {
+        "algorithm": {
+            "name": "rollout",
+            "params": {
+                "total_steps": 256,
+                "num_envs": 4,
+                "environment": "gymnasium/CartPole-v1",
+                "vectorisation": {"backend": "serial"},
+                "experience": {"bptt_horizon": 32},
+                "policy": {"hidden": [8]},
+                "update": {"minibatch_size": 64, "l2_init": 0.1},
+                "compute": {"threads": 1},
+                "reporting": {"evaluation_episodes": 4},
+            },
+        }
+    },
+    "latent": {"algorithm": {"name": "latent", "params": TINY}},
+}  # fmt: skip
+
+
+def documented() -> dict[str, set[str]]:
+    """The keys of the page by algorithm; a place in angle brackets stands for any word."""
+    found: dict[str, set[str]] = {name: set() for name in RUNS}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 3 and cells[1].startswith("`"):
+            key = cells[1].strip("`")
+            for name in RUNS:
+                if name in cells[2].split(", "):
+                    found[name].add(key)
+    return found
+
+
+def matches(pattern: str, key: str) -> bool:
+    parts = re.split(r"<[a-z ]+>", pattern)
+    return re.fullmatch("[A-Za-z0-9_./-]+".join(map(re.escape, parts)), key) is not None
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_logged_key_is_documented_and_every_documented_one_is_logged(
+    name: str, tmp_path: Path
+) -> None:
+    config = RunConfig.model_validate(
+        {**RUNS[name], "trackers": ["jsonl"], "runs": str(tmp_path), "seed": 0}
+    )
+    directory = execute(config).directory
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    logged = {key for line in lines for key in json.loads(line)} - {"step"}
+    page = documented()[name]
+    unknown = {key for key in logged if not any(matches(each, key) for each in page)}
+    assert unknown == set()
+    assert {each for each in page if not any(matches(each, key) for key in logged)} == set()
+    assert {key.split("/")[0] for key in logged} <= FAMILIES
+    assert all(key == key.lower() for key in logged if "/planner/" not in key)

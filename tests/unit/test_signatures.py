@@ -1,0 +1,162 @@
+"""A component that is not what its kind asks for is a sentence when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from empo_core import Config
+from empo_core.config.references import ComponentRef
+from empo_core.errors import PluginLoadError
+from empo_core.experiment import build
+from empo_core.plugins.discovery import discover
+from empo_core.plugins.hookspecs import KINDS, Component, Kind
+from empo_core.plugins.registry import Offer, Provider
+from empo_core.plugins.signatures import PROTOCOLS, check_component
+
+BODIES: dict[str, list[str]] = {
+    "world_model": [
+        "spec = None",
+        "def initial_state(self): ...",
+        "def transitions(self, states, actions=None): ...",
+        "def available(self, states): ...",
+        "def achieved(self, states): ...",
+        "def step(self, states, actions, generator): ...",
+        "def describe(self, state): ...",
+    ],
+    "human_prior": ["def policy(self, states, steps_left): ..."],
+    "value_network": [
+        "quantity = 'q_r'",
+        "def __call__(self, query): ...",
+        "def parameters(self): ...",
+        "def state_dict(self): ...",
+        "def load_state_dict(self, state_dict): ...",
+    ],
+    "policy_loss": ["needs = None", "def __call__(self, policy, batch, critic=None): ..."],
+    "aggregator": ["def __call__(self, values, segments, *, reduction='sum', weight=None): ..."],
+    "algorithm": ["def run(self, context): ...", "def check(self, world): ..."],
+}
+PLUGIN = """
+from empo_core import Component, Config, hookimpl
+
+class Params(Config):
+    pass
+
+@hookimpl
+def empo_components():
+    yield Component(kind="{kind}", name="mine", params=Params, target="{module}_parts:{target}",
+                    api=1)
+"""
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Installs a plugin with real metadata, and builds its component."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"mine_{abs(hash(tmp_path)) % 10**9}"
+
+    def make(kind: Kind, parts: str, *args: object, target: str = "Mine") -> object:
+        (tmp_path / f"{module}.py").write_text(
+            PLUGIN.format(kind=kind, module=module, target=target)
+        )
+        (tmp_path / f"{module}_parts.py").write_text(parts)
+        info = tmp_path / f"{module}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: empo-mine\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[empo]\nempo-mine = {module}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        registry = discover()
+        ref = type("Ref", (ComponentRef,), {"kind": kind, "__annotations__": {}})
+        made = ref.model_validate({"name": "mine"}, context={"registry": registry})
+        return build(made, *args, registry=registry)
+
+    return make
+
+
+def source(lines: list[str], head: str = "self, params") -> str:
+    body = [f"def __init__({head}): ...", *lines]
+    return "class Mine:\n" + "".join(f"    {line}\n" for line in body)
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_what_a_kind_asks_for_is_enough(built: Callable[..., Any], kind: Kind) -> None:
+    assert type(built(kind, source(BODIES[kind]))).__name__ == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "left_out"), [(kind, line) for kind, lines in BODIES.items() for line in lines]
+)
+def test_what_is_missing_is_named(built: Callable[..., Any], kind: Kind, left_out: str) -> None:
+    lines = [line for line in BODIES[kind] if line != left_out]
+    with pytest.raises(PluginLoadError) as caught:
+        built(kind, source(lines))
+    protocol = PROTOCOLS[kind].__name__
+    name = left_out.removeprefix("def ").partition("(")[0].partition(" ")[0]
+    what = f"method {name}(" if left_out.startswith("def") else f"attribute {name!r}"
+    message = str(caught.value)
+    if name == "__call__":  # A class has it of its metaclass, an object has not.
+        what = "method __call__("
+    assert message.startswith(f"{kind} 'mine' of empo-mine is a Mine, which has no {what}")
+    assert message.endswith(f", as every {protocol} has")
+
+
+WRONG = [
+    ("human_prior", "def policy(self, states): ..."),
+    ("human_prior", "def policy(self, states, steps_left, temperature): ..."),
+    ("human_prior", "policy = 5"),
+    ("aggregator", "def __call__(self, values, segments): ..."),
+    ("aggregator", "def __call__(self, values, segments, *, reduction): ..."),
+    ("algorithm", "def run(self): ..."),
+    ("algorithm", "def check(self): ..."),
+]
+
+
+@pytest.mark.parametrize(("kind", "wrong"), WRONG)
+def test_a_wrong_signature_is_shown_with_the_right_one(
+    built: Callable[..., Any], kind: Kind, wrong: str
+) -> None:
+    name = wrong.removeprefix("def ").partition("(")[0].partition(" ")[0]
+    (right,) = (line for line in BODIES[kind] if line.startswith(f"def {name}("))
+    lines = [wrong if line == right else line for line in BODIES[kind]]
+    with pytest.raises(PluginLoadError) as caught:
+        built(kind, source(lines))
+    expected = right.removeprefix("def ").removesuffix(": ...").replace("self, ", "")
+    message = str(caught.value)
+    assert message.startswith(f"{kind} 'mine' of empo-mine is a Mine, which has {name}")
+    assert message.endswith(f" where every {PROTOCOLS[kind].__name__} has {expected}")
+
+
+def test_a_factory_with_other_arguments_is_a_sentence(built: Callable[..., Any]) -> None:
+    with pytest.raises(PluginLoadError) as caught:
+        built("human_prior", source(BODIES["human_prior"]), "a world")
+    assert "human_prior 'mine' of empo-mine is built with 2 arguments" in str(caught.value)
+    assert str(caught.value).endswith("_parts:Mine takes (params)")
+
+
+def test_a_tracker_derives_from_the_base_class(built: Callable[..., Any]) -> None:
+    hooks = ["def log(self, step, metrics): ..."]
+    with pytest.raises(PluginLoadError, match=r"does not derive from empo_core\.prot"):
+        built("tracker", source(hooks))
+
+
+@pytest.mark.parametrize("kind", ["tracker"])
+def test_a_tracker_with_a_wrong_hook_is_a_sentence(built: Callable[..., Any], kind: Kind) -> None:
+    parts = "from empo_core.protocols import Tracker\n" + source(["def log(self, step): ..."])
+    with pytest.raises(PluginLoadError) as caught:
+        built(kind, parts.replace("class Mine:", "class Mine(Tracker):"))
+    assert "has log(step) where every Tracker has log(step, metrics)" in str(caught.value)
+
+
+def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any]) -> None:
+    parts = "def mine(params):\n    return None\n"
+    with pytest.raises(PluginLoadError, match="is a NoneType, which has no method run"):
+        built("algorithm", parts, target="mine")
+
+
+def test_a_kind_without_a_protocol_is_not_checked() -> None:
+    component = Component(kind=KINDS[0], name="x", params=Config, target="a:b", api=1)
+    object.__setattr__(component, "kind", "something new")
+    check_component(Offer(Provider("empo-x", "1", "empo-x"), component), object())
