@@ -33,7 +33,7 @@ def inlined(function: Function) -> Function:
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:
-    """Whether a compiled function's machine code is on disk already."""
+    """True if a compiled function's machine code is on disk already."""
     folder = cast("Any", function).stats.cache_path
     if folder is None:  # It is not kept on disk.
         return False

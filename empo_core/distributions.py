@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
 Bound = Literal["tanh", "clip"]
-"""How an unbounded number becomes an action in [-1, 1]."""
+"""Squashing functions from unbounded numbers to actions in [-1, 1]."""
 
 HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
@@ -78,7 +78,7 @@ class BoundedNormal(Distribution):
 
     @property
     def num_active(self) -> Float[Tensor, "*#batch"] | int:
-        """How many numbers an action really has."""
+        """Number of numbers an action really has."""
         return self.loc.shape[-1] if self.active is None else self.active.sum(-1).to(self.loc)
 
     def rsample(self, sample_shape: Any = ()) -> Float[Tensor, "*sample action"]:

@@ -29,7 +29,7 @@ Frame = UInt8[np.ndarray, "_height _width 3"]
 
 
 def write_png(frame: Frame, path: str | Path) -> Path:
-    """Where the picture was written.
+    """Path of the picture that was written.
 
     Args:
         frame: An RGB picture.
@@ -49,7 +49,7 @@ def write_png(frame: Frame, path: str | Path) -> Path:
 
 
 def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Path:
-    """Where the endlessly repeating animation was written.
+    """Path of the endlessly repeating animation that was written.
 
     Args:
         frames: RGB pictures of one size, at least one.

@@ -57,7 +57,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureShape:
-    """How many numbers of each sort describe a state; 0 where a world has none.
+    """Number of numbers of each sort describe a state; 0 where a world has none.
 
     Attributes:
         channels: Channels of the grid picture.
@@ -81,7 +81,7 @@ class FeatureShape:
 
     @property
     def flat(self) -> int:
-        """How many numbers that makes together."""
+        """Number of numbers that makes together."""
         return (
             self.channels * self.height * self.width
             + self.globals
@@ -114,7 +114,7 @@ class Featurizer(Protocol):
 
     @property
     def shape(self) -> FeatureShape:
-        """What its answers look like."""
+        """Shapes of the features."""
 
     def __call__(self, states: Int[Tensor, "state word"]) -> Features:
         """The features of each state, on the device of ``states``; time is not among them."""
@@ -144,7 +144,7 @@ class RowFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldSpec:
-    """What never changes about a world and is known without looking at a state.
+    """Constants of a world, known without looking at a state.
 
     Attributes:
         name: Title of the world.
@@ -169,17 +169,17 @@ class WorldSpec:
 
     @property
     def featurizer(self) -> Featurizer:
-        """What reads state rows as numbers for networks."""
+        """The featurizer that reads state rows as numbers for networks."""
         return RowFeatures(self.state_words) if self.features is None else self.features
 
     @property
     def num_robot_actions(self) -> int:
-        """How many joint actions the robots have."""
+        """Number of joint actions the robots have."""
         return math.prod(self.num_actions[robot] for robot in self.robots)
 
     @property
     def num_human_actions(self) -> int:
-        """How many joint actions the humans have."""
+        """Number of joint actions the humans have."""
         return math.prod(self.num_actions[human] for human in self.humans)
 
     @property
@@ -194,12 +194,12 @@ class WorldSpec:
 
     @property
     def num_actions(self) -> tuple[int, ...]:
-        """How many actions each agent has."""
+        """Number of actions each agent has."""
         return tuple(len(agent.actions) for agent in self.agents)
 
     @property
     def num_joint_actions(self) -> int:
-        """How many joint actions there are, available or not."""
+        """Number of joint actions, available or not."""
         count = 1
         for number in self.num_actions:
             count *= number
@@ -207,7 +207,7 @@ class WorldSpec:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """What one action of each agent adds to a joint index: agent 0 counts fastest."""
+        """Stride of each agent in the index of a joint action: agent 0 counts fastest."""
         strides, stride = [], 1
         for number in self.num_actions:
             strides.append(stride)
@@ -241,7 +241,7 @@ class Successors:
 
     @property
     def num_pairs(self) -> int:
-        """How many (state, joint action) pairs were asked for."""
+        """Number of (state, joint action) pairs were asked for."""
         return self.offsets.shape[0] - 1
 
     @property
@@ -299,7 +299,7 @@ class Segments:
 
     @cached_property
     def counts(self) -> Int[Tensor, " segment"]:
-        """How many items each segment has."""
+        """Number of items each segment has."""
         if self.offsets is not None:
             return self.offsets.diff()
         return torch.bincount(self.index, minlength=self.num_segments)
@@ -307,7 +307,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class ValueQuery:
-    """What a value network is asked about.
+    """A batch of questions to a value network.
 
     Attributes:
         states: State rows.
@@ -329,7 +329,7 @@ class ValueQuery:
     memo: dict[Any, Any] | None = None
 
     def __len__(self) -> int:
-        """How many questions there are."""
+        """Number of questions."""
         # len() of a tensor takes as long as an addition of tensors.
         return (self.states if self.state is None else self.state).shape[0]
 
@@ -343,7 +343,7 @@ class ValueQuery:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How one step of fitting a value network went.
+    """Outcome of one step of fitting a value network.
 
     Attributes:
         loss: Weighted mean of the squared errors before the step.
@@ -356,7 +356,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What an actor collected in one go; collectors carry it without reading it.
+    """Experience that an actor collected in one call; collectors carry it without reading it.
 
     Attributes:
         arrays: Named arrays, as the learner expects them.
@@ -428,7 +428,7 @@ class ImaginedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossNeeds:
-    """What a policy loss must be given, so that a learner makes that and nothing else.
+    """Inputs that a policy loss requires, so that a learner makes those and no others.
 
     Attributes:
         critic: A critic, through which it differentiates.
@@ -450,7 +450,7 @@ class LossNeeds:
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """What a policy loss returns.
+    """Result of a policy loss.
 
     Attributes:
         loss: To be minimised.
@@ -479,7 +479,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """What to draw on top of a rendered state.
+    """Overlay drawn on top of a rendered state.
 
     Attributes:
         goal_values: A number in [0, 1] per goal (the ``goal`` axis), drawn as a heat map

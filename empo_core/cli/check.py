@@ -61,7 +61,7 @@ def check(
 
 
 def sizes(world: WorldModel) -> dict[str, Any]:
-    """How large a world is, as far as that is known without looking at its states."""
+    """Size of a world, as far as it is known without looking at its states."""
     spec = world.spec
     return {
         "title": spec.name,
@@ -91,7 +91,7 @@ def build_named(name: str, file: Path) -> WorldModel:
 
 
 def _is_config(path: Path) -> bool:
-    """Whether a file is meant as a config; everything else is taken for a world."""
+    """True if a file is meant as a config; everything else is taken for a world."""
     from empo_core.config.loading import read_yaml
 
     data = read_yaml(path).data
@@ -148,7 +148,7 @@ def _check_world(path: Path, name: str | None) -> dict[str, Any]:
 
 
 def count_states(world: WorldModel) -> dict[str, Any]:
-    """How many states can be reached, if that is quick to find out."""
+    """Number of states can be reached, if that is quick to find out."""
     import torch
 
     horizon, width = world.spec.horizon, world.spec.num_joint_actions

@@ -1,4 +1,4 @@
-"""What is installed: ``empo plugins``, ``worlds``, ``describe`` and ``schema``."""
+"""Commands that list what is installed: ``plugins``, ``worlds``, ``describe`` and ``schema``."""
 
 from __future__ import annotations
 

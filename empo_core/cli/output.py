@@ -1,4 +1,4 @@
-"""What every command does alike: exit codes, errors without tracebacks, JSON, tables."""
+"""Behaviour that all commands share: exit codes, errors without tracebacks, JSON, tables."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 @contextlib.contextmanager
 def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
-    """What components print goes to standard error, and so do warnings."""
+    """Send what components print, and warnings, to standard error."""
     from empo_core.storage.run_directory import process_rank
 
     handler = logging.StreamHandler(sys.stderr)

@@ -236,7 +236,7 @@ class RunConfig(Config):
 
 
 def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, with a preset's values where nothing was; mappings key by key."""
+    """The given values, with a preset's where none is given; mappings key by key."""
     result = dict(preset)
     for key, value in given.items():
         below = preset.get(key)

@@ -1,4 +1,4 @@
-"""What a config may contain: types in words, and a JSON Schema for editors.
+"""Types of configs in words, and a JSON Schema for editors.
 
 Both are read off the pydantic models of the core and of the installed plugins.
 """
@@ -54,13 +54,13 @@ class Slot:
 
     @property
     def words(self) -> str:
-        """What may stand here, for people, e.g. ``number, > 0``."""
+        """The allowed values in words, e.g. ``number, > 0``."""
         alternatives = dict.fromkeys(_words(branch) for branch in branches(self))
         return " or ".join(alternatives)
 
 
 def slot_of(field: FieldInfo) -> Slot:
-    """What may stand in one field of a model."""
+    """The allowed values of one field of a model."""
     return Slot(field.annotation, tuple(field.metadata))
 
 
@@ -318,7 +318,7 @@ class _Hoister:
         return True
 
     def _choices(self, kind: Kind, name: str) -> Iterator[dict[str, Any]]:
-        """How a config may name one component: bare, or with params."""
+        """Schema of a reference to a component: a bare name, or name and params."""
         component = self._registry.get(kind, name)
         params = self._model(component.params, f"{kind}.{name}")
         self._definitions[f"{kind}.{name}"] = params

@@ -35,7 +35,7 @@ MAX_BYTES = 2**20
 MAX_DEPTH = 50
 
 Loc = Sequence[str | int]
-"""Where a value lies in a document: keys and list positions from the root."""
+"""Path of a value in a document: keys and list positions from the root."""
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -116,7 +116,7 @@ class Document:
 
 
 def child(value: Any, part: str | int) -> Any:
-    """What a piece of plain data holds under a key or at a list position.
+    """The child of plain data under a key or at a list position.
 
     Raises:
         LookupError: Nothing is there.

@@ -282,7 +282,7 @@ def _check_api(api: object, what: str, distribution: str) -> None:
 
 
 def _event(error: BaseException) -> str:
-    """What happened, e.g. ``raises ValueError: no such file``."""
+    """Description of an error, e.g. ``raises ValueError: no such file``."""
     if isinstance(error, SystemExit):
         return f"calls sys.exit({error.code!r})"
     return f"raises {type(error).__name__}{f': {error}' if str(error) else ''}"

@@ -114,7 +114,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature | None:
 
 
 def _serves(found: inspect.Signature, expected: inspect.Signature) -> bool:
-    """Whether every call that fits the expected signature fits the one that was found."""
+    """True if every call that fits the expected signature fits the one that was found."""
     for only_required in (False, True):
         positional: list[None] = []
         keywords: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""What the core asks of each kind of component.
+"""The protocols: one for each kind of component, and their data.
 
 A component's factory (its ``target``) is called once, with its validated params first:
 

@@ -104,10 +104,10 @@ class Explorer(Protocol):
         """
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
-        """What was chosen in a scene that ``explore`` was asked about."""
+        """Learn which choice was made in a scene that ``explore`` was asked about."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers, e.g. counts."""
+        """The explorer's state, e.g. counts."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -126,7 +126,7 @@ class LearnedExplorer(Protocol):
         """One training step on states and what was chosen there; returns numbers for people."""
 
     def weights(self) -> dict[str, Tensor]:
-        """What ``explore`` needs of what was learned."""
+        """The learned tensors that ``explore`` needs."""
 
     def load_weights(self, weights: Weights) -> None:
         """Use what ``weights`` of another copy returned."""

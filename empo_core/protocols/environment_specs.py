@@ -52,12 +52,12 @@ class ActionSpec:
 
     @property
     def size(self) -> int:
-        """How many numbers an action consists of."""
+        """Number of numbers an action consists of."""
         return len(self.choices) or len(self.low)
 
     @property
     def is_discrete(self) -> bool:
-        """Whether actions are choices."""
+        """True if actions are choices."""
         return bool(self.choices)
 
 

@@ -73,7 +73,7 @@ class VectorEnv(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorLayout:
-    """Where the copies of a vectorised environment step.
+    """Placement of the copies of a vectorised environment.
 
     Attributes:
         workers: Number of worker processes; 0 steps in this process.
@@ -92,7 +92,7 @@ class VectorLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentContext:
-    """What an environment component is given besides its params.
+    """Everything that an environment component is given besides its params.
 
     Attributes:
         world: The run's world model, if it has one.

@@ -1,4 +1,4 @@
-"""What is learned and how: value networks, regressions, policy losses, aggregators."""
+"""Protocols of learning: value networks, regressions, policy losses, aggregators."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Regression(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers, e.g. an optimiser's moments; the network is not part of it."""
+        """The state of the regression, e.g. an optimiser's moments, without the network."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -87,7 +87,7 @@ class FitsItself(Protocol):
     """
 
     def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
-        """What fits this network from now on."""
+        """The regression that fits this network."""
 
 
 @runtime_checkable
@@ -116,7 +116,7 @@ class PolicyLoss(Protocol):
 
     @property
     def needs(self) -> LossNeeds:
-        """What it must be given."""
+        """The inputs that the loss requires."""
 
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
@@ -163,7 +163,7 @@ class WeighsCandidates(Protocol):
     """
 
     def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
-        """How much each candidate counts; at least 0, adding up to 1 at each start."""
+        """Weight of each candidate; at least 0, adding up to 1 at each start."""
 
 
 @runtime_checkable

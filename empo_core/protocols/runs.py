@@ -16,7 +16,7 @@ from empo_core.protocols.world import HumanPrior, RobotPolicy, WorldModel
 
 @runtime_checkable
 class Result(Protocol):
-    """What a run computed."""
+    """The result of a run."""
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON data; what ``empo run --json`` prints."""
@@ -91,7 +91,7 @@ class Empowering(Protocol):
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """What a run does."""
+    """The procedure of a run."""
 
     def run(self, context: RunContext) -> Result:
         """Do it, reporting to ``context.tracker``; large files go to ``context.directory``.
@@ -105,4 +105,4 @@ class Algorithm(Protocol):
         """
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
-        """What a run would need (sizes, memory), without running it; for ``empo check``."""
+        """Estimated needs of a run (sizes, RAM), without running it; for ``empo check``."""

@@ -34,7 +34,7 @@ class Tracker:
         """Numbers at a step; keys are slash-separated, e.g. ``exact/v_r``."""
 
     def progress(self, task: str, done: float, total: float) -> None:
-        """How far a named task is, in any unit; ``done == total`` finishes it."""
+        """Progress of a named task, in any unit; ``done == total`` finishes it."""
 
     def narrate(self, task: str, text: str) -> None:
         """One short line, e.g. how fast a task is; it replaces the line before."""

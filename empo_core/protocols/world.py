@@ -28,7 +28,7 @@ class WorldModel(Protocol):
 
     @property
     def spec(self) -> WorldSpec:
-        """What never changes: agents, actions, goals, horizon, row format."""
+        """The constants of the world: agents, actions, goals, horizon, row format."""
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
@@ -61,7 +61,7 @@ class WorldModel(Protocol):
         """
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-        """Whether each goal of ``spec.goals`` is achieved in each state."""
+        """True where each goal of ``spec.goals`` is achieved in each state."""
 
     def step(
         self,
@@ -114,7 +114,7 @@ class Compactable(Protocol):
 
 @runtime_checkable
 class HumanPrior(Protocol):
-    """How the humans act for each of their hypothetical goals."""
+    """Policies of the humans for each of their hypothetical goals."""
 
     def policy(
         self, states: Int[Tensor, "state word"], steps_left: int
@@ -133,7 +133,7 @@ class HumanPrior(Protocol):
 
 @runtime_checkable
 class RobotPolicy(Protocol):
-    """How the robots act in any state: what an evaluation plays."""
+    """Joint policy of the robots in any state, as evaluations play it."""
 
     def probabilities(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]

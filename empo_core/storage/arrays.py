@@ -80,7 +80,7 @@ def save_arrays(
 def load_arrays(
     directory: str | Path, *, mmap: bool = False
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """What ``save_arrays`` stored, after checking all of it.
+    """The arrays that ``save_arrays`` stored, after checking all of them.
 
     Args:
         directory: Where it was stored.

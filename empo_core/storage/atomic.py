@@ -67,7 +67,7 @@ class StrictModel(BaseModel):
 
 
 class FileEntry(StrictModel):
-    """What a manifest says about a file."""
+    """Entry of a file in a manifest."""
 
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
@@ -130,7 +130,7 @@ def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
 
 
 def found_directory(directory: Path) -> Path:
-    """Where ``written_directory`` left it: there, or beside it between its two renames."""
+    """Path at which ``written_directory`` left it: there, or beside it between its two renames."""
     _, old = _siblings(directory)
     return old if old.exists() and not directory.exists() else directory
 
@@ -160,7 +160,7 @@ class HashingFile(io.RawIOBase):
 
     @property
     def entry(self) -> FileEntry:
-        """What has been written so far."""
+        """Entry of the bytes written so far."""
         return FileEntry(bytes=self._size, sha256=self._hash.hexdigest())
 
 
@@ -293,7 +293,7 @@ def refuse_surplus(directory: Path, expected: set[str]) -> None:
 
 
 def refused(path: Path, error: OSError) -> StorageError:
-    """What to raise where the disk refuses to write."""
+    """The error to raise where the disk refuses to write."""
     return StorageError(
         f"{path}: cannot be written: {reason_of(error)} (errno {error.errno}); "
         "nothing is left half-written"
@@ -312,7 +312,7 @@ def digest(body: Mapping[str, Any]) -> str:
 
 
 def _siblings(directory: Path) -> tuple[Path, Path]:
-    """Where a new directory grows, and where the old one waits until that is complete."""
+    """Paths of the directory being written, and of the old one until that is complete."""
     parent, name = directory.parent, directory.name
     return parent / f".{name}.new", parent / f".{name}.old"
 

@@ -113,7 +113,7 @@ class RunDirectory:
         return directory
 
     def status(self) -> dict[str, Any]:
-        """What ``status.json`` says; empty where there is none.
+        """Contents of ``status.json``; empty where there is none.
 
         Raises:
             StorageError: It is damaged.
@@ -222,7 +222,7 @@ def resolved(config: RunConfig) -> dict[str, Any]:
 
 
 def environment(config: RunConfig, registry: Registry) -> dict[str, Any]:
-    """What a result may depend on besides its config."""
+    """Versions and machine facts that a result may depend on besides its config."""
     return {
         "seed": config.seed,
         "python": platform.python_version(),

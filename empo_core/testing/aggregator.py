@@ -1,4 +1,4 @@
-"""What every aggregator must do, whatever kernels it uses."""
+"""Conformance kit of aggregators, whatever kernels they use."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def random_items(
 def one_by_one(
     values: Tensor, index: Tensor, number: int, reduction: Reduction, weight: Tensor | None
 ) -> Tensor:
-    """What the protocol says, one segment after another, in float64."""
+    """Plain aggregation, one segment after another, in float64."""
     rows = []
     for segment in range(number):
         mine = values[index == segment].double()

@@ -1,4 +1,4 @@
-"""What every algorithm must do: compute the same each time, report, and survive a restart."""
+"""Conformance kit of algorithms: compute the same each time, report, survive a restart."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class AlgorithmTests:
 
     @pytest.fixture
     def context(self, world: WorldModel | None, tmp_path: Path) -> RunContext:
-        """What a fresh run is given."""
+        """Context of a fresh run."""
         return fresh(world, tmp_path / "run")
 
     def test_it_fits_the_protocol(self, algorithm: Algorithm) -> None:
@@ -253,7 +253,7 @@ def listed(data: Any) -> Any:
 
 
 def is_pickle(path: Path) -> bool:
-    """Whether a file is a pickle, holds one as ``torch.save`` writes it, or an object array."""
+    """True if a file is a pickle, holds one as ``torch.save`` writes it, or an object array."""
     content = path.read_bytes()
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -262,6 +262,6 @@ def is_pickle(path: Path) -> bool:
 
 
 def is_pickle_start(content: bytes) -> bool:
-    """Whether bytes begin as a pickle (protocol 2 or later) or as a pickled numpy array."""
+    """True if bytes begin as a pickle (protocol 2 or later) or as a pickled numpy array."""
     pickled_array = content.startswith(b"\x93NUMPY") and b"'descr': '|O'" in content[:256]
     return pickled_array or (content[:1] == b"\x80" and content[1:2] in b"\x02\x03\x04\x05")

@@ -1,4 +1,4 @@
-"""What every collector must do: lose nothing, act on what was published, end when told."""
+"""Conformance kit of collectors: lose nothing, act on what was published, end when told."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from empo_core.testing.exploration import global_randomness_untouched
 from empo_core.types import Experience
 
 PATIENCE_S = 60.0
-"""How long actors of any kind may take until something arrives; a test fails after that."""
+"""Time in seconds that actors may take until something arrives; a test fails after that."""
 ENVIRONMENTS = 4
 """Environments of each actor of the kit, so steps per experience."""
 
@@ -82,7 +82,7 @@ def burning(actor: int) -> Actor:
 
 
 def weights(value: float) -> dict[str, torch.Tensor]:
-    """What a learner publishes in these tests."""
+    """Weights that the learner of these tests publishes."""
     return {"weight": torch.tensor(value, dtype=torch.float64)}
 
 
@@ -94,7 +94,7 @@ class CollectorTests:
     """
 
     exact_resume = True
-    """Whether a collector that goes on from a state gives what the first would have given."""
+    """True if a collector that goes on from a state gives what the first would have given."""
 
     @pytest.fixture
     def collector(self) -> Collector:
@@ -282,7 +282,7 @@ def gather(collector: Collector, count: int) -> list[Experience]:
 def wait_for(
     collector: Collector, wanted: Callable[[Experience], bool], what: str
 ) -> list[Experience]:
-    """What arrives until one of each actor that is heard of is as wanted."""
+    """Experience until the newest of each actor satisfies a condition."""
 
     def done(found: Sequence[Experience]) -> bool:
         newest = {experience.actor: experience for experience in found}
@@ -294,7 +294,7 @@ def wait_for(
 def collect_until(
     collector: Collector, done: Callable[[Sequence[Experience]], bool], what: str
 ) -> list[Experience]:
-    """What is collected, one training step after the other, until it is enough."""
+    """Experience of successive training steps, until it is enough."""
     found: list[Experience] = []
     deadline, step = time.monotonic() + PATIENCE_S, 0
     while not done(found):

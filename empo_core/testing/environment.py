@@ -1,4 +1,4 @@
-"""What every vector of environments must do, however it steps them."""
+"""Conformance kit of vectorised environments, however they step."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ class VectorEnvTests:
     """
 
     rounds = 60
-    """How often each block arrives; some episodes must end within."""
+    """Number of arrivals of each block; some episodes must end within."""
     exact = True
-    """Whether ``load_state_dict`` can lead back exactly to where a vector stood."""
+    """True if ``load_state_dict`` can lead back exactly to where a vector stood."""
 
     @pytest.fixture
     def make_vector(self) -> MakeVector:
@@ -362,7 +362,7 @@ class EnvironmentTests(VectorEnvTests):
     """Subclass this in your plugin's tests and override ``environment``."""
 
     copies = 4
-    """How many copies a vector has; even."""
+    """Number of copies a vector has; even."""
     workers = 0
     """Worker processes that step them; even."""
 

@@ -1,4 +1,4 @@
-"""What the kits share: finding states, taking apart successors, judging samples."""
+"""Helpers of the kits: finding states, taking apart successors, judging samples."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def global_randomness_untouched() -> Iterator[None]:
 
 
 def is_json(data: object) -> bool:
-    """Whether data is made of what JSON has, with string keys and finite numbers."""
+    """True if data is made of what JSON has, with string keys and finite numbers."""
     if data is None or isinstance(data, bool | int | str):
         return True
     if isinstance(data, float):

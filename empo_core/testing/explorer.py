@@ -1,4 +1,4 @@
-"""What every explorer must do: keep policies proper, and be restorable."""
+"""Conformance kit of explorers: keep policies proper, be restorable."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ExplorerTests:
 
     @pytest.fixture
     def agents(self, spec: WorldSpec, role: str) -> tuple[int, ...]:
-        """Who chooses: all robots, or the last human."""
+        """The agents that choose: all robots, or the last human."""
         return spec.robots if role == "robots" else spec.humans[-1:]
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""What every human prior must do: give proper policies, the same in every batch."""
+"""Conformance kit of human priors: proper policies, the same in every batch."""
 
 from __future__ import annotations
 

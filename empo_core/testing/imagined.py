@@ -20,7 +20,7 @@ from empo_core.protocols import PolicyLoss
 from empo_core.types import ImaginedBatch, LossOutput
 
 Kind = Literal["normal", "bounded"]
-"""What distributions a policy has: ``Independent(Normal)`` or ``BoundedNormal``."""
+"""Distribution of the test policy: ``Independent(Normal)`` or ``BoundedNormal``."""
 STARTS, FEATURES, ACTIONS, HEADS = 12, 3, 2, 2
 TENSORS = ("start", "action", "target", "log_prob", "weight")
 

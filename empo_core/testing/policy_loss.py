@@ -1,4 +1,4 @@
-"""What every policy loss must do: improve the policy and touch nothing else."""
+"""Conformance kit of policy losses: improve the policy and touch nothing else."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PolicyLossTests:
 
     @pytest.fixture
     def compiles(self) -> bool:
-        """Whether the loss can be compiled as one graph."""
+        """True if the loss can be compiled as one graph."""
         return True
 
     @pytest.fixture
@@ -333,7 +333,7 @@ def assert_same_output(one: LossOutput, other: LossOutput) -> None:
 
 
 def _saved(loss: PolicyLoss) -> dict[str, object]:
-    """What the loss remembers, as a checkpoint gives it back; nothing where that is nothing."""
+    """State of an adaptive loss after a round trip through a checkpoint; empty for others."""
     if not isinstance(loss, AdaptivePolicyLoss):
         return {}
     data, tensors = flatten(loss.state_dict())

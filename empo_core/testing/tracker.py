@@ -1,4 +1,4 @@
-"""What every tracker must do: take everything, disturb nothing, and leave nothing open.
+"""Conformance kit of trackers: take everything, disturb nothing, leave nothing open.
 
 One that also follows episodes or shows words is checked for that, too.
 """
@@ -37,7 +37,7 @@ METRICS: list[dict[str, Any]] = [
     {"empty": Histogram(edges=[-1.0, 1.0], counts=[0])},
 ]
 GRACE_S = 1.0
-"""How long a thread may take to notice that its tracker has finished."""
+"""Time in seconds within which a thread must notice that its tracker has finished."""
 REASONS = ("won", "lost")
 ENVS = 5
 STATUSES: tuple[RunStatus, ...] = ("finished", "failed", "interrupted")
@@ -343,7 +343,7 @@ def live(metric: EpisodeMetric, *, seed: int, num_envs: int = ENVS, steps: int =
 
 
 def numbers(metric: EpisodeMetric) -> str:
-    """What it found, in a form in which NaN equals NaN."""
+    """Statistics in a form in which NaN equals NaN."""
     return repr(metric.statistics())
 
 

@@ -1,4 +1,4 @@
-"""What every value network must do: stay within bounds, learn, and be restorable."""
+"""Conformance kit of value networks: stay within bounds, learn, be restorable."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ValueNetworkTests:
 
     @pytest.fixture(params=QUANTITIES)
     def quantity(self, request: pytest.FixtureRequest) -> Quantity:
-        """What the network estimates."""
+        """The quantity that the network estimates."""
         quantity: Quantity = request.param
         return quantity
 

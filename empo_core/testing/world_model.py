@@ -1,4 +1,4 @@
-"""What every world model must do: pure, exact, batched, and the same in every method."""
+"""Conformance kit of world models: pure, exact, batched, consistent between methods."""
 
 from __future__ import annotations
 

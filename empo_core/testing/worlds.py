@@ -106,7 +106,7 @@ class TinyWorld:
         return self._available[self._numbers(states)]
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-        """Whether the door is open, and whether the walker is inside."""
+        """True if the door is open, and whether the walker is inside."""
         return self._achieved[self._numbers(states)]
 
     def step(

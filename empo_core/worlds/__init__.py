@@ -1,1 +1,1 @@
-"""What world models and their solvers need: enumeration, expansion, sampling, row tables."""
+"""Tools for world models and their solvers: enumeration, expansion, sampling, row tables."""

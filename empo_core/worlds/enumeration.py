@@ -74,12 +74,12 @@ class EnumeratedWorld:
 
     @property
     def spec(self) -> WorldSpec:
-        """What never changes: agents, actions, goals, horizon, row format."""
+        """The constants of the world: agents, actions, goals, horizon, row format."""
         return self._spec
 
     @property
     def num_states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return len(self._labels)
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -118,7 +118,7 @@ class EnumeratedWorld:
         return self._available[self._numbers(states)]
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-        """Whether each goal of ``spec.goals`` is achieved in each state."""
+        """True where each goal of ``spec.goals`` is achieved in each state."""
         return self._achieved[self._numbers(states)]
 
     def step(
@@ -359,7 +359,7 @@ def _check_arrays(
 def _possible_pairs(
     spec: WorldSpec, available: Bool[Tensor, "state agent action"]
 ) -> Bool[Tensor, " pair"]:
-    """Whether each agent's part of each joint action is available."""
+    """True where each agent's part of each joint action is available."""
     joint = torch.arange(spec.num_joint_actions)
     possible = torch.ones(len(available), spec.num_joint_actions, dtype=torch.bool)
     for agent, (stride, number) in enumerate(zip(spec.strides, spec.num_actions, strict=True)):

@@ -22,11 +22,11 @@ from empo_core.types import AgentSpec, WorldSpec
 Predicate = Callable[[Hashable], object]
 
 SUM_TOLERANCE = 1e-9
-"""How far the probabilities of one pair may be from 1 in total; they are then rescaled."""
+"""Tolerance of the sum of one pair's probabilities around 1; they are then rescaled."""
 
 
 class EnumerableModel(Protocol):
-    """What ``enumerate_world`` needs; states are any hashable values.
+    """A world as ``enumerate_world`` takes it; states are any hashable values.
 
     A model may also have these attributes:
 
@@ -42,15 +42,15 @@ class EnumerableModel(Protocol):
 
     @property
     def agents(self) -> Sequence[AgentSpec]:
-        """Who acts, as what, and what each of their actions is called."""
+        """The agents, their roles, and the names of their actions."""
 
     def initial_state(self) -> Hashable:
-        """Where every episode starts."""
+        """The initial state of every episode."""
 
     def transition_probabilities(
         self, state: Hashable, actions: tuple[int, ...]
     ) -> Sequence[tuple[float, Hashable]] | None:
-        """What can follow when the agents act so; None where the state is terminal."""
+        """Successors of a state under a joint action; None where the state is terminal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def sample_successors(
 
 
 def is_terminal(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, " state"]:
-    """Whether each state is terminal: no agent has an available action there."""
+    """True where each state is terminal: no agent has an available action there."""
     return ~world.available(states).flatten(1).any(1)
 
 

@@ -127,7 +127,7 @@ def legal(actions: ActionSpec, action: Action) -> Action:
 def masks(
     info: Mapping[str, Any], actions: ActionSpec, needed: Flags
 ) -> Bool[np.ndarray, "slot option"]:
-    """What ``action_mask`` says is available; everything where it is not needed.
+    """Options that ``action_mask`` allows; all where it is not needed.
 
     Raises:
         CollectError: It is missing where it is needed, is no mask, or leaves nothing to do.

@@ -1,4 +1,4 @@
-"""Where each block is, and which comes next."""
+"""State of each block, and the order in which they arrive."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BlockScheduler:
         self._held.append(block)
 
     def holds(self, block: int) -> bool:
-        """Whether the learner has it."""
+        """True if the learner has it."""
         return block in self._held
 
     def check(self, block: int) -> None:

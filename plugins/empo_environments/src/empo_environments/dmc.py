@@ -183,7 +183,7 @@ def _without_drawing() -> Iterator[None]:
 
 
 def _unusable(error: Exception) -> ConfigError:
-    """What to say where the suite fails: most likely its parts do not belong together."""
+    """Error for a failing suite: most likely its parts do not belong together."""
     found = {name: _version(name) for name in PINS}
     what = f"DeepMind Control failed ({type(error).__name__}: {error})"
     if found == PINS:

@@ -22,7 +22,7 @@ class Crash(CollectError):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What environments of one vector must have in common."""
+    """The specification that environments of one vector must share."""
 
     observations: ObservationSpec
     actions: ActionSpec
@@ -74,7 +74,7 @@ class EnvGroup:
                 self._environments.append(make_one())
 
     def descriptions(self) -> list[Description]:
-        """What each of them is like."""
+        """Specification of each environment."""
         return [Description.of(one) for one in self._environments]
 
     def attach(self, board: SharedBuffers) -> None:

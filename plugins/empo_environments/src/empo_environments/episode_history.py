@@ -1,4 +1,4 @@
-"""What an environment has to remember so that its episode can be played again."""
+"""Seed and actions of an episode, so that it can be played again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class History:
         self._shape = (agents, actions.size)
 
     def __len__(self) -> int:
-        """How many steps were taken."""
+        """Number of steps were taken."""
         return len(self._words) // (self._shape[0] * self._shape[1])
 
     def clear(self) -> None:

@@ -32,7 +32,7 @@ from empo_environments.block_schedule import BlockScheduler, check_action
 log = logging.getLogger(__name__)
 
 Autoreset: TypeAlias = Literal["next_step", "same_step", "disabled", "inside_step"]
-"""How a vector environment goes on after the end of an episode.
+"""Restart mode of a vector environment after the end of an episode.
 
 - ``next_step``: it shows the last observation, ignores the next action and resets instead.
 - ``same_step``: it resets at once and shows the first observation of the next episode; the last
@@ -95,7 +95,7 @@ class GymnasiumVectorEnv:
 
     @property
     def spec(self) -> EnvSpec:
-        """What never changes about it."""
+        """Its specification."""
         return self._spec
 
     def start(self, seed: int) -> None:
@@ -108,7 +108,7 @@ class GymnasiumVectorEnv:
         self._begin()
 
     def recv(self) -> TimeStep:
-        """What the last actions led to.
+        """Outcomes of the last actions.
 
         Raises:
             CollectError: It failed, or returned what it must not.
@@ -136,7 +136,7 @@ class GymnasiumVectorEnv:
         self._turns.leave(block)
 
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to begin episodes that have not been played yet."""
+        """State from which new episodes can begin."""
         return {"seed": self._seed, "restarts": self._restarts}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
@@ -267,7 +267,7 @@ class GymnasiumVectorEnv:
 
 
 def _mode(env: Env, given: Autoreset | None) -> Autoreset:
-    """How an environment restarts episodes: as somebody who knows says, or as it says itself."""
+    """Restart mode of an environment: as given, or as its metadata says."""
     told = (env.metadata or {}).get("autoreset_mode")
     declared = _MODES[told] if isinstance(told, AutoresetMode) else None
     if given is not None:

@@ -58,7 +58,7 @@ class Camera:
     def picture(
         self, data: mujoco.MjData, height: int, width: int
     ) -> UInt8[np.ndarray, "height width 3"]:
-        """How things stand.
+        """The current frame.
 
         Raises:
             ConfigError: The model does not allow for so large pictures.

@@ -24,7 +24,7 @@ from empo_environments.worker import Worker, worker_context
 log = logging.getLogger(__name__)
 OnCrash = Literal["stop", "restart"]
 RESTARTS = 3
-"""How often a worker is started anew ..."""
+"""Number of restarts of a worker ..."""
 RESTART_STEPS = 10_000
 """... within this many of its steps."""
 _CLOSE_S = 2.0
@@ -69,7 +69,7 @@ class ProcessVectorEnv:
         self._crashes: list[list[int]] = [[] for _ in range(workers)]
         self._steps = [0] * workers
         self._missing = [0] * blocks
-        """How many workers of each block are still at it."""
+        """Number of workers of each block are still at it."""
         self._fresh: set[int] = set()
         self._turns = BlockScheduler(blocks, order)
         self._seeds: list[int] = []
@@ -81,7 +81,7 @@ class ProcessVectorEnv:
 
     @property
     def spec(self) -> EnvSpec:
-        """What never changes."""
+        """The specification of the environments."""
         return self._spec
 
     def start(self, seed: int) -> None:
@@ -119,7 +119,7 @@ class ProcessVectorEnv:
             worker.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where every environment stands, after what it was sent."""
+        """State of every environment, after what it was sent."""
         while any(self._missing) and self._failure is None:
             self._listen()
         if self._failure is not None:

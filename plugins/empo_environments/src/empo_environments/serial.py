@@ -52,7 +52,7 @@ class SerialVectorEnv:
 
     @property
     def spec(self) -> EnvSpec:
-        """What never changes."""
+        """The specification of the environments."""
         return self._spec
 
     def start(self, seed: int) -> None:
@@ -77,7 +77,7 @@ class SerialVectorEnv:
         self._acting.add(block)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where every environment stands, after what it was sent."""
+        """State of every environment, after what it was sent."""
         for block in sorted(self._acting):
             self._act(block)
         states = [state for group in self._groups for state in group.state_dict()]

@@ -39,15 +39,15 @@ class SharedBuffers:
             arrays[name] = array
             first += _aligned(array.nbytes)
         self.action: np.ndarray = arrays.pop("action")
-        """What the agents do next."""
+        """The agents' next actions."""
         self.outbox = StepBuffers(**arrays)
-        """What happened to the agents of all environments."""
+        """Step results of the agents of all environments."""
         blocks = [env_spec.agents_of(block) for block in range(env_spec.num_blocks)]
         self._blocks = [self.part(slots) for slots in blocks]
         self._actions = [self.action[slots] for slots in blocks]
 
     def part(self, slots: slice) -> StepBuffers:
-        """What happened to some of them."""
+        """Step results of some of them."""
         parts: dict[str, Any] = {}
         for field in fields(StepBuffers):
             array = getattr(self.outbox, field.name)
@@ -55,7 +55,7 @@ class SharedBuffers:
         return StepBuffers(**parts)
 
     def part_of(self, number: int, count: int = 1) -> StepBuffers:
-        """What happened to the agents of ``count`` environments."""
+        """Step results of the agents of ``count`` environments."""
         return self.part(self.agents_of(number, count))
 
     def agents_of(self, number: int, count: int = 1) -> slice:
@@ -73,7 +73,7 @@ class SharedBuffers:
         self._actions[block][...] = action
 
     def arrival(self, block: int) -> TimeStep:
-        """What the learner is told about a block."""
+        """The time step of a block."""
         part = self._blocks[block]
         final_row = part.has_final.nonzero()[0]
         return TimeStep(
@@ -123,7 +123,7 @@ def clear(outbox: StepBuffers) -> None:
 
 
 def buffer_bytes(env_spec: EnvSpec) -> int:
-    """How much memory a board takes."""
+    """Bytes of RAM that the buffers take."""
     return sum(
         _aligned(math.prod(shape) * np.dtype(dtype).itemsize)
         for _, dtype, shape in _layout(env_spec)

@@ -15,7 +15,7 @@ from empo_core.protocols.environments import ActionSpec, ObservationSpec
 
 @dataclass(slots=True)
 class StepBuffers:
-    """Where an environment writes what happened: views into memory that others read.
+    """Step results of an environment: views into memory that others read.
 
     Before each step the backend sets ``reward`` to 0, ``reason`` to -1 and all flags to False
     but ``acts``, which it sets to True; an environment writes only what differs.
@@ -83,7 +83,7 @@ class SingleEnv(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to get back here: the episode's number, and its actions so far."""
+        """State to return here: the episode's number, and its actions so far."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
         """Play the current episode again up to where it stood, after ``start``.

@@ -12,7 +12,7 @@ from empo_environments.shared_buffers import SharedBuffers
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where environments stand, whoever steps them and in however many processes.
+    """States of environments, independent of how many processes step them.
 
     Attributes:
         queue: The blocks, in the order in which they arrive next.

@@ -27,7 +27,7 @@ Decode: TypeAlias = Callable[[np.ndarray], Any]
 
 
 def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
-    """How observations become rows.
+    """Conversion of observations to rows.
 
     Boxes are flattened, a picture channel first; choices become one-hot words, bits one word
     each. Parts of Dict and Tuple follow each other, the first picture ahead of all. A row of
@@ -70,7 +70,7 @@ def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
 
 
 def acting(space: Space[Any]) -> tuple[ActionSpec, Decode]:
-    """How rows become actions.
+    """Conversion of rows to actions.
 
     Numbers beyond the bounds of a box are moved to the bound.
 
@@ -202,7 +202,7 @@ def picture_scale(space: Space[Any]) -> float | None:
 
 
 def is_channel_first(shape: tuple[int, ...]) -> bool:
-    """Whether the first of three axes is that of the channels.
+    """True if the first of three axes is that of the channels.
 
     There are fewer channels than pixels; where that does not tell, they come last, as usual.
     """

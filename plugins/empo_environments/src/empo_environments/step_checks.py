@@ -1,4 +1,4 @@
-"""What environments tell of a step, checked."""
+"""Checks of what environments return from a step."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Masks:
         return mask
 
     def leaves_options(self, mask: Bool[np.ndarray, "*batch option"]) -> Bool[np.ndarray, "*batch"]:
-        """Whether masks leave every choice at least one option."""
+        """True if masks leave every choice at least one option."""
         left: np.ndarray = np.logical_or.reduceat(mask, self._firsts, axis=-1)
         return np.asarray(left.all(-1))
 

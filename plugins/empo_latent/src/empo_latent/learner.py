@@ -65,7 +65,7 @@ class LatentLearner(Learner):
 
     @property
     def is_over(self) -> bool:
-        """Whether all steps are taken, and all updates made that they paid for."""
+        """True if all steps are taken, and all updates made that they paid for."""
         return self.steps >= self.total_steps and self._owed < 1
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ class _Body(WeightsBody):
 
 
 class SavedModel(NamedTuple):
-    """What ``load_model`` found.
+    """Result of ``load_model``.
 
     Attributes:
         model: The networks, on the CPU.

@@ -1,4 +1,4 @@
-"""What a run of ``latent`` learned: numbers for people, files, pictures of the way there."""
+"""Result of algorithm ``latent``: report, files and learning curves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VIDEOS = "videos"
 
 
 class CurveRow(NamedTuple):
-    """How well an actor did in a task after some steps: a line of ``curve.csv``.
+    """Return of an actor in a task after some steps: a line of ``curve.csv``.
 
     Attributes:
         step: Steps of all environments.
@@ -65,7 +65,7 @@ class CurveRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LatentResult:
-    """What was learned, and how it went.
+    """The learned values or policy, and the record of the run.
 
     Attributes:
         model: The networks.
@@ -163,7 +163,7 @@ class LatentResult:
 
     @property
     def _is_solved(self) -> bool | None:
-        """Whether the last evaluation was as good as asked for; None where nothing was."""
+        """True if the last evaluation was as good as asked for; None where nothing was."""
         goal = self.params.reporting.solved_at
         return None if goal is None or not self._newest else is_solved(self._newest, goal)
 
@@ -171,7 +171,7 @@ class LatentResult:
         return round(steps * self.action_repeat)
 
     def _evaluation(self) -> Table:
-        """What the last evaluation showed, beside what others published."""
+        """Table of the last evaluation beside published returns."""
         found = dict(zip(self.interface.tasks, map(published, self.params.tasks), strict=True))
         steps = self._environment_steps(self.evaluations[-1][0])
         table = Table(

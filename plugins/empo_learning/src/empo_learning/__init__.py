@@ -1,1 +1,1 @@
-"""What learners share: the loop, checkpoints, schedules, regression, losses and saved models."""
+"""Shared parts of learners: the loop, checkpoints, schedules, regression, losses, saved models."""

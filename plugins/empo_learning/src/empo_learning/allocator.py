@@ -1,4 +1,4 @@
-"""How the C library treats memory that tensors give back."""
+"""Behaviour of the C library with memory that tensors give back."""
 
 from __future__ import annotations
 

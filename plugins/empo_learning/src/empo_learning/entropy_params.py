@@ -1,4 +1,4 @@
-"""What policies are paid for entropy; importing this does not import torch."""
+"""Parameters of the entropy bonus; importing this does not import torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Schedule = Literal["constant", "linear", "exponential"]
 
 
 class EntropyParams(Config):
-    """How much a policy loss pays for entropy, and for which entropy."""
+    """Coefficient or target of a policy loss's entropy bonus."""
 
     coef: float = Field(1e-4, ge=0, description="Factor of the entropy, at first.")
     end: float | None = Field(

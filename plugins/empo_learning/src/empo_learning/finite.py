@@ -59,7 +59,7 @@ def check_finite_state(state: Mapping[str, Any], what: str) -> None:
 
 
 def _first_non_finite(data: Any, path: str) -> tuple[str, str] | None:
-    """Where JSON data of ``flatten`` says that a number is not finite, and which it is."""
+    """Path and value of a non-finite number in JSON data of ``flatten``."""
     if isinstance(data, dict):
         if set(data) == {"$float"}:
             return path, str(data["$float"])

@@ -1,4 +1,4 @@
-"""What an algorithm gives to ``Loop``: how it learns, and what a checkpoint of it holds."""
+"""Protocol between an algorithm and ``Loop``: advance, evaluate, state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Learner(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to do."""
+        """True if there is nothing left to do."""
         return self.steps >= self.total_steps
 
     @abstractmethod

@@ -107,7 +107,7 @@ class Loop:
 
     @property
     def _is_over(self) -> bool:
-        """Whether all is done, or the newest evaluation is as good as was asked for."""
+        """True if all is done, or the newest evaluation is as good as was asked for."""
         goal, score = self._solved_at, self._score
         return self._learner.is_over or (goal is not None and score is not None and score >= goal)
 
@@ -166,7 +166,7 @@ class Loop:
         self._context.tracker.narrate(TASK, " | ".join(said))
 
     def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
-        """How fast the run is, and where the time went since the last line of the log."""
+        """Speed, and shares of time since the last line of the log."""
         steps, seconds = self._line
         self._line = (self._learner.steps, self.seconds)
         passed = max(self.seconds - seconds, 1e-9)
@@ -311,7 +311,7 @@ def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], what
 
 
 def _is_due(before: int, now: int, interval: int) -> bool:
-    """Whether a count went past a multiple of the interval; 0 means never."""
+    """True if a count went past a multiple of the interval; 0 means never."""
     return interval > 0 and now // interval > before // interval
 
 

@@ -10,7 +10,7 @@ from empo_core.config import Config
 
 
 class Compute(Config):
-    """Where a learner computes; key ``compute``."""
+    """Parameters of the computation; key ``compute``."""
 
     device: str = Field("cpu", description="Where networks live, e.g. cpu or cuda:0.")
     threads: int | None = Field(None, ge=1, description="Threads of torch; null: as torch likes.")
@@ -24,7 +24,7 @@ class Compute(Config):
 
 
 class Optimiser(Config):
-    """What moves the weights; key ``optimiser``."""
+    """Parameters of the optimiser; key ``optimiser``."""
 
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights.")
     max_grad_norm: float | None = Field(

@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""The components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from empo_core import Command, Component, Config, hookimpl
 
 
 class SyncParams(Config):
-    """How much is collected between training steps."""
+    """Parameters of collector ``sync``: environment steps between training steps."""
 
     env_steps_per_training_step: float = Field(
         1.0, gt=0, description="Environment steps per training step, once training goes on."

@@ -1,4 +1,4 @@
-"""What policy losses have in common, as pure functions and small states.
+"""Parts that policy losses share, as pure functions and small states.
 
 Everything compiles into one graph: shapes are static, and nothing asks a tensor for its value.
 What changes in the course of training (``RunningScale``, ``EntropyCoefficient``) does so in
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from empo_learning.entropy_params import EntropyParams
 
 Heads = Literal["mean", "min", "max"]
-"""How the values of several heads become one."""
+"""Reduction of the values of several heads."""
 
 NEAR_BOUND = 0.95
 """Actions beyond this are called saturated."""
@@ -122,7 +122,7 @@ def spread(values: Float[Tensor, "*shape"], weight: Tensor) -> Float[Tensor, ""]
 
 
 class RunningScale:
-    """How far values spread, followed slowly: what they are divided by, at least 1.
+    """Running scale: a slow average of the values' spread, at least 1, by which they are divided.
 
     ``S <- S + rate * (max(spread, 1) - S)``, from 1 on (TD-MPC2).
     """
@@ -203,7 +203,7 @@ class EntropyCoefficient:
         self.value: Float[Tensor, ""] = torch.tensor(params.coef, dtype=torch.float32)
 
     def bonus(self, distribution: Distribution, weight: Float[Tensor, " start"]) -> EntropyBonus:
-        """What policies ``distribution`` at each start are paid.
+        """Entropy bonus of policies ``distribution`` at each start.
 
         Args:
             distribution: The policy at each start.
@@ -274,7 +274,7 @@ def policy_entropy(distribution: Distribution, jacobian: float) -> Float[Tensor,
 
 
 def num_numbers(distribution: Distribution) -> Float[Tensor, "*batch"] | int:
-    """How many numbers an action has, that are used."""
+    """Number of numbers an action has, that are used."""
     if isinstance(distribution, BoundedNormal):
         return distribution.num_active
     return math.prod(distribution.event_shape)
@@ -310,7 +310,7 @@ def _quantile(ordered: Tensor, last: Tensor, share: float) -> Tensor:
 def policy_metrics(
     distribution: Distribution, weight: Float[Tensor, " start"]
 ) -> dict[str, Tensor]:
-    """How policies at each start look, for people.
+    """Metrics of policies at each start.
 
     Args:
         distribution: The policy at each start.

@@ -137,7 +137,7 @@ def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -
 def regression_of(
     network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
 ) -> Regression:
-    """What fits a network: its own way where it brings one, else gradient descent."""
+    """The regression of a network: its own where it brings one, else gradient descent."""
     if isinstance(network, FitsItself):
         return network.regression(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
     return GradientRegression(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)

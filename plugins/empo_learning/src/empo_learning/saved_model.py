@@ -29,7 +29,7 @@ MAX_BYTES = 2**34
 
 
 class Format(NamedTuple):
-    """What a directory claims to be.
+    """Format name and version of a directory.
 
     Attributes:
         name: E.g. ``empo-rollout-policy``.
@@ -41,7 +41,7 @@ class Format(NamedTuple):
 
 
 class WeightsBody(StrictModel):
-    """What a manifest says; formats add what the weights belong to."""
+    """Body of a manifest; formats add what the weights belong to."""
 
     weights: FileEntry
 

@@ -1,4 +1,4 @@
-"""Where the time goes: milliseconds of each stage of a computation."""
+"""Milliseconds of each stage of a computation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StageProfile:
 
     @property
     def calls(self) -> int:
-        """How often the stage that came first was entered."""
+        """Number of entries of the stage that came first."""
         return next(iter(self._entered.values()), 0)
 
     def stage(self, name: str) -> contextlib.AbstractContextManager[None]:

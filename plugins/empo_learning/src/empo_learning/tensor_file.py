@@ -139,7 +139,7 @@ def _read(path: Path, file: io.BufferedReader, entry: FileEntry) -> dict[str, Te
 def _places(
     path: Path, file: io.BufferedReader, entry: FileEntry, hashing: hashlib._Hash
 ) -> list[tuple[str, _Place]]:
-    """What the header says, in the order of the data, once it fits the file exactly."""
+    """Entries of the header, in the order of the data, once they fit the file exactly."""
     prefix = file.read(8)
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or length > min(entry.bytes - 8, _MAX_HEADER):

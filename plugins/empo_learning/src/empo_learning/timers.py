@@ -1,4 +1,4 @@
-"""Where the time of a run goes, by name."""
+"""Named timers of a run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Timers:
         return {name: 100 * part / whole if whole else 0.0 for name, part in self.totals().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What was measured so far."""
+        """Measurements so far."""
         return {"seconds": self.seconds, "totals": self.totals()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

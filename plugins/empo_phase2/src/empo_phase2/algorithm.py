@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Problem:
-    """What a run is about.
+    """The problem of a run.
 
     Attributes:
         params: Everything about it.
@@ -158,7 +158,7 @@ class Problem:
         return StateEncoder(self.world, self.params.replay.store, ahead)
 
     def learned_values(self, learner: Learner, encoder: StateEncoder) -> ValueEstimator:
-        """What a learner says about states of the run's world, as it goes on learning."""
+        """Value estimates of the run's world by a learner that goes on learning."""
         return ValueEstimator(
             learner.values,
             encoder,
@@ -219,7 +219,7 @@ class Phase2:
         )
 
     def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
-        """What the robots learned so far; see ``empo_core.protocols.Playable``."""
+        """The robots' policy learned so far; see ``empo_core.protocols.Playable``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         prior = problem.factory.prior(members_of(problem.world)[0])
         file = context.directory / RESULTS / POLICY
@@ -260,7 +260,7 @@ class Phase2:
         }
 
     def _comparison(self, context: RunContext, encoder: StateEncoder) -> Comparison | None:
-        """What the values will be compared with, if anything."""
+        """The exact solution to compare with, if any."""
         name = self._params.reporting.compare
         if name is None:
             return None

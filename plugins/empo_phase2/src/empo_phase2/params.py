@@ -34,7 +34,7 @@ class Phase2Theory(TheoryParams):
 
 
 class Values(Config):
-    """How each quantity is represented; null computes it from the others in closed form."""
+    """Representation of each quantity; null computes it from the others in closed form."""
 
     q_r: ValueNetworkRef | None = Field(
         description="Q_r; null looks one step ahead with V_r, which must then be learned."
@@ -83,7 +83,7 @@ Rate = Annotated[float, Field(gt=0)]
 
 
 class OptimiserParams(Optimiser):
-    """How values move towards their targets."""
+    """Parameters of the steps towards targets."""
 
     batch_size: int = Field(64, ge=1, description="Transitions per training step.")
     lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], Rate] | Rate = Field(
@@ -112,7 +112,7 @@ class OptimiserParams(Optimiser):
 
 
 class Targets(Config):
-    """What values are moved towards."""
+    """Parameters of targets."""
 
     v_h_e: Literal["one_step", "n_step", "episode"] = Field(
         "one_step", description="Targets of V_h^e: exact expectations, or n observed steps."
@@ -142,7 +142,7 @@ class Targets(Config):
 
 
 class ReplayParams(Config):
-    """What is remembered, and how."""
+    """Parameters of the replay."""
 
     capacity: int = Field(100_000, ge=1, description="Transitions; the oldest give way.")
     store: Literal["rows", "compact"] = Field(
@@ -164,7 +164,7 @@ def _epsilon_greedy() -> list[ExplorerRef]:
 
 
 class Exploration(Config):
-    """How behaviour differs from policy while experience is collected."""
+    """Parameters of exploration while experience is collected."""
 
     robot: list[ExplorerRef] = Field(
         default_factory=_epsilon_greedy,
@@ -197,7 +197,7 @@ class Ensemble(Config):
 
 
 class ReportingParams(Reporting):
-    """What is shown and kept on the way."""
+    """Parameters of logs, checkpoints and comparisons."""
 
     compare: str | None = Field(
         None, description="Algorithm whose solution the values are compared with, e.g. exact."

@@ -53,7 +53,7 @@ class _Goal(StrictModel):
 
 
 class _Learned(StrictModel):
-    """What the networks were built for: a world's spec with the learner's rows."""
+    """Spec that the networks were built for: a world's, with the learner's rows."""
 
     name: str
     agents: list[_Agent]
@@ -95,7 +95,7 @@ class LearnedPolicy:
 
     @property
     def network(self) -> ValueNetwork:
-        """What the policy is computed from: the network of Q_r, or of V_r where Q_r is not."""
+        """Network of the policy: that of Q_r, or of V_r where Q_r is not learned."""
         return self._behaviour.network
 
     def load(self, weights: Weights) -> None:
@@ -308,7 +308,7 @@ def _check_fit(path: Path, body: _Body, here: WorldSpec, world: str | None) -> N
 
 
 def _difference(known: Any, found: Any) -> str:
-    """Where two values differ first, in words."""
+    """First difference of two values, in words."""
     if isinstance(known, list) and isinstance(found, list):
         if len(known) != len(found):
             return f"were {len(known)} in number, not {len(found)}"

@@ -1,4 +1,4 @@
-"""What a run of ``phase2`` learned: the start state for people, and files."""
+"""Result of algorithm ``phase2``: report of the start state, and files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_ROBOT_ROWS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Phase2Result:
-    """What was learned, and how it went.
+    """The learned values or policy, and the record of the run.
 
     Attributes:
         params: The parameters of the run.
@@ -184,7 +184,7 @@ class Phase2Result:
 
 
 def joint_names(spec: WorldSpec) -> Iterator[str]:
-    """What each joint robot action is called, e.g. ``forward`` or ``left + still``."""
+    """Names of joint robot actions, e.g. ``forward`` or ``left + still``."""
     for index in range(spec.num_robot_actions):
         names, rest = [], index
         for robot in spec.robots:

@@ -142,7 +142,7 @@ class RolloutAlgorithm:
         )
 
     def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
-        """What robots learned so far; see ``empo_core.protocols.Playable``.
+        """The robots' policy learned so far; see ``empo_core.protocols.Playable``.
 
         Raises:
             ConfigError: It was not robots that learned, or they remember.

@@ -122,7 +122,7 @@ class EnvironmentFactory:
 
     @property
     def _in_processes(self) -> bool:
-        """Whether environments live in worker processes."""
+        """True if environments live in worker processes."""
         sizes = self._params.vectorisation
         if not self._environment.uses_workers:
             return False

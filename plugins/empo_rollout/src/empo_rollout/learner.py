@@ -119,7 +119,7 @@ class RolloutLearner(Learner):
         return found
 
     def narration(self) -> list[str]:
-        """Where the time goes, the mean return, and why episodes ended."""
+        """One line of timing, mean return, and reasons of episode ends."""
         return narration(self._shares, self.record)
 
     def evaluate(self) -> Evaluated | None:
@@ -134,7 +134,7 @@ class RolloutLearner(Learner):
         return Evaluated(found.metrics(), found.mean_return)
 
     def state_dict(self, *, midway: bool) -> dict[str, Any]:
-        """What all ranks have in common, and what each has of its own.
+        """State that all ranks share, and the state of each rank.
 
         Midway the environments are somewhere on the way: they begin new episodes later.
         """

@@ -1,4 +1,4 @@
-"""What a run of ``rollout`` learned: numbers for people, files, and a picture of the way there."""
+"""Result of algorithm ``rollout``: report, files and learning curve."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutResult:
-    """What was learned, and how it went.
+    """The learned values or policy, and the record of the run.
 
     Attributes:
         policy: The trained networks.
@@ -113,7 +113,7 @@ class RolloutResult:
 
     @property
     def _is_solved(self) -> bool | None:
-        """Whether the last evaluation was as good as asked for; None where nothing was."""
+        """True if the last evaluation was as good as asked for; None where nothing was."""
         if self.solved_at is None or not self.evaluations:
             return None
         return self.evaluations[-1][2].mean_return >= self.solved_at

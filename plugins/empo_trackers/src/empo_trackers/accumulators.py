@@ -1,4 +1,4 @@
-"""What all modules that only count and add up have in common."""
+"""Base of modules that only count and add up."""
 
 from __future__ import annotations
 

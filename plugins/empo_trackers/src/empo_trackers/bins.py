@@ -1,4 +1,4 @@
-"""What programs that draw histograms cannot do with edges of bins."""
+"""Checks of bin edges for programs that draw histograms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tracker is given: numbers of the right kind and shape, or an error that says why not."""
+"""Checks of a tracker's inputs: numbers of the right kind and shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Real = float | int
 Reals = Sequence[float] | Sequence[int] | np.ndarray | Tensor
 """Numbers in a row."""
 OTHER = "other"
-"""What statistics call all reasons that have no name."""
+"""Name in statistics of all reasons without one."""
 
 
 def tensor_of(values: Any, name: str) -> Tensor:
@@ -71,7 +71,7 @@ def checked_reasons(values: Any, like: Tensor) -> Tensor:
 
 
 def checked_count(num_envs: int) -> int:
-    """How many environments there are, at least 0."""
+    """Number of environments, at least 0."""
     try:
         number = operator.index(num_envs)
     except TypeError:

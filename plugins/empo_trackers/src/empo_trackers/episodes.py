@@ -33,7 +33,7 @@ class _EpisodeTracker(Tracker, abc.ABC):
 
     @abc.abstractmethod
     def statistics(self) -> dict[str, float | Histogram]:
-        """What is known so far; nothing before ``follow``."""
+        """Statistics so far; empty before ``follow``."""
 
     def step(
         self,
@@ -52,7 +52,7 @@ class _EpisodeTracker(Tracker, abc.ABC):
         self._tracker.step_update(rewards, dones, reasons, active=active)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is known so far, running episodes included."""
+        """Statistics so far, running episodes included."""
         return {} if self._tracker is None else dict(self._tracker.state_dict())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class EpisodicEma(_EpisodeTracker):
         self._tracker = EpisodicEMATracker(num_envs, reasons=reasons, **options)
 
     def statistics(self) -> dict[str, float | Histogram]:
-        """What is known so far; nothing before ``follow``."""
+        """Statistics so far; empty before ``follow``."""
         return {} if self._tracker is None else {**self._tracker.get_statistics()}
 
 
@@ -107,7 +107,7 @@ class EpisodicHistogram(_EpisodeTracker):
         self._tracker = EpisodicEMATrackerWithHistogram(num_envs, reasons=reasons, **options)
 
     def statistics(self) -> dict[str, float | Histogram]:
-        """What is known so far; nothing before ``follow``."""
+        """Statistics so far; empty before ``follow``."""
         tracker = self._tracker
         if tracker is None:
             return {}

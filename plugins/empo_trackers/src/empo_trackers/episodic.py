@@ -1,4 +1,4 @@
-"""What episodes paid, how long they were and why they ended, in many environments at once."""
+"""Returns, lengths and end reasons of episodes in many environments at once."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ class EpisodicEMATracker(Accumulators):
 
     @property
     def episode_lengths(self) -> Tensor:
-        """How many steps the running episodes took so far, int64."""
+        """Number of steps the running episodes took so far, int64."""
         self._settle()
         return cast(Tensor, super().__getattr__("episode_lengths"))
 
     @property
     def total_steps(self) -> Tensor:
-        """How many steps all environments took together."""
+        """Number of steps all environments took together."""
         self._settle()
         return cast(Tensor, super().__getattr__("total_steps"))
 
@@ -191,7 +191,7 @@ class EpisodicEMATracker(Accumulators):
         return self._complete(dones, reasons) if _any(dones) else {}
 
     def newest_episodes(self) -> dict[str, Any]:
-        """What the last ``step_update`` with ``sync=False`` would have returned with it."""
+        """The result that the last ``step_update`` with ``sync=False`` would have had with it."""
         if self._newest is None:
             return {}
         dones, rewards, lengths = self._newest
@@ -338,7 +338,7 @@ class EpisodicEMATracker(Accumulators):
 
 
 def _any(ended: Tensor) -> bool:
-    """Whether one is set, in the fastest way: torch's own looks at every flag."""
+    """True if one is set, in the fastest way: torch's own looks at every flag."""
     if ended.device.type != "cpu":
         return bool(ended.any())
     array = ended.numpy()
@@ -346,7 +346,7 @@ def _any(ended: Tensor) -> bool:
 
 
 def _plainly_all(active: Tensor) -> bool:
-    """Whether all are set, as far as one can tell without waiting for the device."""
+    """True if all are set, as far as one can tell without waiting for the device."""
     if active.device.type != "cpu":
         return False
     array = active.numpy()

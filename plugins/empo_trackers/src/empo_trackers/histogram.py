@@ -1,4 +1,4 @@
-"""How often values fell into each of some bins."""
+"""Counts of values in bins."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ class FastVectorizedHistogram(Accumulators):
 
     @property
     def underflow(self) -> int:
-        """How many values were below the first edge; the first bin counts them, too."""
+        """Number of values were below the first edge; the first bin counts them, too."""
         return int(self.outside[0])
 
     @property
     def overflow(self) -> int:
-        """How many values were above the last edge; the last bin counts them, too."""
+        """Number of values were above the last edge; the last bin counts them, too."""
         return int(self.outside[1])
 
     @property
     def nan(self) -> int:
-        """How many values were NaN; no bin counts them."""
+        """Number of values were NaN; no bin counts them."""
         return int(self.outside[2])
 
     def update_batch(self, values: Any, mask: Bool[Tensor, " *batch"] | None = None) -> None:
@@ -115,5 +115,5 @@ class FastVectorizedHistogram(Accumulators):
         self.outside.zero_()
 
     def extra_repr(self) -> str:
-        """How many bins there are, and which edge belongs to them."""
+        """Number of bins, and which edge belongs to them."""
         return f"bins={len(self.bin_counts)}, closed={self.closed!r}"

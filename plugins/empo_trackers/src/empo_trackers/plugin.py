@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""The components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JsonlParams(Config):
 
 
 class TensorboardParams(Config):
-    """How TensorBoard events are written."""
+    """Parameters of tracker ``tensorboard``."""
 
     flush_s: float = Field(
         10.0, gt=0, description="Seconds after which held-back events are written out."
@@ -41,7 +41,7 @@ class TensorboardParams(Config):
 
 
 class ProgressParams(Config):
-    """How progress is shown."""
+    """Parameters of tracker ``progress``."""
 
     style: Literal["auto", "bar", "lines"] = Field(
         "auto",
@@ -53,7 +53,7 @@ class ProgressParams(Config):
 
 
 class EpisodicEmaParams(Config):
-    """How numbers about completed episodes are averaged."""
+    """Parameters of tracker ``episodic-ema``."""
 
     alpha: float = Field(
         0.01, gt=0, le=1, description="What a new number weighs; the window is about 1 / alpha."
@@ -77,7 +77,7 @@ class EpisodicEmaParams(Config):
 
 
 class EpisodicHistogramParams(EpisodicEmaParams):
-    """How completed episodes are averaged and counted."""
+    """Parameters of tracker ``episodic-histogram``."""
 
     reward_bins: Edges = Field(
         list(REWARD_BINS), description="Edges of the bins of what an episode paid, increasing."
@@ -92,7 +92,7 @@ class EpisodicHistogramParams(EpisodicEmaParams):
 
 
 class WandbParams(Config):
-    """Where Weights & Biases shows a run."""
+    """Parameters of tracker ``wandb``."""
 
     project: str = Field("empo", min_length=1, description="The project that runs belong to.")
     entity: str | None = Field(None, description="The user or team; the account's own if None.")

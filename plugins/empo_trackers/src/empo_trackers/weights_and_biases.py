@@ -122,7 +122,7 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def _surroundings(folder: Path | None, *, quiet: bool) -> Iterator[None]:
-    """What W&B knows only from environment variables: where its logs go, and to be quiet.
+    """Settings that W&B takes only from environment variables: log directory and quietness.
 
     Its process inherits them; afterwards they are as they were.
     """
@@ -142,7 +142,7 @@ def _surroundings(folder: Path | None, *, quiet: bool) -> Iterator[None]:
 
 
 def _identity(folder: Path) -> str:
-    """What W&B calls this run, also when it is resumed."""
+    """Id of this run on W&B, also when it is resumed."""
     path = folder / "id"
     if not path.exists():
         path.write_text(uuid.uuid4().hex[:12], encoding="utf-8")

@@ -10,7 +10,7 @@ from numpy import ndarray
 
 
 class Outcome(NamedTuple):
-    """What a step of an environment led to.
+    """Outcome of a step of an environment.
 
     Attributes:
         reward: What the step paid.
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What observations of an environment are like.
+    """Specification of an environment's observations.
 
     Attributes:
         shape: ``(words,)``, or of a channel-first picture ``(channels, height, width)``.
@@ -63,7 +63,7 @@ class Environment(Protocol):
         """Act; numbers beyond [-1, 1] are moved to the bound."""
 
     def observe(self) -> Shaped[ndarray, "*shape"]:
-        """What is seen now, as ``look`` says; apart from ``step``, for pictures take their time."""
+        """The current observation; apart from ``step``, for pictures take their time."""
 
     def render(self) -> UInt8[ndarray, "height width 3"]:
         """A picture of how things stand, for people.

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the actions of all environments led to.
+    """Outcomes of the actions of all environments.
 
     Attributes:
         observation: What is seen then; the last of its episode where one ended.
@@ -116,7 +116,7 @@ class Fleet:
 
     @property
     def current(self) -> Shaped[np.ndarray, "env word"]:
-        """What to act on."""
+        """The current observations."""
         rows = self._each(lambda env: self._members[env].current)
         return self._table(rows)
 
@@ -149,7 +149,7 @@ class Fleet:
         return picture
 
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to get back here, as a tree for checkpoints."""
+        """Everything needed to return to this point, as a tree for checkpoints."""
         return {
             "whole": not self._torn,
             "environments": self._each(lambda env: self._members[env].state_dict()),
@@ -192,7 +192,7 @@ class Fleet:
             log.warning("environment %d cannot be closed", env, exc_info=True)
 
     def _each(self, call: Callable[[int], T], envs: Sequence[int] | None = None) -> list[T]:
-        """What a function says of each environment, called in its own thread.
+        """Results of a function for each environment, called in its own thread.
 
         Where some fail, the error of the first is raised when all are through.
         """
@@ -257,7 +257,7 @@ def _built(tasks: Sequence[EnvironmentRef | GymnasiumBacked]) -> list[GymnasiumB
 
 
 def _names(tasks: Sequence[GymnasiumBacked]) -> tuple[str, ...]:
-    """What the tasks are called; those of one name get a number each."""
+    """Names of the tasks; those of one name get a number each."""
     names = [task.name for task in tasks]
     seen: Counter[str] = Counter()
     told = []
@@ -303,7 +303,7 @@ def _probe(member: Member, number: int, task: GymnasiumBacked) -> None:
 def _interface(
     tasks: Sequence[GymnasiumBacked], names: tuple[str, ...], members: Sequence[Member]
 ) -> Interface:
-    """What the tasks have in common."""
+    """The specification that fits all tasks."""
     looks = [member.look for member in members]
     if len({look.pictures for look in looks}) > 1:
         kinds = (f"{n} shows {_kind(look)}" for n, look in zip(names, looks, strict=True))

@@ -16,7 +16,7 @@ from empo_latent.environments.spaces import acting, observing
 
 GymEnv: TypeAlias = gymnasium.Env[Any, Any]
 SUCCESS = ("success", "is_success")
-"""Where the info of a step says whether the task is achieved."""
+"""Key of a step's info that says whether the task is achieved."""
 
 
 class GymnasiumEnvironment:
@@ -51,7 +51,7 @@ class GymnasiumEnvironment:
         return Outcome(float(reward), bool(terminated), bool(truncated), _success(info))
 
     def observe(self) -> Shaped[np.ndarray, "*shape"]:
-        """What is seen now; see ``Environment``."""
+        """The current observation; see ``Environment``."""
         return self._read(self._seen)
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:

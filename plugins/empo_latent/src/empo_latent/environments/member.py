@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Decision:
-    """What an action led to.
+    """Outcome of an action.
 
     Attributes:
         observation: What is seen then, flat; the last of its episode where it ended.
@@ -84,7 +84,7 @@ class Member:
 
     @property
     def current(self) -> Shaped[np.ndarray, " word"]:
-        """What to act on."""
+        """The current observations."""
         return np.concatenate(self._frames).ravel()
 
     def start(self, seed: int) -> None:
@@ -138,7 +138,7 @@ class Member:
         return False
 
     def _repeats(self, state: Mapping[str, Any]) -> bool:
-        """Whether an episode, played again, leads to where it was."""
+        """True if an episode, played again, leads to where it was."""
         try:
             self._begin()
             for action in state["actions"].numpy():
@@ -186,7 +186,7 @@ class Member:
         return total, outcome.terminated, outcome.truncated or self._step == self.length, success
 
     def _observed(self) -> Shaped[np.ndarray, "*shape"]:
-        """What is seen now, checked."""
+        """The current observation, checked."""
         try:
             seen = self._environment.observe()
         except Exception as error:
@@ -213,7 +213,7 @@ class Member:
 
     @property
     def _again(self) -> str:
-        """How to see it again."""
+        """Everything needed to restore the episode."""
         way = f"to see it again, reset the environment with seed {self._own_seed}"
         if not self._step:
             return way

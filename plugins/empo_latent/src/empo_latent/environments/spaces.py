@@ -27,7 +27,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def observing(space: Space[Any], picture_size: int) -> tuple[Look, Read]:
-    """How observations of a space are read.
+    """Reader of a space's observations.
 
     Numbers of all parts follow each other; choices become one number per option. A picture
     (bytes from 0 to a bound with two or three axes) is resized, and its channels put first.
@@ -68,7 +68,7 @@ def observing(space: Space[Any], picture_size: int) -> tuple[Look, Read]:
 
 
 def acting(space: Space[Any]) -> tuple[int, Callable[[Float[np.ndarray, " action"]], np.ndarray]]:
-    """How many numbers an action has, and the action that numbers from [-1, 1] stand for.
+    """Number of numbers an action has, and the action that numbers from [-1, 1] stand for.
 
     Raises:
         ConfigError: The space is no bounded box of numbers; the message names it.
@@ -140,7 +140,7 @@ def _at(path: Path) -> str:
 
 
 def _size(path: Path, space: Space[Any]) -> int:
-    """How many numbers a part is."""
+    """Number of numbers a part is."""
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return math.prod(space.shape)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):

@@ -37,7 +37,7 @@ class CollectionParams(Config):
 
 
 class ComputeParams(Compute):
-    """What computes, and how."""
+    """Parameters of the computation: device, threads, precision, compilation."""
 
     compile: bool = Field(False, description="Compile updates and plans; needs a C++ compiler.")
     check_gradients: bool = Field(
@@ -49,7 +49,7 @@ class ComputeParams(Compute):
 
 
 class ReportingParams(Reporting):
-    """What a run tells, and what it keeps; intervals are in steps, 0: never."""
+    """Parameters of logs, checkpoints and evaluations; intervals are in steps, 0: never."""
 
     log_interval: int = Field(200, ge=1, description="Steps between two lines of metrics.")
     keep_replay: bool = Field(

@@ -51,7 +51,7 @@ class LearningParams(Config):
 
 
 class OptimiserParams(Optimiser):
-    """What moves the weights (Adam)."""
+    """Parameters of the optimiser (Adam)."""
 
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
     encoder_lr_scale: float = Field(0.3, gt=0, description="Its factor for the encoder.")

@@ -1,4 +1,4 @@
-"""How often and how soon each human reaches each goal."""
+"""Attainment of goals: how often and how soon each human reaches each goal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attainment:
-    """How often and how soon one human reached one goal.
+    """Attainment of one goal by one human: frequency and time.
 
     Attributes:
         human: Agent index of the human.
@@ -46,7 +46,7 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What playing showed.
+    """Result of an evaluation.
 
     Attributes:
         episodes: Episodes per goal.
@@ -66,7 +66,7 @@ class Evaluation:
 
 
 def evaluate(cast: Cast, *, episodes: int, seed: int) -> Evaluation:
-    """How often each human reaches each goal.
+    """Attainment of each goal by each human.
 
     Args:
         cast: Who acts where.
@@ -106,7 +106,7 @@ def evaluate(cast: Cast, *, episodes: int, seed: int) -> Evaluation:
 
 
 def _attainment(spec: WorldSpec, position: int, reached: Int[Tensor, " episode"]) -> Attainment:
-    """What the steps at which one goal was reached (-1: never) come to."""
+    """Attainment from the steps at which one goal was reached (-1: never)."""
     goal = spec.goals[position]
     share = float((reached >= 0).double().mean())
     mean_time, time_error = _mean(reached[reached >= 0])

@@ -18,7 +18,7 @@ from empo_core.worlds.sampling import is_terminal
 MOST_STEPS = 1000
 """Steps after which an episode is cut in a world that has no horizon."""
 TOLERANCE = 1e-4
-"""How far the probabilities of a policy may sum to something else than 1."""
+"""Tolerance of the sum of a policy's probabilities around 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def check_agents(spec: WorldSpec) -> None:
 def pursued(
     spec: WorldSpec, asked: Int[Tensor, " episode"], generator: torch.Generator
 ) -> Int[Tensor, "episode human"]:
-    """What each human pursues: its owner the goal that is asked about, others by weight."""
+    """Goals of each human: the owner's is the one in question, others' are drawn by weight."""
     owner = torch.tensor([goal.human for goal in spec.goals])[asked]
     pursued = asked[:, None].repeat(1, len(spec.humans))
     for position, human in enumerate(spec.humans):

@@ -34,7 +34,7 @@ class Goals:
             self._weights.append(torch.tensor(weights, dtype=torch.float64))
 
     def draw(self, count: int, generator: torch.Generator) -> Int[Tensor, "env human"]:
-        """What each human pursues in so many episodes, as positions on the ``goal`` axis."""
+        """Goals drawn for each human in so many episodes, as positions on the ``goal`` axis."""
         drawn = [
             goals[draw(weights.expand(count, -1), generator)]
             for goals, weights in zip(self._goals, self._weights, strict=True)
@@ -45,7 +45,7 @@ class Goals:
 def arrived(
     world: WorldModel, rows: Int[Tensor, "env word"], goals: Int[Tensor, "env human"]
 ) -> Bool[Tensor, "env human"]:
-    """Whether each human is where it wants to be."""
+    """True where each human is where it wants to be."""
     return world.achieved(rows).gather(1, goals)
 
 

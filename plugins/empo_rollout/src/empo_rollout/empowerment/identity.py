@@ -1,4 +1,4 @@
-"""What tells one world from another, so that what was learned in one is not used in another."""
+"""Identity of a world, so that what was learned in one is not used in another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from empo_core.worlds.sampling import fingerprint
 
 
 def identity(world: WorldModel) -> dict[str, Any]:
-    """What a world is, as JSON data; the order of the keys says what to name first.
+    """Identity of a world as JSON data; the order of the keys says what to name first.
 
     Two worlds that agree have the same agents, goals, horizon and observations, start in the
     same state, and their first steps lead to the same states with the same chances.

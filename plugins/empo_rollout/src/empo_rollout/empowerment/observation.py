@@ -1,4 +1,4 @@
-"""What a learner of a world sees: the state, the time, which agent it is, and what it wants.
+"""Observations of a learner in a world: state, time, agent and goal.
 
 Learning, humans that are played back (``prior``) and robots that are evaluated (``robots``) all
 see through the same code, so they see the same.
@@ -44,7 +44,7 @@ class WorldObservation:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What they are called."""
+        """Their names."""
         return tuple(self.spec.agents[agent].name for agent in self.agents)
 
     @cached_property
@@ -54,7 +54,7 @@ class WorldObservation:
 
     @cached_property
     def observations(self) -> ObservationSpec:
-        """What an observation looks like."""
+        """Specification of an observation."""
         shape = self.spec.featurizer.shape
         grid = (shape.channels, shape.height, shape.width)
         words = self._goal_word + self._goal_words
@@ -62,12 +62,12 @@ class WorldObservation:
 
     @property
     def num_options(self) -> int:
-        """How many options an action has."""
+        """Number of options an action has."""
         return self.actions.choices[0]
 
     @cached_property
     def num_features(self) -> int:
-        """How many words of an observation, from the first on, are about the state."""
+        """Number of words of an observation, from the first on, are about the state."""
         return self.spec.featurizer.shape.flat
 
     @cached_property
@@ -95,7 +95,7 @@ class WorldObservation:
         return place
 
     def features(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state flat"]:
-        """What the world says about states."""
+        """The world's features of states."""
         return self.spec.featurizer(rows).flat().to(torch.float32)
 
     def annotate(
@@ -128,7 +128,7 @@ class WorldObservation:
         learner: int,
         goal: Int[Tensor, " state"] | None = None,
     ) -> Tensor:
-        """What one learner sees in some states ``[state word]``; see ``annotate``."""
+        """Observations of one learner in some states ``[state word]``; see ``annotate``."""
         out = torch.empty(len(features), self.observations.words)
         out[:, : self.num_features] = features
         self.annotate(out.numpy(), steps_left, learner, goal)

@@ -49,7 +49,7 @@ class LearnedRobots:
 
 
 class LearnedHumans:
-    """How humans learned to reach each goal; an ``empo_core.protocols.HumanPrior``."""
+    """Learned policies of humans for each goal; an ``empo_core.protocols.HumanPrior``."""
 
     def __init__(self, world: WorldModel, policy: ActorCritic, exploration: float = 0.0) -> None:
         """Act in a world.

@@ -1,4 +1,4 @@
-"""Where the robots' reward comes from: another algorithm's U_r."""
+"""The robots' reward from another algorithm's U_r."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ STATE = (
     "rows", "left", "available", "cut", "acts", "starts", "reward", "terminated", "truncated",
     "reason",
 )  # fmt: skip
-"""What copies consist of, besides goals and generator."""
+"""Parts of the copies besides goals and generator."""
 
 MOST_STEPS = 1000
 """Up to so many steps the first episode is cut at, where a world has no horizon."""
@@ -72,7 +72,7 @@ class Stage:
     def joint(
         self, copies: Copies, options: Int[Tensor, "env agent"], generator: torch.Generator
     ) -> Tensor:
-        """What everybody does ``[env agent]``: learners as told, others as they are."""
+        """Actions ``[env agent]``: the given ones of learners, sampled ones of the others."""
         spec = self.world.spec
         actions = torch.zeros((len(copies.rows), len(spec.agents)), dtype=torch.int64)
         actions[:, list(self.sight.agents)] = options
@@ -95,7 +95,7 @@ class Stage:
     def pay(
         self, rows: Int[Tensor, "env word"], left: Int[Tensor, " env"]
     ) -> Float[Tensor, " env"]:
-        """What the robots get for states that episodes go on from.
+        """Rewards of the robots for states that episodes go on from.
 
         Raises:
             CollectError: It is no number.
@@ -114,7 +114,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Final:
-    """Where episodes stood that were cut off.
+    """Final states of truncated episodes.
 
     Attributes:
         env: Which copies they were in, ascending.

@@ -78,7 +78,7 @@ class WorldVectorEnv:
 
     @property
     def spec(self) -> EnvSpec:
-        """What never changes about the copies."""
+        """Constants of the copies."""
         return self._spec
 
     def start(self, seed: int) -> None:
@@ -161,7 +161,7 @@ class WorldVectorEnv:
     def _final(
         self, copies: Copies
     ) -> tuple[Int[np.ndarray, " final"], Float[np.ndarray, "final word"]]:
-        """What is last seen of episodes that were cut off, by the slots that see it."""
+        """Final observations of truncated episodes, by agent index."""
         final, env_spec = copies.final, self._spec
         if final is None or not len(final.env):
             return np.empty(0, np.int64), np.empty((0, env_spec.observations.words), np.float32)

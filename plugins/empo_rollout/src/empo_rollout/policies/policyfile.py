@@ -54,7 +54,7 @@ class _Body(WeightsBody):
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:
-    """What ``load_policy`` found.
+    """Result of ``load_policy``.
 
     Attributes:
         policy: The networks, on the CPU.
