@@ -79,8 +79,7 @@ class Loop:
             KeyboardInterrupt: The run was stopped; there is a checkpoint to go on from.
             StorageError: There are checkpoints but none is good; or the disk refuses one.
             ConfigError: Another number of processes wrote the checkpoint.
-            Exception: Whatever ended the run, once there is a checkpoint of where it stood, with
-                nothing in it that is not finite.
+            Exception: Whatever ended the run, after a checkpoint that is finite.
         """
         if not (self._context.resume and self._resume()):
             self._learner.start()
@@ -102,8 +101,7 @@ class Loop:
                 if agreed or self._group.size == 1:
                     self._rescue(error)
                 raise
-        total = self._learner.total_steps
-        self._tell_progress(total, total)
+        self._show_progress()
 
     @property
     def _is_over(self) -> bool:
@@ -119,9 +117,7 @@ class Loop:
         except KeyboardInterrupt:
             stop = 1
         if self._group.sum(stop):
-            if self._failure is not None:
-                raise self._failure
-            raise KeyboardInterrupt
+            raise self._failure or KeyboardInterrupt
 
     def _advance(self) -> None:
         """One unit of work, and what is due after it."""
@@ -131,10 +127,9 @@ class Loop:
         learner.advance()
         self.seconds += time.perf_counter() - began
         self._is_midway = False
-        now = time.monotonic()
-        if now - self._shown > PROGRESS_S:
-            self._shown = now
-            self._tell_progress(min(learner.steps, learner.total_steps), learner.total_steps)
+        if time.monotonic() - self._shown > PROGRESS_S:
+            self._shown = time.monotonic()
+            self._show_progress()
         # Of the last steps, what is due comes when all is over: some work may be left to do.
         if learner.steps >= learner.total_steps:
             return
@@ -197,7 +192,9 @@ class Loop:
                 raise
             self._failure = error
 
-    def _tell_progress(self, done: float, total: float) -> None:
+    def _show_progress(self) -> None:
+        total = self._learner.total_steps
+        done = total if self._is_over else min(self._learner.steps, total)
         self._context.tracker.progress(TASK, done, total)
 
     def _rescue(self, error: BaseException) -> None:
@@ -206,11 +203,10 @@ class Loop:
             return
         try:
             self._save()
-        except NonFiniteError as refusal:
-            if not isinstance(error, KeyboardInterrupt | EmpoError):
-                raise refusal from error  # It says why code that expects numbers failed.
-            error.add_note(f"There is no checkpoint of this step: {refusal}")
         except Exception as refusal:
+            known = isinstance(error, KeyboardInterrupt | EmpoError)
+            if isinstance(refusal, NonFiniteError) and not known:
+                raise refusal from error  # It says why code that expects numbers failed.
             error.add_note(f"There is no checkpoint of this step: {refusal}")
 
     def _save(self) -> None:
