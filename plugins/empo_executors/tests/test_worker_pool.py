@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from empo_core.errors import WorkerError
+from empo_core.plugins import imports
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
 from empo_executors.supervised_process import StartMethod
@@ -301,3 +302,15 @@ def test_an_open_map_serves_several_passes() -> None:
     with worker_processes(2)(lambda n: n + 1) as apply:
         assert list(apply(range(5))) == [1, 2, 3, 4, 5]
         assert list(apply([7])) == [8]
+
+
+def test_packages_of_the_command_line_are_imported_in_workers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "named_on_the_command_line.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(imports, "_imported", [])
+    imports.import_extra(["named_on_the_command_line"])
+    with WorkerPool(lambda name: name in sys.modules, workers=1) as pool:
+        assert list(pool.map(["named_on_the_command_line", "another"])) == [True, False]
+    sys.modules.pop("named_on_the_command_line")

@@ -18,6 +18,8 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any, Literal, TypeAlias
 
+from empo_core.plugins.imports import extra_imports, import_extra
+
 StartMethod = Literal["forkserver", "spawn"]
 Context: TypeAlias = ForkServerContext | SpawnContext
 Pipe: TypeAlias = "Connection[Any, Any]"
@@ -86,7 +88,10 @@ class SupervisedProcess:
         )
         self.pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(
-            target=_enter, args=(target, theirs, lasting, tuple(arguments)), daemon=True, name=name
+            target=_enter,
+            args=(target, theirs, lasting, extra_imports(), tuple(arguments)),
+            daemon=True,
+            name=name,
         )
         try:
             self._process.start()
@@ -167,7 +172,11 @@ def _kill(process: BaseProcess) -> None:
 
 
 def _enter(
-    target: Callable[..., None], pipe: Pipe, lasting: bool, arguments: Sequence[object]
+    target: Callable[..., None],
+    pipe: Pipe,
+    lasting: bool,
+    imports: Sequence[str],
+    arguments: Sequence[object],
 ) -> None:
     """Main function of a supervised process."""
     if lasting:
@@ -179,6 +188,7 @@ def _enter(
     import torch
 
     torch.set_num_threads(1)
+    import_extra(imports)
     target(pipe, *arguments)
 
 
