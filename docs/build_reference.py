@@ -136,12 +136,13 @@ def protocols_page() -> str:
         kit = f"`empo_core.testing.{kind}.{protocol}Tests`"
         call = f"`factory(params{CALLS.get(kind, '')})`"
         rows.append(f"| {kind} | [{protocol}](#{protocol.lower()}) | {call} | {kit} |")
+    implemented = {protocol for _, protocol in ABOUT_KINDS.values()}  # Trackers have a base class.
     classes = [
         member
         for member in vars(protocols).values()
         if inspect.isclass(member)
         and member.__module__.startswith(f"{protocols.__name__}.")
-        and getattr(member, "_is_protocol", False)
+        and (getattr(member, "_is_protocol", False) or member.__name__ in implemented)
     ]
     parts = [HEAD + PROTOCOLS + "\n".join(rows)]
     parts += ["\n\n".join(protocol_section(protocol)) for protocol in classes]

@@ -66,7 +66,7 @@ class Component:
             ``"terminal"`` where commands add it for the person who watches.
         options: For algorithms: flags that ``empo run`` gets.
         short: The param that ``<component>/<rest>`` stands for where there is no library, e.g.
-            ``id`` in ``gymnasium/CartPole-v1``.
+            the ``id`` of an environment.
     """
 
     kind: Kind

@@ -29,7 +29,7 @@ CONFIG: dict[str, Any] = {
 # numpy's scalars are no floats for a type checker, but end up among metrics all the same.
 METRICS: list[dict[str, Any]] = [
     {},
-    {"exact/v_r": -1.5},
+    {"value/v_r": -1.5},
     {"count": 3, "deep/er/key": 1e300, "tiny": 5e-324, "ü/µ with space": 0.0},
     {"nan": float("nan"), "high": float("inf"), "low": -float("inf")},
     {"numpy": np.float64(0.25), "narrow": np.float32(0.5), "integer": np.int64(7)},

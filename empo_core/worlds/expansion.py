@@ -11,7 +11,7 @@ import math
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -25,6 +25,7 @@ SUM_TOLERANCE = 1e-9
 """Tolerance of the sum of one pair's probabilities around 1; they are then rescaled."""
 
 
+@runtime_checkable
 class EnumerableModel(Protocol):
     """A world as ``enumerate_world`` takes it; states are any hashable values.
 

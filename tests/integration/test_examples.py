@@ -36,7 +36,7 @@ EXPECTED: dict[str, tuple[list[str], str]] = {
 SHORTER: dict[str, list[str]] = (
     {
         name: [
-            "algorithm.params.steps=120",
+            "algorithm.params.total_steps=120",
             "algorithm.params.warm_up.v_h_e=40",
             "algorithm.params.warm_up.q_r=40",
             "algorithm.params.warm_up.ramp=40",
@@ -53,7 +53,8 @@ SHORTER: dict[str, list[str]] = (
     | {
         "latent_pendulum.yaml": [
             "algorithm.params.total_steps=150",
-            "algorithm.params.tasks.0.episode_length=40",
+            "algorithm.params.tasks="
+            "[{name: gymnasium, params: {id: Pendulum-v1, max_episode_steps: 40}}]",
             "algorithm.params.collection.seed_steps=120",
             "algorithm.params.collection.seed_updates=2",
             "algorithm.params.learning.updates_per_step=0.1",

@@ -110,7 +110,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sampled": {"targets": {"max_pairs": 1}, "replay": {"store": "compact", "capacity": 70}},
     "n_step": {
         "targets": {"q_r": "n_step", "v_h_e": "n_step", "n": 2},
-        "replay": {"memory": "mapped", "capacity": 70},
+        "replay": {"storage": "mapped", "capacity": 70},
     },
     "episode": {"targets": {"v_h_e": "episode"}},
     "model_free": {"targets": {"model_based": False}, "num_envs": 4},

@@ -300,7 +300,7 @@ def test_collected_errors_are_reported_together() -> None:
         ("a: " + "9" * 5000, "run.yaml:1:4: a: a number of 5000 digits is too long"),
         ('a: "\\ud800"', "run.yaml:1:4: a: half of a surrogate pair is not a character"),
         ("", "run.yaml:1:1: should be a mapping (got null); allowed: mapping with world_model, "
-             "world, algorithm, trackers, seed, runs"),
+             "world, algorithm, trackers, on_tracker_error, seed, runs"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(

@@ -171,7 +171,7 @@ def test_a_run_leaves_everything_needed_to_understand_it(
     assert [word in log for word in ("started", "half way", "finished")] == [True] * 3
     assert CALLS == [
         "start 7",
-        "log 0 ['value/V_r']",
+        "log 0 ['exact/v_r']",
         "progress solve 1 2",
         "finish finished",
     ]

@@ -158,3 +158,6 @@ class NoSolver:
 
     def run(self, context: object) -> object:
         return object()
+
+    def check(self, world: object) -> dict[str, object]:
+        return {}

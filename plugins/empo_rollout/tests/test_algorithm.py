@@ -306,7 +306,7 @@ def test_a_run_stops_once_it_is_good_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tail", ["bootstrap", "drop"])
 @pytest.mark.parametrize("kind", ["gymnasium-vector", "gymnasium"])
 def test_steps_are_counted_as_they_were_taken(tmp_path: Path, kind: str, tail: str) -> None:
-    environment = {"kind": kind, "id": "CartPole-v1"}
+    environment = {"name": kind, "params": {"id": "CartPole-v1"}}
     result: Any = run(config(tmp_path, environment=environment, experience={"tail": tail}))
     summary = result.summary()
     assert summary["steps"] >= 96 - 16
