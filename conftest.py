@@ -19,29 +19,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def _tensor_modules() -> list[str]:
-    """Names of the core's and the plugins' modules whose shapes can be checked.
+    """Names of the plugins' modules whose shapes can be checked.
 
-    Left out: ``plugin`` modules (beartype cannot check pydantic's own classes), modules with
-    numba kernels (numba cannot compile a function that is wrapped in a check), and distributions
-    (whose checks ``torch.compile`` cannot trace).
+    Left out: ``plugin`` modules (beartype cannot check pydantic's own classes) and modules
+    with numba kernels (numba cannot compile a function that is wrapped in a check).
     """
-    root = Path(__file__).parent
     names = []
-    for source, pattern in [
-        (root, "empo_core/**/*.py"),
-        *((source, "**/*.py") for source in root.glob("plugins/*/src")),
-    ]:
-        for path in sorted(source.glob(pattern)):
+    for source in Path(__file__).parent.glob("plugins/*/src"):
+        for path in sorted(source.rglob("*.py")):
             text = path.read_text(encoding="utf-8")
-            name = ".".join(path.relative_to(source).with_suffix("").parts)
-            if path.stem == "plugin" or name == "empo_core.distributions":
-                continue
-            if "jaxtyping" in text and "numba" not in text:
-                names.append(name)
+            if path.stem != "plugin" and "jaxtyping" in text and "numba" not in text:
+                names.append(".".join(path.relative_to(source).with_suffix("").parts))
     return names
 
 
-install_import_hook(_tensor_modules(), "beartype.beartype")
+install_import_hook(
+    ["empo_core.protocols", "empo_core.types", *_tensor_modules()], "beartype.beartype"
+)
 
 
 class _Outcomes:

@@ -113,7 +113,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "replay": {"storage": "mapped", "capacity": 70},
     },
     "episode": {"targets": {"v_h_e": "episode"}},
-    "model_free": {"targets": {"model_based": False}, "num_envs": 4},
+    "model_free": {"targets": {"model_based": False}, "num_envs": 4, "exploration": {}},
     "v_r": {"values": {"q_r": None, "v_h_e": "lookup", "v_r": "lookup"}},
 }
 
