@@ -191,6 +191,7 @@ class Executor(Protocol):
         """
 
 
+@runtime_checkable
 class ParallelMap(Protocol):
     """Opens a function for being applied to many items, e.g. in worker processes."""
 
