@@ -33,9 +33,13 @@ def _tensor_modules() -> list[str]:
     return names
 
 
-install_import_hook(
-    ["empo_core.protocols", "empo_core.types", *_tensor_modules()], "beartype.beartype"
-)
+# Trackers take numbers of any sort, so their module is not checked.
+_PROTOCOLS = [
+    f"empo_core.protocols.{path.stem}"
+    for path in (Path(__file__).parent / "empo_core" / "protocols").glob("*.py")
+    if "jaxtyping" in path.read_text(encoding="utf-8") and path.stem != "__init__"
+]
+install_import_hook([*_PROTOCOLS, "empo_core.types", *_tensor_modules()], "beartype.beartype")
 
 
 class _Outcomes:
