@@ -44,7 +44,7 @@ def gap(
         | {
             "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
             "exploration": {"frontier_prob": 0.5},
-            "reporting": {"compare": "exact", "evaluation_interval": learner["steps"]},
+            "reporting": {"compare": "exact", "evaluation_interval": learner["total_steps"]},
         }
     )
     reference = {"name": f"multigrid/{world}", "params": {"max_steps": horizon or WORLDS[world]}}

@@ -68,7 +68,7 @@ PLACES = {
     ("rollout", "rewards"): r"^ranks/0/episodes/return$",
     ("latent", "weights"): r"^model/",
     ("latent", "moments"): r"^updater/.*exp_avg",
-    ("latent", "targets"): r"^model/.*target",
+    ("latent", "targets"): r"^model/averages\.",
     ("latent", "rewards"): r"^replay/rows/0/steps$",
 }
 """Tensors of a learner's state by algorithm and by what they are."""

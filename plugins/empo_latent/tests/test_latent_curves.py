@@ -60,7 +60,7 @@ def test_every_combination_is_a_run_that_the_algorithm_accepts(
         params = LatentParams.model_validate(
             {**given, "policy_loss": "any"}, context={"registry": small.registry}
         )
-        repeat = params.tasks[0].action_repeat
+        repeat = params.tasks[0].params.action_repeat
         assert params.total_steps == 50_000 // repeat
         assert params.reporting.evaluation_interval == 5_000 // repeat
         assert given["policy_loss"] in job.name
