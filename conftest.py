@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from jaxtyping import install_import_hook
@@ -87,3 +88,38 @@ def kit_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         return outcomes.failed
 
     return run
+
+
+@pytest.fixture
+def edit_model() -> Callable[..., None]:
+    """A function that changes a saved model and seals it again.
+
+    It takes the file, what changes of the body by key (groups are merged), and, optionally, another
+    version, or another dtype of the weights.
+    """
+    import json
+
+    from pydantic import BaseModel
+    from safetensors import safe_open
+
+    from empo_learning.saved_model import KEY, WEIGHTS, Format, write_model
+
+    class Body(BaseModel, extra="allow"):
+        """Any body."""
+
+    def edit(
+        path: Path, change: dict[str, Any], *, version: int = 1, dtype: str | None = None
+    ) -> None:
+        with safe_open(path, "pt") as file:
+            sealed = json.loads(file.metadata()[KEY])
+            tensors = {name.removeprefix(WEIGHTS): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if dtype is not None:
+            tensors = {name: getattr(tensor, dtype)() for name, tensor in tensors.items()}
+        body = sealed["body"]
+        for key, value in change.items():
+            old = body.get(key)
+            merges = isinstance(old, dict) and isinstance(value, dict)
+            body[key] = {**old, **value} if merges else value
+        write_model(path, Format(sealed["format"], version), Body(**body), tensors)
+
+    return edit

@@ -148,7 +148,7 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
 
 def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) -> None:
     run = usual
-    model, _, interface = load_model(run.directory / "results" / "model")
+    model, _, interface = load_model(run.directory / "results" / "model.safetensors")
     seen = torch.ones(1, interface.words)
     ours, theirs = run.result.model, model  # type: ignore[attr-defined]
     assert torch.equal(ours.policy(ours.encode(seen)).loc, theirs.policy(theirs.encode(seen)).loc)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow  # Three processes that import torch, each time.
 
 RANKS, STEPS = 2, 4096
 PATIENCE_S = 200
-WEIGHTS = "results/policy/weights.safetensors"
+WEIGHTS = "results/policy.safetensors"
 CONFIG = f"""
 algorithm:
   name: rollout

@@ -144,10 +144,10 @@ def test_files_hold_everything(small: Any, tmp_path: Path) -> None:
         path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.rglob("*.*")
     )
     assert files == [
-        "curve.csv", "curve.png", "model/manifest.json", "model/weights.safetensors",
+        "curve.csv", "curve.png", "model.safetensors",
         "training.csv", "videos/a_planner_return_800.0.gif", "videos/a_planner_return_900.0.gif",
     ]  # fmt: skip
-    loaded = load_model(tmp_path / "results" / "model", registry=small.registry)
+    loaded = load_model(tmp_path / "results" / "model.safetensors", registry=small.registry)
     torch.testing.assert_close(loaded.model.state_dict(), found.model.state_dict())
     assert (tmp_path / "results" / "curve.png").read_bytes().startswith(b"\x89PNG")
 

@@ -14,12 +14,14 @@ from empo_core.protocols.environments import TimeStep
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
+from empo_rollout.empowerment.identity import identity
 from empo_rollout.empowerment.playback import EvenHumans, LearnedHumans, LearnedRobots
-from empo_rollout.empowerment.prior import GoalPpo, save_prior
+from empo_rollout.empowerment.prior import GoalPpo
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
 from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policies.policyfile import save_policy
 from empo_rollout.policies.protocols import PolicyStep
 
 
@@ -148,12 +150,21 @@ def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
         LearnedRobots(world, policy)
 
 
+def save_humans(path: Path, **given: object) -> Path:
+    """Write untrained humans of the door into a file."""
+    vector = WorldVectorEnv(TinyWorld(), copies=1, learners="humans")
+    policy, params = (
+        untrained(vector, **given),
+        PolicyParams.model_validate({"hidden": [8], **given}),
+    )
+    save_policy(path, policy, params, vector.spec, world=identity(TinyWorld()))
+    return path
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """Humans of the door, on disk."""
-    policy = untrained(WorldVectorEnv(TinyWorld(), copies=1, learners="humans"))
-    save_prior(tmp_path / "prior", policy, PolicyParams(hidden=[8]), TinyWorld())
-    return tmp_path / "prior"
+    return save_humans(tmp_path / "prior")
 
 
 class TestGoalPpo(HumanPriorTests):
@@ -174,9 +185,12 @@ def test_the_directory_of_a_run_stands_for_the_humans_in_it(saved: Path, tmp_pat
     run = tmp_path / "run"
     (run / "results").mkdir(parents=True)
     (run / "config.yaml").touch()
+    vector = WorldVectorEnv(TinyWorld(), copies=1, reward=reward)
+    robots = run / "results" / "policy.safetensors"
+    save_policy(robots, untrained(vector), PolicyParams(hidden=[8]), vector.spec)
     with pytest.raises(StorageError, match=r"holds no humans.*learners: humans"):
         GoalPpo(GoalPpoParams(file=run), TinyWorld())
-    saved.rename(run / "results" / "prior")
+    saved.rename(run / "results" / "policy.safetensors")
     GoalPpo(GoalPpoParams(file=run), TinyWorld())
 
 
@@ -190,17 +204,12 @@ def test_humans_of_another_world_are_refused(saved: Path) -> None:
 
 
 def test_damage_is_found(saved: Path) -> None:
-    manifest = saved / "manifest.json"
-    manifest.write_text(manifest.read_text().replace("shouter", "whisperer"))
+    saved.write_bytes(saved.read_bytes().replace(b"shouter", b"whisper"))
     with pytest.raises(StorageError, match="sha256 does not match"):
         GoalPpo(GoalPpoParams(file=saved), TinyWorld())
 
 
 def test_saved_humans_must_not_remember(tmp_path: Path) -> None:
-    world = TinyWorld()
-    given = {"memory": "gru", "critic": "shared", "memory_size": 4}
-    policy = untrained(WorldVectorEnv(world, copies=1, learners="humans"), **given)
-    params = PolicyParams.model_validate({"hidden": [8], **given})
-    save_prior(tmp_path / "prior", policy, params, world)
+    saved = save_humans(tmp_path / "prior", memory="gru", critic="shared", memory_size=4)
     with pytest.raises(StorageError, match="has a memory"):
-        GoalPpo(GoalPpoParams(file=tmp_path / "prior"), world)
+        GoalPpo(GoalPpoParams(file=saved), TinyWorld())

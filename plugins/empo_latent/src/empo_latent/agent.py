@@ -62,10 +62,10 @@ class Agent:
 
 
 def load_agent(path: str | Path, *, envs: int = 1, device: str = "cpu") -> Agent:
-    """The agent that a run left in ``results/model``.
+    """The agent that a run left in ``results/model.safetensors``.
 
     Args:
-        path: The directory.
+        path: The file.
         envs: Environments that it acts in at once; environment ``e`` plays task
             ``e % len(tasks)``.
         device: Where it computes, whatever it was learned on. Nothing is compiled.

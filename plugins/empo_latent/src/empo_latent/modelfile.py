@@ -1,27 +1,19 @@
-"""Learned models on disk: a directory of weights and a manifest, without any pickle.
-
-``manifest.json`` says what a model is made of and what it was made for, and has sha256 sums of
-itself and of ``weights.safetensors``.
-"""
+"""Learned models as saved models (``empo_learning.saved_model``)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import safetensors.torch
 import torch
-from pydantic import Field, ValidationError
-from safetensors import SafetensorError
-from torch import Tensor
+from pydantic import Field, JsonValue
 
-from empo_core.errors import EmpoError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import Interface
-from empo_learning.saved_model import Format, WeightsBody, read_weights, write_weights
+from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 
 FORMAT = Format("empo-latent-model", 1)
 
@@ -38,12 +30,12 @@ class _Interface(StrictModel):
     scale: float = Field(gt=0)
 
 
-class _Body(WeightsBody):
-    params: dict[str, Any]
+class _Body(StrictModel):
+    params: dict[str, JsonValue]
     interface: _Interface
 
 
-class SavedModel(NamedTuple):
+class LoadedModel(NamedTuple):
     """Result of ``load_model``.
 
     Attributes:
@@ -65,10 +57,10 @@ def save_model(
     *,
     ops: FileOps = DISK,
 ) -> None:
-    """Write a model into a directory.
+    """Write a model into a file.
 
     Args:
-        path: The directory; an older model there is replaced at once or not at all.
+        path: The file; an older model there is replaced at once or not at all.
         model: What was learned.
         params: What it is made of.
         interface: What it sees and does.
@@ -80,52 +72,30 @@ def save_model(
     """
     # Python callers may give tasks functions as arguments; a file can only name those.
     described = params.model_dump(mode="json", fallback=repr)
-    write_weights(
-        Path(path),
-        FORMAT,
-        model.state_dict(),
-        lambda entry: _Body(params=described, interface=_described(interface), weights=entry),
-        ops,
-    )
+    body = _Body(params=described, interface=_described(interface))
+    write_model(Path(path), FORMAT, body, model.state_dict(), ops=ops)
 
 
-def load_model(path: str | Path, *, registry: Registry | None = None) -> SavedModel:
+def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedModel:
     """The model that ``save_model`` wrote.
 
     Args:
-        path: The directory.
+        path: The file.
         registry: The components that its parameters may name; default: the installed ones.
 
     Raises:
         StorageError: It is missing, damaged, foreign, or written by another version; or a policy
             loss that it was learned with is not installed.
     """
-    directory, body, raw = read_weights(Path(path), FORMAT, _Body)
-    try:
-        interface = _interface_of(body.interface)
-        params = LatentParams.model_validate(body.params, context={"registry": registry})
+    path = Path(path)
+    saved = read_model(path, FORMAT, _Body)
+    with rebuilding(path, "empo-latent"):
+        interface = _interface_of(saved.body.interface)
+        params = LatentParams.model_validate(saved.body.params, context={"registry": registry})
         optimistic = params.optimistic_loss is not None
         model = LatentModel(params, interface, generator=torch.Generator(), optimistic=optimistic)
-        _load(model, safetensors.torch.load(raw))
-    # Sizes that nobody meant fail in as many ways as they can be wrong.
-    except (ValidationError, EmpoError, RuntimeError, ValueError, SafetensorError) as error:
-        raise StorageError(
-            f"{directory}: its weights and parameters do not make a model here ({error}); it was "
-            "written by another version of empo-latent, or changed"
-        ) from error
-    return SavedModel(model, params, interface)
-
-
-def _load(model: LatentModel, weights: dict[str, Tensor]) -> None:
-    """Give a model its weights.
-
-    Raises:
-        RuntimeError: They do not fit; the message names one that does not.
-    """
-    for name, wanted in model.state_dict().items():
-        if name in weights and weights[name].dtype != wanted.dtype:
-            raise RuntimeError(f"{name} is {weights[name].dtype}, not {wanted.dtype}")
-    model.load_state_dict(weights)
+        load_weights(model, saved.weights)
+    return LoadedModel(model, params, interface)
 
 
 def _described(interface: Interface) -> _Interface:

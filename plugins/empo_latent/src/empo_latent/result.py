@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from empo_latent.run_components import ProgressMark
 
-MODEL = "model"
+MODEL = "model.safetensors"
 CURVE = "curve.csv"
 TRAINING = "training.csv"
 PICTURE = "curve.png"

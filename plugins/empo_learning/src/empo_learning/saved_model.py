@@ -1,89 +1,239 @@
-"""Weights in a directory with a manifest that says what they belong to; without any pickle."""
+"""Saved models: one safetensors file each, with a sealed JSON header; nothing is unpickled.
+
+The metadata of the file has one entry, ``empo``, whose JSON holds the sort of model, the version of
+its format, a sha256 of everything else, and a body: what it takes to build the model again. Names
+of tensors begin with ``weights/``, or with ``statistics/`` for what the environments have learned
+about observations and rewards, such as running means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import safetensors.torch
-from torch import Tensor
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
+from empo_core.errors import EmpoError, StorageError
 from empo_core.storage.atomic import (
-    MANIFEST,
-    FileEntry,
+    DISK,
     FileOps,
     StrictModel,
-    found_directory,
-    read_checked,
-    read_sealed,
-    refuse_surplus,
-    sealed_json,
-    write_synced,
-    written_directory,
+    open_regular,
+    parse_json,
+    refused,
+    write_file,
 )
 from empo_learning.finite import check_finite
 
-WEIGHTS = "weights.safetensors"
+KEY = "empo"
+WEIGHTS, STATISTICS = "weights/", "statistics/"
 MAX_BYTES = 2**34
+
+Body = TypeVar("Body", bound=StrictModel)
+Header = dict[str, JsonValue]
+_HEADER = TypeAdapter(Header)
 
 
 class Format(NamedTuple):
-    """Format name and version of a directory.
+    """Sort of model and version of its body.
 
     Attributes:
         name: E.g. ``empo-rollout-policy``.
-        version: Of its manifest.
+        version: Of the body.
     """
 
     name: str
     version: int
 
 
-class WeightsBody(StrictModel):
-    """Body of a manifest; formats add what the weights belong to."""
-
-    weights: FileEntry
-
-
-Body = TypeVar("Body", bound=WeightsBody)
+class _Sealed(StrictModel):
+    format: str
+    version: int
+    sha256: str
+    body: Header
 
 
-def write_weights(
+@dataclass(frozen=True, slots=True)
+class SavedModel(Generic[Body]):
+    """Contents of a saved model.
+
+    Attributes:
+        body: What it takes to build the model again.
+        weights: The state of the model by name, on the CPU.
+        statistics: Statistics of environments by name; empty where they keep none.
+    """
+
+    body: Body
+    weights: dict[str, Tensor]
+    statistics: dict[str, Tensor] = field(default_factory=dict)
+
+
+def write_model(
     path: Path,
     format_: Format,
-    state_dict: Mapping[str, Tensor],
-    describe: Callable[[FileEntry], WeightsBody],
-    ops: FileOps,
+    body: BaseModel,
+    weights: Mapping[str, Tensor],
+    *,
+    statistics: Mapping[str, Tensor] | None = None,
+    ops: FileOps = DISK,
 ) -> None:
-    """Write weights and the manifest about them.
+    """Write a model; its folder is made if missing.
 
     Args:
-        path: The directory; an older one there is replaced at once or not at all.
-        format_: What it is.
-        state_dict: The weights, on any device.
-        describe: Makes the manifest's body, given the entry of the file of weights.
+        path: The file; an older one is replaced at once or not at all.
+        format_: The sort of model.
+        body: What it takes to build the model again.
+        weights: The state of the model by name, on any device.
+        statistics: Statistics of environments by name.
         ops: What writes.
 
     Raises:
-        NonFiniteError: A weight is not finite.
+        NonFiniteError: A number is not finite.
         StorageError: The disk refuses, or something else has that place.
     """
-    tensors = {name: each.detach().cpu().contiguous().clone() for name, each in state_dict.items()}
-    check_finite(tensors, "a weight to be saved")
-    with written_directory(path, ops) as new:
-        entry = write_synced(new / WEIGHTS, safetensors.torch.save(tensors), ops)
-        sealed = sealed_json(path, *format_, describe(entry).model_dump(mode="json"))
-        write_synced(new / MANIFEST, sealed, ops)
+    check_finite(weights, "a weight to be saved")
+    check_finite(statistics or {}, "a statistic to be saved")
+    named = {WEIGHTS + name: tensor for name, tensor in weights.items()}
+    named |= {STATISTICS + name: tensor for name, tensor in (statistics or {}).items()}
+    tensors = {name: each.detach().cpu().contiguous().clone() for name, each in named.items()}
+    header, data = _split(path, safetensors.torch.save(tensors))
+    content = body.model_dump(mode="json")
+    sealed = _Sealed(
+        format=format_.name,
+        version=format_.version,
+        sha256=_seal(header, data, format_, content),
+        body=content,
+    )
+    raw = safetensors.torch.save(tensors, {KEY: json.dumps(sealed.model_dump(), allow_nan=False)})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refused(path, error) from error
+    write_file(path, raw, ops=ops)
 
 
-def read_weights(path: Path, format_: Format, model: type[Body]) -> tuple[Path, Body, bytes]:
-    """The directory where it was found, the manifest's body, and the bytes of the weights.
+def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body]:
+    """The model that ``write_model`` wrote.
+
+    Args:
+        path: The file.
+        format_: The sort of model that it should be.
+        body: Checks what it takes to build the model.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or written by another version.
+        StorageError: It is missing, damaged, foreign, or of another version.
     """
-    directory = found_directory(path)
-    body = read_sealed(directory / MANIFEST, *format_, model)
-    refuse_surplus(directory, {MANIFEST, WEIGHTS})
-    return directory, body, read_checked(directory / WEIGHTS, body.weights, max_bytes=MAX_BYTES)
+    raw: bytes = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
+    header, data = _split(path, raw)
+    metadata = header.pop("__metadata__", {})
+    text = metadata.get(KEY) if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
+        raise StorageError(f"{path}: is a safetensors file, but not a saved model of this library")
+    outer = parse_json(path, text.encode())
+    try:
+        sealed = _Sealed.model_validate(outer)
+        if sealed.format != format_.name:
+            raise StorageError(
+                f"{path}: is damaged or not ours: its format is {sealed.format!r}, and "
+                f"{format_.name!r} is needed"
+            )
+        if sealed.version != format_.version:
+            raise StorageError(
+                f"{path}: has format version {sealed.version}; what is installed here reads "
+                f"{format_.version} of {format_.name}"
+            )
+        if sealed.sha256 != _seal(header, data, format_, sealed.body):
+            raise StorageError(f"{path}: is damaged: its sha256 does not match")
+        content = body.model_validate(sealed.body)
+        tensors = safetensors.torch.load(raw)
+    except ValidationError as error:
+        raise StorageError(f"{path}: is damaged or not ours: {_reasons(error)}") from error
+    except SafetensorError as error:
+        raise StorageError(f"{path}: is damaged: {error}") from error
+    return SavedModel(content, _named(tensors, WEIGHTS), _named(tensors, STATISTICS))
+
+
+@contextlib.contextmanager
+def rebuilding(path: Path, distribution: str) -> Iterator[None]:
+    """Report whatever fails while a saved model is built again.
+
+    Args:
+        path: Its file.
+        distribution: Who wrote it, e.g. ``empo-rollout``.
+
+    Raises:
+        StorageError: Something failed.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    # Sizes that were never meant fail in as many ways as they can be wrong.
+    except (EmpoError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = _reasons(error) if isinstance(error, ValidationError) else error
+        raise StorageError(
+            f"{path}: its weights and parameters do not make a model with what is installed here: "
+            f"{reason}; it was written by another version of {distribution}, or changed"
+        ) from error
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, assign: bool = False) -> None:
+    """Give a model its weights.
+
+    Args:
+        model: The model.
+        weights: Its state by name.
+        assign: Take these tensors instead of copying them, e.g. where the model is on ``meta``.
+
+    Raises:
+        RuntimeError: They do not fit; the message names one that does not.
+    """
+    for name, wanted in model.state_dict().items():
+        if name in weights and weights[name].dtype != wanted.dtype:
+            raise RuntimeError(f"{name} is {weights[name].dtype}, not {wanted.dtype}")
+    model.load_state_dict(weights, assign=assign)
+
+
+def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Tensors whose names begin with the prefix, by the rest of their names, in own memory."""
+    found = {name: each for name, each in tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor.clone() for name, tensor in found.items()}
+
+
+def _split(path: Path, raw: bytes) -> tuple[Header, bytes]:
+    """The header of a safetensors file, and the data behind it."""
+    length = int.from_bytes(raw[:8], "little")
+    if not 8 <= len(raw) <= MAX_BYTES or length > len(raw) - 8:
+        raise StorageError(f"{path}: is not a safetensors file, or was cut off")
+    try:
+        header = _HEADER.validate_python(parse_json(path, raw[8 : 8 + length]))
+    except ValidationError as error:
+        raise StorageError(
+            f"{path}: is not a safetensors file: its header is no JSON object"
+        ) from error
+    return header, raw[8 + length :]
+
+
+def _seal(header: Header, data: bytes, format_: Format, body: Header) -> str:
+    """The sha256 of everything in a file but the seal itself."""
+    digest = hashlib.sha256(data)
+    for part in (header, list(format_), body):
+        digest.update(json.dumps(part, sort_keys=True, allow_nan=False).encode())
+    return digest.hexdigest()
+
+
+def _reasons(error: ValidationError) -> str:
+    """All that is wrong, with the place of each in front."""
+    found = []
+    for each in error.errors(include_url=False):
+        where = ".".join(str(part) for part in each["loc"])
+        found.append(f"{where}: {each['msg']}" if where else each["msg"])
+    return "; ".join(found)

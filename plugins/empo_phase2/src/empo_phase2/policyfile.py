@@ -1,40 +1,30 @@
-"""Learned robot policies as single files: one safetensors file with JSON in its header.
-
-The header's metadata has one entry, ``empo-phase2``, whose JSON holds the format's version,
-a sha256 of everything else, and what it takes to build the networks again. Nothing is pickled.
-"""
+"""Learned robot policies as saved models (``empo_learning.saved_model``)."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors.torch
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, ValidationError
-from safetensors import SafetensorError
+from pydantic import Field, JsonValue
 from torch import Tensor
 
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
-from empo_core.storage.atomic import StrictModel, open_regular, parse_json, write_file
+from empo_core.storage.atomic import StrictModel
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_core.worlds.sampling import fingerprint
-from empo_learning.finite import check_finite
+from empo_learning.saved_model import Format, read_model, rebuilding, write_model
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of
 from empo_phase2.params import Phase2Params
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
 
-KEY = "empo-phase2"
-VERSION = 1
+FORMAT = Format("empo-phase2-policy", 1)
 AT_ONCE = 4096
 """States whose policies are worked out at the same time."""
 
@@ -65,15 +55,9 @@ class _Learned(StrictModel):
 
 
 class _Body(StrictModel):
-    params: dict[str, Any]
+    params: dict[str, JsonValue]
     learned: _Learned
     world: str | None
-
-
-class _Sealed(StrictModel):
-    version: int
-    sha256: str
-    body: _Body
 
 
 class LearnedPolicy:
@@ -132,14 +116,7 @@ def save_policy(
         NonFiniteError: A weight is not finite.
         StorageError: The file cannot be written.
     """
-    path = Path(path)
     quantity = "v_r" if params.values.q_r is None else "q_r"
-    tensors = {
-        name: tensor.detach().cpu().contiguous().clone()
-        for name, tensor in weights.items()
-        if name.startswith(f"{quantity}.")
-    }
-    check_finite(tensors, "a weight to be saved")
     store = params.replay.store
     included: dict[str, Any] = {
         "human_prior": True, "values": True, "theory": True, "aggregator": True,
@@ -151,12 +128,9 @@ def save_policy(
         params=params.model_dump(mode="json", include=included),
         learned=_described(learner_spec(world, store)),
         world=fingerprint(world) if store == "rows" else None,
-    ).model_dump(mode="json")
-    header, data = _split(path, safetensors.torch.save(tensors))
-    sealed = {"version": VERSION, "sha256": _seal(header, data, body), "body": body}
-    content = safetensors.torch.save(tensors, {KEY: json.dumps(sealed, allow_nan=False)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, content)
+    )
+    own = {name: each for name, each in weights.items() if name.startswith(f"{quantity}.")}
+    write_model(Path(path), FORMAT, body, own)
 
 
 def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
@@ -168,86 +142,25 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
             ``replay.store: compact`` it may be any world with the same agents, horizon and size.
 
     Raises:
-        StorageError: The file is missing, damaged, foreign, or written by a later version; a
+        StorageError: The file is missing, damaged, foreign, or written by another version; a
             plugin that it needs is not installed; or the world is another.
     """
     path = Path(path)
-    body, tensors = _read(path)
-    params = _params(path, body.params)
-    played = world
-    if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
-        played = ensemble_of([world, *map(build, params.ensemble.worlds)])
+    saved = read_model(path, FORMAT, _Body)
+    body = saved.body
+    with rebuilding(path, "empo-phase2"):
+        params = Phase2Params.model_validate(body.params)
+        played = world
+        if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
+            played = ensemble_of([world, *map(build, params.ensemble.worlds)])
     here = learner_spec(played, params.replay.store)
     _check_fit(path, body, here, None if body.world is None else fingerprint(played))
     prior = prior_of(params.human_prior, played) if params.values.q_r is None else None
     encoder = StateEncoder(played, params.replay.store, prior)
-    policy = LearnedPolicy(params, _spec_of(body.learned, here), encoder)
-    try:
-        policy.load(tensors)
-    except (RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise StorageError(
-            f"{path}: its weights do not fit the networks that it names ({error}); it was written "
-            "with another version of their plugin, or is damaged"
-        ) from error
+    with rebuilding(path, "empo-phase2"):
+        policy = LearnedPolicy(params, _spec_of(body.learned, here), encoder)
+        policy.load(saved.weights)
     return policy
-
-
-def _read(path: Path) -> tuple[_Body, dict[str, Tensor]]:
-    raw: bytes = open_regular(path, lambda file: file.read())
-    header, data = _split(path, raw)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
-        raise StorageError(
-            f"{path}: is a safetensors file, but not a policy that algorithm 'phase2' saved"
-        )
-    outer = parse_json(path, metadata[KEY].encode())
-    version = outer.get("version") if isinstance(outer, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        raise StorageError(
-            f"{path}: has format version {version}; this empo-phase2 reads {VERSION}. Upgrade it."
-        )
-    try:
-        sealed = _Sealed.model_validate(outer)
-        if _seal(header, data, outer["body"]) != sealed.sha256:
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
-        return sealed.body, safetensors.torch.load(raw)
-    except ValidationError as error:
-        raise StorageError(f"{path}: is damaged or not ours: {_first(error)}") from error
-    except SafetensorError as error:
-        raise StorageError(f"{path}: is damaged: {error}") from error
-
-
-def _split(path: Path, raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and the data behind it."""
-    length = int.from_bytes(raw[:8], "little")
-    if len(raw) < 8 or length > len(raw) - 8:
-        raise StorageError(f"{path}: is not a safetensors file, or was cut off")
-    header = parse_json(path, raw[8 : 8 + length])
-    if not isinstance(header, dict):
-        raise StorageError(f"{path}: is not a safetensors file: its header is no JSON object")
-    return header, raw[8 + length :]
-
-
-def _seal(header: Mapping[str, Any], data: bytes, body: Any) -> str:
-    digest = hashlib.sha256(data)
-    for part in (header, body):
-        digest.update(json.dumps(part, sort_keys=True, allow_nan=False).encode())
-    return digest.hexdigest()
-
-
-def _params(path: Path, data: dict[str, Any]) -> Phase2Params:
-    try:
-        return Phase2Params.model_validate(data)
-    except ValidationError as error:
-        raise StorageError(
-            f"{path}: cannot be used with what is installed here: {_first(error)}"
-        ) from error
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def _described(spec: WorldSpec) -> _Learned:

@@ -41,7 +41,7 @@ class PpoParams(Config):
 class GoalPpoParams(Config):
     """Humans as a run of ``rollout`` with ``learners: humans`` left them."""
 
-    file: ConfigPath = Field(description="The run's directory, or its results/prior folder.")
+    file: ConfigPath = Field(description="The run's directory, or its results/policy.safetensors.")
     exploration: float = Field(
         0.0, ge=0, le=1, description="Share of the time in which humans act evenly at random."
     )

@@ -17,16 +17,15 @@ from empo_core.pictures import replace_file
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
-from empo_rollout.empowerment.prior import PRIOR, save_prior
+from empo_rollout.empowerment.identity import identity
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks
-from empo_rollout.policies.policyfile import save_policy
+from empo_rollout.policies.policyfile import POLICY, save_policy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POLICY = "policy"
 CURVE = "curve.csv"
 
 
@@ -102,9 +101,8 @@ class RolloutResult:
     def save(self, directory: Path) -> None:
         """Write the policy, the learning curve, and a picture of it where it can be drawn."""
         directory.mkdir(parents=True, exist_ok=True)
-        save_policy(directory / POLICY, self.policy, self.params, self.interface)
-        if self.humans_of is not None:
-            save_prior(directory / PRIOR, self.policy, self.params, self.humans_of)
+        world = None if self.humans_of is None else identity(self.humans_of)
+        save_policy(directory / POLICY, self.policy, self.params, self.interface, world=world)
         write_file(directory / CURVE, self._csv())
         if self.history:
             buffer = io.BytesIO()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+
+from pydantic import JsonValue
 
 from empo_core.protocols import WorldModel
 from empo_core.worlds.sampling import fingerprint
 
 
-def identity(world: WorldModel) -> dict[str, Any]:
+def identity(world: WorldModel) -> dict[str, JsonValue]:
     """Identity of a world as JSON data; the order of the keys says what to name first.
 
     Two worlds that agree have the same agents, goals, horizon and observations, start in the
@@ -27,7 +29,7 @@ def identity(world: WorldModel) -> dict[str, Any]:
     }
 
 
-def difference(known: dict[str, Any], here: dict[str, Any]) -> str | None:
+def difference(known: Mapping[str, JsonValue], here: Mapping[str, JsonValue]) -> str | None:
     """The first thing in which two identities differ, in words; None where they agree."""
     for key, value in here.items():
         if known.get(key) == value:
@@ -38,5 +40,5 @@ def difference(known: dict[str, Any], here: dict[str, Any]) -> str | None:
     return None
 
 
-def _was(value: Any) -> str:
+def _was(value: JsonValue) -> str:
     return f"{'were' if isinstance(value, list | dict) else 'was'} {reprlib.repr(value)}"

@@ -1,30 +1,25 @@
-"""Learned policies on disk: a directory of weights and a manifest, without any pickle.
-
-``manifest.json`` says what the networks are made of and what they were made for, and has sha256
-sums of itself and of ``weights.safetensors``.
-"""
+"""Learned policies as saved models (``empo_learning.saved_model``)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors.torch
-import torch
-from pydantic import Field, ValidationError
-from safetensors import SafetensorError
+from pydantic import Field, JsonValue
 from torch import Tensor, nn
 
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
-from empo_learning.saved_model import Format, WeightsBody, read_weights, write_weights
+from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, blank_policy
 
 FORMAT = Format("empo-rollout-policy", 1)
+POLICY = "policy.safetensors"
 
 
 class _Observations(StrictModel):
@@ -47,9 +42,10 @@ class _Interface(StrictModel):
     masks: bool
 
 
-class _Body(WeightsBody):
-    params: dict[str, Any]
+class _Body(StrictModel):
+    params: dict[str, JsonValue]
     interface: _Interface
+    world: dict[str, JsonValue] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +56,15 @@ class SavedPolicy:
         policy: The networks, on the CPU.
         params: What they are made of.
         interface: What they were made for, as if there were one environment.
+        world: Identity of the world in which humans learned; None otherwise.
+        statistics: Statistics of observations and rewards by name, if environments kept any.
     """
 
     policy: Networks
     params: PolicyParams
     interface: EnvSpec
+    world: dict[str, JsonValue] | None = None
+    statistics: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save_policy(
@@ -73,68 +73,58 @@ def save_policy(
     params: PolicyParams,
     interface: EnvSpec,
     *,
+    world: Mapping[str, JsonValue] | None = None,
+    statistics: Mapping[str, Tensor] | None = None,
     ops: FileOps = DISK,
 ) -> None:
-    """Write a policy into a directory.
+    """Write a policy into a file.
 
     Args:
-        path: The directory; an older policy there is replaced at once or not at all.
+        path: The file; an older policy there is replaced at once or not at all.
         policy: What ``build_policy(params, interface)`` made, trained or not.
         params: What it is made of.
         interface: What it acts in.
+        world: Identity of the world, where it was humans that learned: they can be a human prior.
+        statistics: Statistics of observations and rewards by name, if environments keep any.
         ops: What writes.
 
     Raises:
         NonFiniteError: A weight is not finite.
         StorageError: The disk refuses, or something else has that place.
     """
-    described = params.model_dump(mode="json")
-    write_weights(
-        Path(path),
-        FORMAT,
-        policy.state_dict(),
-        lambda entry: _Body(params=described, interface=_described(interface), weights=entry),
-        ops,
+    body = _Body(
+        params=params.model_dump(mode="json"),
+        interface=_described(interface),
+        world=None if world is None else dict(world),
     )
+    write_model(Path(path), FORMAT, body, policy.state_dict(), statistics=statistics, ops=ops)
 
 
 def load_policy(path: str | Path, interface: EnvSpec | None = None) -> SavedPolicy:
     """The policy that ``save_policy`` wrote.
 
     Args:
-        path: The directory.
+        path: The file.
         interface: What it is going to act in; None checks nothing.
 
     Raises:
         StorageError: It is missing, damaged, foreign, or written by another version; or it was
             learned for other agents, observations or actions.
     """
-    directory, body, raw = read_weights(Path(path), FORMAT, _Body)
-    learned = _interface_of(body.interface)
-    try:
-        params = PolicyParams.model_validate(body.params)
-        policy = _with_weights(blank_policy(params, learned), safetensors.torch.load(raw))
-    except (ValidationError, ConfigError, RuntimeError, SafetensorError) as error:
-        raise StorageError(
-            f"{directory}: its weights and parameters do not make a policy here ({error}); it was "
-            "written by another version of empo-rollout, or changed"
-        ) from error
+    path = Path(path)
+    saved = read_model(path, FORMAT, _Body)
+    with rebuilding(path, "empo-rollout"):
+        learned = _interface_of(saved.body.interface)
+        params = PolicyParams.model_validate(saved.body.params)
+        # On ``meta``, so that shapes are compared before memory is taken.
+        policy = blank_policy(params, learned)
+        load_weights(policy, saved.weights, assign=True)
     if interface is not None:
-        _check_fit(directory, learned, interface, params)
-    return SavedPolicy(policy, params, learned)
+        check_fit(path, learned, interface, params)
+    return SavedPolicy(policy, params, learned, saved.body.world, saved.statistics)
 
 
-def _with_weights(policy: Networks, weights: dict[str, Tensor]) -> Networks:
-    """The policy, which had none; shapes are compared before memory is taken."""
-    for name, weight in weights.items():
-        if weight.dtype != torch.float32:
-            raise RuntimeError(f"{name} is {weight.dtype}, not torch.float32")
-    copies = {name: weight.clone() for name, weight in weights.items()}
-    policy.load_state_dict(copies, assign=True)
-    return policy
-
-
-def _check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams) -> None:
+def check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams) -> None:
     """Refuse environments that the policy was not learned for.
 
     Raises:
