@@ -39,7 +39,7 @@ log = logging.getLogger("empo_core")
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """A run was stopped by Ctrl-C or SIGTERM; its directory can be resumed."""
+    """A run was stopped by Ctrl-C, SIGTERM or SIGHUP; its directory can be resumed."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(f"interrupted; go on with: empo resume {directory}")
@@ -266,7 +266,7 @@ def _supervised(
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that a run stopped by a scheduler leaves true records."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that a run that they stop leaves true records."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Only the main thread may set handlers.
         return
@@ -274,8 +274,13 @@ def _terminable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = [signal.SIGTERM]
+    # Windows has no SIGHUP; under ``nohup`` it is ignored, and is to stay so.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -6,72 +6,55 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from small_runs import CONFIGS
 
 from empo_core.config import RunConfig
-from empo_core.errors import EmpoError
-from empo_core.experiment import resume, run
+from empo_core.errors import EmpoError, NonFiniteError
+from empo_core.experiment import RunInterrupted, resume, run
+from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_core.storage.state_tree import flatten
+from empo_exact.induction import Solver
+from empo_exact.values import ValueStore
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS, Loop
+from empo_phase2.quantities import Quantities
+from empo_rollout.learning import updater
 
-LATENT: dict[str, Any] = {
-    "preset": "tiny",
-    "total_steps": 60,
-    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
-    "policy_loss": "awr",
-    "collection": {"seed_steps": 30, "seed_updates": 3, "capacity": 70},
-    "encoder": {"width": 8},
-    "latents": {"size": 8, "group": 4, "width": 8},
-    "bins": {"number": 11},
-    "learning": {"batch_size": 8, "horizon": 2, "updates_per_step": 0.5},
-    "imagination": {"candidates": 4},
-    "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
-    "compute": {"threads": 1},
-    "reporting": {"log_interval": 4, "evaluation_episodes": 0, "checkpoint_interval": 10},
-}
-ROLLOUT: dict[str, Any] = {
-    "total_steps": 320,
-    "num_envs": 4,
-    "environment": "gymnasium/Pendulum-v1",
-    "vectorisation": {"backend": "serial"},
-    "experience": {"bptt_horizon": 8},
-    "policy": {"hidden": [8]},
-    "update": {"minibatch_size": 32},
-    "compute": {"threads": 1},
-    "reporting": {"evaluation_episodes": 0, "checkpoint_interval": 2},
-}
-PHASE2: dict[str, Any] = {
-    "human_prior": "exact",
-    "values": {"q_r": "mlp", "v_h_e": "mlp"},
-    "total_steps": 30,
-    "num_envs": 4,
-    "warm_up": {"v_h_e": 2, "q_r": 2, "ramp": 2},
-    "optimiser": {"batch_size": 8, "target_interval": 100},
-    "collector": {"name": "sync", "params": {"min_env_steps": 8}},
-    "reporting": {"log_interval": 1, "checkpoint_interval": 4},
-}
-WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
-CONFIGS: dict[str, dict[str, Any]] = {
-    "phase2": {"world_model": WORLD, "algorithm": {"name": "phase2", "params": PHASE2}},
-    "rollout": {"algorithm": {"name": "rollout", "params": ROLLOUT}},
-    "latent": {"algorithm": {"name": "latent", "params": LATENT}},
-}
-PLACES = {
+LEARNERS = {"phase2": 10, "rollout": 5, "latent": 42}
+"""After so many updates NaN gets in."""
+STATE = {
     ("phase2", "weights"): r"^learner/networks/q_r/",
     ("phase2", "moments"): r"^learner/regressions/q_r/.*exp_avg",
     ("phase2", "targets"): r"^learner/targets/v_h_e/",
-    ("phase2", "rewards"): r"^learner/(targets|networks)/v_h_e/.*weight",
     ("rollout", "weights"): r"^policy/",
-    ("rollout", "moments"): r"^ranks/0/updater/optimiser/",
-    ("rollout", "rewards"): r"^ranks/0/episodes/return$",
-    ("latent", "weights"): r"^model/",
+    ("rollout", "moments"): r"^ranks/0/updater/optimiser/.*exp_avg",
+    ("latent", "weights"): r"^model/(encoder|dynamics|heads)\.",
     ("latent", "moments"): r"^updater/.*exp_avg",
     ("latent", "targets"): r"^model/averages\.",
-    ("latent", "rewards"): r"^replay/rows/0/steps$",
 }
 """Tensors of a learner's state by algorithm and by what they are."""
+CODE = {
+    ("phase2", "rewards"): (Quantities, "u_r"),
+    ("rollout", "targets"): (updater, "advantages"),
+    ("rollout", "rewards"): (PendulumEnv, "step"),
+    ("latent", "rewards"): (PendulumEnv, "step"),
+}
+"""Functions whose results, or a part of them, are NaN for a while: U_r of the robots, returns that
+values are to learn, rewards of the environment."""
+
+
+def poisoned(found: Any) -> Any:
+    """The result of a function with NaN in it."""
+    if isinstance(found, torch.Tensor):
+        return torch.full_like(found, torch.nan)
+    if isinstance(found[0], torch.Tensor):  # Advantages and returns.
+        return found[0], torch.full_like(found[1], torch.nan)
+    seen, _, *rest = found  # A step of an environment.
+    return seen, float("nan"), *rest
 
 
 def inject(loop: Loop, pattern: str) -> None:
@@ -88,23 +71,39 @@ def inject(loop: Loop, pattern: str) -> None:
     learner.load_state_dict(state)
 
 
-@pytest.mark.parametrize(("name", "what"), PLACES)
-def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
-    name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Loop._advance
-    place = {"phase2": 10, "rollout": 5, "latent": 42}[name]
+def armed(patch: pytest.MonkeyPatch, name: str, what: str) -> None:
+    """Have NaN get into a run of this algorithm."""
+    whole, place, active = Loop._advance, LEARNERS[name], [False]
 
     def advance(loop: Loop) -> None:
         if loop._learner.updates == place:
-            inject(loop, PLACES[name, what])
+            active[0] = True
+            if (name, what) in STATE:
+                inject(loop, STATE[name, what])
         whole(loop)
 
+    patch.setattr(Loop, "_advance", advance)
+    if (name, what) in CODE:
+        owner, function = CODE[name, what]
+        original = getattr(owner, function)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = original(*args, **kwargs)
+            return poisoned(found) if active[0] else found
+
+        patch.setattr(owner, function, call)
+
+
+@pytest.mark.parametrize("what", ["weights", "moments", "targets", "rewards"])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
+    name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = RunConfig.model_validate(
         {**CONFIGS[name], "trackers": [], "runs": str(tmp_path), "seed": 1}
     )
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "_advance", advance)
+        armed(patch, name, what)
         with pytest.raises(EmpoError, match=r"finite|nan|NaN"):
             run(config)
     (directory,) = tmp_path.iterdir()
@@ -115,3 +114,84 @@ def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
         assert bool(tensor.isfinite().all()), key
     resumed = resume(directory).result
     assert resumed.summary()["steps"] >= {"phase2": 30, "rollout": 320, "latent": 60}[name]
+
+
+EXACT = {
+    "world_model": {"name": "multigrid/trivial", "params": {"max_steps": 6}},
+    "algorithm": {"name": "exact", "params": {"keep": "disk", "rollouts": 0}},
+    "trackers": [],
+    "seed": 1,
+}
+LEVEL = 3
+"""The time at which NaN gets into an exact run."""
+
+
+def exact_run(folder: Path) -> Any:
+    """The result of a run without any fault, unless a test sees to one."""
+    return run(RunConfig.model_validate({**EXACT, "runs": str(folder)}))
+
+
+def levels(directory: Path) -> dict[str, dict[str, np.ndarray]]:
+    """The saved values of each time."""
+    return {path.name: load_arrays(path)[0] for path in (directory / "values").iterdir()}
+
+
+def assert_goes_on_to_the_same_values(directory: Path, folder: Path) -> None:
+    """What comes of an interrupted run is what comes without any fault."""
+    found, whole = resume(directory).result.summary(), exact_run(folder).summary()
+    assert found["root"] == whole["root"]
+    for arrays in levels(directory).values():
+        assert all(bool(np.isfinite(array).all()) for array in arrays.values())
+
+
+@pytest.mark.parametrize("what", ["weights", "targets", "rewards"])
+def test_an_exact_run_stops_at_what_is_not_finite_and_goes_on_from_before(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exact run has values instead of weights and targets.
+
+    NaN gets into the values V_h^e that a sweep finds (weights), into those of one step later that
+    it starts from (targets), or into V_r, which accrues U_r (rewards).
+    """
+    whole, steps = Solver.sweep, EXACT["world_model"]["params"]["max_steps"]
+
+    def sweep(self: Solver, order: Any, later: Any, out: Any, steps_left: int, threads: Any) -> int:
+        is_there = steps_left == steps - LEVEL
+        if is_there and what == "targets":
+            later.attained.fill(np.nan)
+        bad = whole(self, order, later, out, steps_left, threads)
+        if is_there and what != "targets":
+            (out.v_e if what == "weights" else out.v_r)[0] = np.nan
+        return bad
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Solver, "sweep", sweep)
+        with pytest.raises(NonFiniteError, match=r"^V_(h\^e|r) is not finite"):
+            exact_run(tmp_path / "broken")
+    (directory,) = (tmp_path / "broken").iterdir()
+    assert levels(directory).keys() == {"t00004", "t00005"}
+    for arrays in levels(directory).values():
+        assert all(bool(np.isfinite(array).all()) for array in arrays.values())
+    assert_goes_on_to_the_same_values(directory, tmp_path / "whole")
+
+
+def test_an_exact_run_goes_on_from_before_a_saved_level_that_is_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exact run has no moments; what it goes on from is a level on disk."""
+
+    def interrupted(self: ValueStore, time: int, values: Any, put: Any = ValueStore.put) -> None:
+        put(self, time, values)
+        if time == LEVEL:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ValueStore, "put", interrupted)
+        with pytest.raises(RunInterrupted) as caught:
+            exact_run(tmp_path / "broken")
+    level = caught.value.directory / "values" / f"t{LEVEL:05d}"
+    arrays, metadata = load_arrays(level)
+    arrays["v_e"][0] = np.nan
+    save_arrays(level, arrays, metadata)
+    assert_goes_on_to_the_same_values(caught.value.directory, tmp_path / "whole")
+    assert "refused, going on from before it: V_h^e is not finite" in caplog.text

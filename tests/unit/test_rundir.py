@@ -38,6 +38,10 @@ from empo_core.types import Histogram
 CALLS: list[str] = []
 
 
+ENDING_SIGNALS = {"terminated": signal.SIGTERM, "hung up": signal.SIGHUP}
+"""Signals that a run sends itself, by what its params call that."""
+
+
 class FakeParams(Config):
     """How the fake algorithm ends."""
 
@@ -85,8 +89,8 @@ class FakeAlgorithm:
         logging.getLogger("empo_core").info("half way")
         if self.params.ends == "interrupted" and not context.resume:
             raise KeyboardInterrupt
-        if self.params.ends == "terminated" and not context.resume:
-            os.kill(os.getpid(), signal.SIGTERM)
+        if self.params.ends in ENDING_SIGNALS and not context.resume:
+            os.kill(os.getpid(), ENDING_SIGNALS[self.params.ends])
             time.sleep(10)
         if self.params.ends == "failed":
             raise SolveError("the world has a cycle")
@@ -215,15 +219,15 @@ def test_a_failed_run_says_why_and_may_be_resumed(tmp_path: Path, registry: Regi
         resume(directory, registry=registry)
 
 
-@pytest.mark.parametrize("how", ["interrupted", "terminated"])
+@pytest.mark.parametrize("how", ["interrupted", "terminated", "hung up"])
 def test_an_interrupted_run_goes_on_in_its_own_directory(
     tmp_path: Path, registry: Registry, how: str
 ) -> None:
     config = make(tmp_path, registry, f"algorithm.params.ends={how}")
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = [signal.getsignal(number) for number in ENDING_SIGNALS.values()]
     with pytest.raises(RunInterrupted, match="empo resume") as caught:
         run(config, registry=registry)
-    assert signal.getsignal(signal.SIGTERM) == handler
+    assert [signal.getsignal(number) for number in ENDING_SIGNALS.values()] == handlers
     directory = caught.value.directory
     assert read(directory / "status.json")["status"] == "interrupted"
     assert CALLS[-1] == "finish interrupted"

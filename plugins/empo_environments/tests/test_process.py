@@ -444,7 +444,7 @@ def test_closed_environments_say_so(build: Build) -> None:
         vector.recv()
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_that_reach_everybody_leave_workers_alone(build: Build, name: str) -> None:
     vector = build()
     vector.start(0)

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from reference_solver import Game, Moment, Parameters, Values, reference_solve
 from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
+from empo_core.protocols import Tracker
+from empo_core.storage.arrays import load_arrays
 from empo_core.theory import CompleteTheory
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult, load
@@ -154,6 +157,44 @@ def test_an_interrupted_run_goes_on_from_its_files(
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "t00002").iterdir()}
     assert_same(solve(world, params, directory=tmp_path, resume=True), result)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["after the line", "before the line"])
+def test_the_log_has_one_line_per_saved_level_wherever_a_run_is_stopped(
+    world: TableWorld, result: ExactResult, tmp_path: Path, between: bool
+) -> None:
+    class Lines(Tracker):
+        """Keeps lines as files do, and is stopped at one of them."""
+
+        def __init__(self) -> None:
+            self.lines: list[tuple[int, float]] = []
+            self.first: float | None = None
+            self.stops = True
+
+        def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+            if not (self.stops and between and step == 2):
+                self.lines.append((step, metrics["exact/v_r"]))
+            if self.stops and step == 2:
+                raise KeyboardInterrupt
+
+        def rewind(self, step: int) -> None:
+            self.lines = [line for line in self.lines if line[0] <= step]
+
+        def progress(self, task: str, done: float, total: float) -> None:
+            if task == "backward induction" and self.first is None:
+                self.first = done
+
+    params, tracker = PARAMS.model_copy(update={"keep": "disk"}), Lines()
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, params, directory=tmp_path, tracker=tracker)
+    tracker.stops, tracker.first = False, None
+    assert_same(solve(world, params, directory=tmp_path, tracker=tracker, resume=True), result)
+    horizon = world.spec.horizon
+    assert tracker.lines == [
+        (horizon - time, load_arrays(tmp_path / f"t{time:05d}")[0]["v_r"][0])
+        for time in range(horizon - 1, -1, -1)
+    ]
+    assert tracker.first == 2  # The time that is left is estimated from there.
 
 
 # Files.

@@ -61,6 +61,16 @@ def test_elsewhere_than_on_a_terminal_it_prints_plain_lines_to_standard_error(
     ]
 
 
+def test_the_time_left_of_a_resumed_task_counts_only_what_was_done_since(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.progress("training", 900, 1000)
+    clock.now += 30
+    tracker.progress("training", 925, 1000)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == ["training: 90%, 0.0 s elapsed", "training: 92%, 30.0 s elapsed, 1:30 left"]
+
+
 def test_lines_are_as_rare_as_asked_but_the_last_one_always_comes(
     tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from empo_core.errors import ConfigError, SolveError, StorageError
-from empo_core.protocols import RunContext, WorldModel
+from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS
 from empo_exact import memory
 from empo_exact.goal_axis import check_humans
@@ -37,12 +37,19 @@ class Exact:
             seed=context.seed,
         )
 
-    def restore(self, context: RunContext) -> tuple[SolvedRobots, SolvedHumans]:
+    def restore(
+        self, context: RunContext, checkpoint: CheckpointChoice = "newest"
+    ) -> tuple[SolvedRobots, SolvedHumans]:
         """The policies of a finished run; see ``empo_core.protocols.Playable``.
 
         Raises:
             StorageError: The run has not finished, is damaged, or kept the start only.
+            ConfigError: The best checkpoint is asked for, and there is only one solution.
         """
+        if checkpoint != "newest":
+            raise ConfigError(
+                "algorithm 'exact' has one solution, and no checkpoints to choose from"
+            )
         result = _finished(context)
         return SolvedRobots(result), SolvedHumans(result)
 

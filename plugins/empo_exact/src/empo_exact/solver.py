@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time as clock
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from empo_core.compilation import is_compiled
-from empo_core.errors import SolveError
+from empo_core.errors import NonFiniteError, SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_exact import memory
 from empo_exact.acyclic import levels_of
@@ -118,25 +119,38 @@ def _induce_over_time(
     problem, graph = solver.problem, solver.problem.graph
     horizon = problem.horizon or 0
     order = np.arange(graph.num_states, dtype=np.int32)
-    recovered = store.recover(horizon - 1) if resume and store.keep == "disk" else None
+    recovered = None
+    if resume and store.keep == "disk":
+        recovered = store.recover(
+            horizon - 1, lambda values: _refuse_non_finite(problem, values, "on disk")
+        )
     later = terminal_values(problem, graph.within(horizon))
     first = horizon - 1
     if recovered is not None:
         later, first = store.at(recovered), recovered - 1
+    if tracker is not None and resume:
+        # A level is logged once it is saved; an attempt that ended in between did not log it.
+        tracker.rewind(max(horizon - first - 2, 0))
+        tracker.progress("backward induction", horizon - first - 1, horizon)
+        if recovered is not None:
+            _log(tracker, horizon - recovered, later)
+    has_gaps = not math.isfinite(float(later.v_r.sum()))
     for time in range(first, -1, -1):
         count = min(graph.within(time), graph.num_expanded)
         reached = graph.within(time + 1)
         after = continuation(problem, Values(*(array[:reached] for array in later)))
         values = room(problem, count)
         bad = solver.sweep(order[:count], after, values, horizon - time, threads)
+        _refuse_non_finite(problem, values, f"{horizon - time} steps before the end")
         if bad:
             _refuse_powerless(problem, values, time)
+        # Out of reach a human may be without power, and whatever leads there without a value.
+        has_gaps = has_gaps or bool(bad)
+        _refuse_unknown(values, time, has_gaps)
         store.put(time, values)
         later = values
         if tracker is not None:
-            # The initial state is reachable at any time, if only in thought: its value shows
-            # how much is gained by each further step.
-            tracker.log(horizon - time, {"exact/v_r": float(values.v_r[0])})
+            _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
             tracker.progress("backward induction", horizon - time, horizon)
 
 
@@ -153,13 +167,63 @@ def _induce_over_levels(
     values = terminal_values(problem, problem.graph.num_states)
     after = continuation(problem, values)
     for done, level in enumerate(levels, start=1):
-        if solver.sweep(level, after, values, 1, threads):
+        bad = solver.sweep(level, after, values, 1, threads)
+        _refuse_non_finite(problem, values, f"{done} levels from the last states")
+        if bad:
             _refuse_powerless(problem, values, None)
+        _refuse_unknown(values, None, False)
         problem.renew_worth(values.v_m, after.hoped, level)
         problem.renew_worth(values.v_e, after.attained, level)
         if tracker is not None:
             tracker.progress("backward induction", done, len(levels))
     store.put(0, values)
+
+
+def _log(tracker: Tracker, steps_left: int, values: Values) -> None:
+    """Log a level that is saved.
+
+    The initial state is reachable at any time, if only in thought: its value shows how much is
+    gained by each further step.
+    """
+    tracker.log(steps_left, {"exact/v_r": float(values.v_r[0])})
+
+
+def _refuse_non_finite(problem: Problem, values: Values, when: str) -> None:
+    """Raise if values of humans are not finite: no world makes them so.
+
+    Raises:
+        NonFiniteError: They are; the message says which.
+    """
+    for name, array in (("V_h^m", values.v_m), ("V_h^e", values.v_e)):
+        if name == "V_h^m" and problem.prior is not None:
+            continue  # A prior does not say what its humans hope for.
+        # One pass without memory of its own; a number that is not finite makes the sum so.
+        if not math.isfinite(float(array.sum())):
+            count = int((~np.isfinite(array)).sum())
+            raise NonFiniteError(
+                f"{name} is not finite {when}: {count:,} of {array.size:,} numbers are infinite "
+                "or NaN; does the world give chances that are no numbers?"
+            )
+
+
+def _refuse_unknown(values: Values, time: int | None, has_gaps: bool) -> None:
+    """Raise if V_r is not finite where it should be.
+
+    Args:
+        values: The values of a level.
+        time: When; None: in a world without a horizon.
+        has_gaps: Whether states out of reach may have no value.
+
+    Raises:
+        NonFiniteError: V_r is not finite.
+    """
+    checked = values.v_r if not has_gaps else values.v_r[: int(time == 0)]
+    if not math.isfinite(float(checked.sum())):
+        when = "" if time is None else f" after {time} steps"
+        raise NonFiniteError(
+            f"V_r is not finite{when}: {int((~np.isfinite(checked)).sum()):,} of "
+            f"{checked.size:,} numbers are infinite or NaN, although every U_r is finite"
+        )
 
 
 def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> None:

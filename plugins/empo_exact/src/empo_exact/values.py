@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from empo_core.errors import StorageError
+from empo_core.errors import NonFiniteError, StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_exact.kernel_data import Values
+
+log = logging.getLogger("empo_exact")
 
 
 class ValueStore:
@@ -56,8 +60,14 @@ class ValueStore:
         """
         return self._values[time]
 
-    def recover(self, last: int) -> int | None:
+    def recover(
+        self, last: int, check: Callable[[Values], None] = lambda values: None
+    ) -> int | None:
         """Take up what an interrupted run of the same problem left on disk.
+
+        Args:
+            last: The time that was saved first.
+            check: Refuses the values of a time by ``NonFiniteError``; they are not taken up.
 
         Returns:
             The earliest time of an unbroken stretch down from ``last``; None if there is none.
@@ -65,9 +75,15 @@ class ValueStore:
         earliest = None
         for time in range(last, -1, -1):
             try:
-                self._values[time] = self._load(time)
-            except StorageError:
+                values = self._load(time)
+                check(values)
+            except (StorageError, NonFiniteError) as error:
+                if self._folder(time).exists():
+                    log.warning(
+                        "%s refused, going on from before it: %s", self._folder(time), error
+                    )
                 break
+            self._values[time] = values
             earliest = time
         return earliest
 

@@ -57,9 +57,9 @@ def process_context(method: StartMethod | None = None, preload: Sequence[str] = 
 class SupervisedProcess:
     """A process that runs ``target(pipe, *arguments)``, and the parent's end of its pipe.
 
-    The child uses one thread for numerics, ignores the signals of Ctrl-C and termination (they
-    reach the whole group, and the parent decides what they mean), and ends with its parent, even
-    while it is stopped.
+    The child uses one thread for numerics, ignores the signals of Ctrl-C, termination and a closed
+    terminal (they reach the whole group, and the parent decides what they mean), and ends with its
+    parent, even while it is stopped.
 
     Attributes:
         pipe: The parent's end.
@@ -182,8 +182,9 @@ def _enter(
     if lasting:
         _let_the_kernel_kill()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP.
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
     import torch
 

@@ -13,6 +13,12 @@ SIGNALS = tuple(
 """Windows has no SIGHUP, which says that a terminal was closed."""
 
 
+def heeded() -> list[signal.Signals]:
+    """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
+    hangup = getattr(signal, "SIGHUP", None)
+    return [each for each in SIGNALS if each != hangup or signal.getsignal(each) != signal.SIG_IGN]
+
+
 class Interrupts:
     """While entered, the first signal only makes ``check`` raise; a second one acts at once.
 
@@ -26,7 +32,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Take over the signals; only the main thread may, elsewhere nothing changes."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._note) for number in heeded()}
         return self
 
     def __exit__(self, *_: object) -> None:

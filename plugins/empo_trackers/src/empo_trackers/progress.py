@@ -28,6 +28,8 @@ from empo_trackers.plugin import ProgressParams
 @dataclass
 class _Task:
     started: float
+    first: float
+    """How much was done when it was first heard of: nothing says how long that took."""
     printed: float = -math.inf
     finished: bool = False
     bar: TaskID | None = None
@@ -51,8 +53,8 @@ class _Bars(Progress):
 class ProgressTracker(Tracker):
     """Shows each task on standard error: a bar on a terminal, now and then a line elsewhere.
 
-    The time left assumes that a task goes on as fast as it went on average so far. Colours
-    follow ``NO_COLOR`` and ``TERM``.
+    The time left assumes that a task goes on as fast as it went on average so far; work of an
+    earlier attempt does not count. Colours follow ``NO_COLOR`` and ``TERM``.
     """
 
     def __init__(self, params: ProgressParams, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,11 +89,12 @@ class ProgressTracker(Tracker):
         known = self._tasks.get(task)
         finished = done >= total
         if known is None or (known.finished and not finished):
-            known = self._tasks[task] = _Task(started=now)
+            known = self._tasks[task] = _Task(started=now, first=done)
         elif known.finished:
             return
         known.finished = finished
-        left = math.nan if finished or done <= 0 else (now - known.started) * (total - done) / done
+        made = done - known.first
+        left = math.nan if finished or made <= 0 else (now - known.started) * (total - done) / made
         if self._bars is not None:
             if known.bar is None:
                 known.bar = self._bars.add_task(task, total=total, left="")
