@@ -58,9 +58,12 @@ from empo_core.protocols.learning import (
 )
 from empo_core.protocols.runs import (
     Algorithm,
+    CheckpointChoice,
     Empowering,
+    EpisodePlayer,
     IntrinsicReward,
     Playable,
+    PlayedEpisodes,
     Result,
     Solution,
 )
@@ -81,6 +84,7 @@ __all__ = [
     "AdaptivePolicyLoss",
     "Aggregator",
     "Algorithm",
+    "CheckpointChoice",
     "Collector",
     "Compactable",
     "Critic",
@@ -88,6 +92,7 @@ __all__ = [
     "Empowering",
     "Environment",
     "EpisodeMetric",
+    "EpisodePlayer",
     "Executor",
     "Explorer",
     "FitsItself",
@@ -99,6 +104,7 @@ __all__ = [
     "ParallelMap",
     "Payload",
     "Playable",
+    "PlayedEpisodes",
     "Policy",
     "PolicyLoss",
     "Regression",

@@ -277,5 +277,7 @@ def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) 
     assert result.at(0).pi_h[goal, forward] == pytest.approx(
         float(prior.policy(start, 6)[0, goal, forward]), abs=1e-5
     )
-    with pytest.raises(ConfigError, match="only what robots learned in a world can be played"):
-        evaluate_run(run.directory, episodes=1, gifs=0)
+    # Humans are asked for their returns: 1 for a goal that is reached.
+    (found,) = evaluate_run(run.directory, episodes=20).evaluation.groups
+    assert found.episodes == 20
+    assert 0.5 < found.mean_return <= 1

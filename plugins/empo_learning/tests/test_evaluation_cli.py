@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -31,7 +32,7 @@ class PlayParams(Config):
 def empo_components():
     yield Component(kind="world_model", name="door", params=DoorParams,
                     target="door_parts:door", api=1)
-    for name in ("Playful", "Serious"):
+    for name in ("Playful", "Runner", "Serious"):
         yield Component(kind="algorithm", name=name.lower(), params=PlayParams,
                         target=f"door_parts:{name}", api=1)
 """
@@ -40,6 +41,7 @@ PARTS = """
 import numpy as np
 import torch
 from empo_core.errors import StorageError
+from empo_core.protocols import PlayedEpisodes
 from empo_core.testing.worlds import TinyWorld
 
 class Drawn(TinyWorld):
@@ -77,13 +79,33 @@ class Serious:
         return {}
 
 class Playful(Serious):
-    def restore(self, context):
+    def restore(self, context, checkpoint="newest"):
         print("noise on standard output")
         assert "playful-0" in context.directory.name and context.seed == 0
         if self.params.left == "nothing":
             raise StorageError(f"{context.directory}: left nothing; go on with: empo resume")
+        if checkpoint == "best":
+            raise StorageError("no checkpoint with an evaluation")
         both = Even(context.world, self.params.left == "nonsense")
         return both, both
+
+class Runner(Serious):
+    def restore(self, context, checkpoint="newest"):
+        return Player(checkpoint)
+
+class Player:
+    def __init__(self, checkpoint):
+        self.checkpoint = checkpoint
+    def play(self, *, episodes, seed, max_steps=None):
+        if self.checkpoint == "best":
+            return []
+        draw = np.random.default_rng(seed)
+        return [
+            PlayedEpisodes(group={"task": "track", "actor": name},
+                           returns=draw.normal(5, 1, episodes),
+                           lengths=np.full(episodes, max_steps or 7), ends={"over": episodes})
+            for name in ("planner", "policy")
+        ]
 """
 
 Call = Callable[..., Result]
@@ -204,6 +226,48 @@ def test_what_cannot_be_evaluated_is_a_message(
     (Path(damaged) / "config.yaml").write_text("algorithm: {")
     refused(damaged, 2, r"config\.yaml:1:")
     shutil.rmtree(damaged)
+
+
+def test_a_run_in_environments_is_asked_for_its_returns(
+    cli: Call, run_dir: Callable[..., str]
+) -> None:
+    directory = run_dir(world="", algorithm="runner")
+    done = cli("evaluate", directory, "--episodes", "400", "--seed", "3", "--max-steps", "9")
+    assert done.exit_code == 0, done.stderr
+    assert "runner in runner: 400 episodes each, seed 3" in done.stdout
+    row = r"track +planner +(\d\.\d+) ± 0\.05 +(\d\.\d+) to (\d\.\d+) .* 9.00 ± 0.00 +over 100%"
+    shown = re.search(row, done.stdout)
+    assert shown is not None, done.stdout
+    assert done.stdout.splitlines()[-1] == f"{directory}/evaluation/evaluation.json"
+    found = json.loads((Path(directory) / "evaluation" / "evaluation.json").read_text())
+    again = cli("evaluate", directory, "--episodes", "400", "--seed", "3", "--json")
+    assert json.loads(again.stdout)["groups"][1]["mean_length"] == 7
+    assert (found["algorithm"], found["environment"], found["seed"]) == ("runner", "runner", 3)
+    first, second = found["groups"]
+    assert (first["group"], second["group"]["actor"]) == (
+        {"task": "track", "actor": "planner"}, "policy",
+    )  # fmt: skip
+    drawn = np.random.default_rng(3).normal(5, 1, 400)
+    error = drawn.std(ddof=1) / 20
+    assert first["mean_return"] == pytest.approx(drawn.mean())
+    assert first["standard_error"] == pytest.approx(error)
+    assert first["interval"] == pytest.approx(
+        [drawn.mean() - 1.959964 * error, drawn.mean() + 1.959964 * error]
+    )
+    assert first["ends"] == {"over": 1.0}
+    assert float(shown[1]) == pytest.approx(first["mean_return"], abs=1e-4)
+
+
+def test_options_that_a_run_cannot_follow_are_messages(
+    cli: Call, run_dir: Callable[..., str]
+) -> None:
+    directory = run_dir(world="", algorithm="runner")
+    filmed = cli("evaluate", directory, "--gifs", "2")
+    assert (filmed.exit_code, "leave out --gifs" in filmed.stderr) == (2, True)
+    idle = cli("evaluate", directory, "--best")
+    assert (idle.exit_code, "no agent acted in any episode" in idle.stderr) == (3, True)
+    best = cli("evaluate", run_dir(), "--best")
+    assert (best.exit_code, "no checkpoint with an evaluation" in best.stderr) == (3, True)
 
 
 @pytest.mark.parametrize(

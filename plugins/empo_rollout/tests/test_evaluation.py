@@ -16,7 +16,7 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import episode_seed
-from empo_rollout.evaluation import Evaluation, evaluate
+from empo_rollout.evaluation import Evaluation, EvaluationPlan, evaluate
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
 
@@ -81,10 +81,8 @@ def played(
     return evaluate(
         drawn(vector),
         vector,
-        episodes_each=each,
-        most_steps=most,
+        EvaluationPlan(episodes_each=each, most_steps=most, deterministic=deterministic),
         seed=SEED,
-        deterministic=deterministic,
         compute=ComputeParams(),
         device=torch.device("cpu"),
     )

@@ -11,7 +11,8 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
-from empo_core.protocols import PolicyLoss, RunContext, WorldModel
+from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
+from empo_core.storage.run_directory import RESULTS
 from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
 from empo_latent.environments.fleet import Fleet
@@ -19,15 +20,18 @@ from empo_latent.episodes import Episodes
 from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
 from empo_latent.learning.updater import Updater
+from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
+from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
-from empo_latent.result import LatentResult
+from empo_latent.result import MODEL, LatentResult
 from empo_latent.run_components import ProgressMark, RunComponents
+from empo_latent.types import Interface
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import torch_threads
-from empo_learning.loop import Loop
+from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -76,22 +80,22 @@ class LatentAlgorithm:
             time_shares=parts.timers.shares(),
         )
 
+    def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
+        """The agent learned so far; see ``empo_core.protocols.Playable``."""
+        path = context.directory / RESULTS / MODEL
+        if checkpoint == "newest" and path.exists():
+            return LatentPlayer(self._params, load_model(path).model)
+        found = saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown)
+        model = self._model(self._interface(), torch.Generator())
+        model.load_state_dict(found["model"])
+        return LatentPlayer(self._params, model)
+
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         _refuse(world)
-        losses = self._losses()
-        fleet = self._fleet()
-        try:
-            interface = fleet.interface
-        finally:
-            fleet.close()
+        losses, interface = self._losses(), self._interface()
         check_params(self._params, losses, interface)
-        model = LatentModel(
-            self._params,
-            interface,
-            generator=torch.Generator(),
-            optimistic="optimistic" in losses,
-        )
+        model = self._model(interface, torch.Generator())
         sizes = {name: sum(x.numel() for x in group) for name, group in model.groups().items()}
         return {
             "tasks": list(interface.tasks),
@@ -111,8 +115,7 @@ class LatentAlgorithm:
         device = torch.device(params.compute.device)
         weights = torch.Generator().manual_seed(context.seed)
         torch.manual_seed(context.seed)
-        model = LatentModel(params, interface, generator=weights, optimistic=len(losses) > 1)
-        model.to(device)
+        model = self._model(interface, weights).to(device)
         rates = torch.tensor(discounts(params, interface), device=device)
         planner = planner_of(model, params, rates, compiled=params.compute.compile)
         updater = Updater(model, losses, params, rates)
@@ -137,6 +140,16 @@ class LatentAlgorithm:
     def _fleet(self) -> Fleet:
         collection = self._params.collection
         return Fleet(self._params.tasks, envs=self._params.num_envs, threads=collection.threads)
+
+    def _interface(self) -> Interface:
+        """Sizes and names of the tasks, found out by making each."""
+        fleet = self._fleet()
+        fleet.close()
+        return fleet.interface
+
+    def _model(self, interface: Interface, generator: torch.Generator) -> LatentModel:
+        optimistic = self._params.optimistic_loss is not None
+        return LatentModel(self._params, interface, generator=generator, optimistic=optimistic)
 
     def _losses(self) -> dict[str, PolicyLoss]:
         """The losses by the name of the policy that learns from each."""

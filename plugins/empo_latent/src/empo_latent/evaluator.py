@@ -96,17 +96,14 @@ class Evaluator:
         return found, metrics
 
     def _fleet(self, *, rendering: bool) -> tuple[Fleet, bool]:
-        """Environments of its own, one per episode up to a limit; and whether they render."""
-        params = self._params
-        tasks = len(params.tasks)
-        each = max(1, min(params.reporting.evaluation_episodes, MOST_ENVS // tasks))
-        envs, threads = each * tasks, min(params.collection.threads, each * tasks)
+        """Environments of its own; and whether they render."""
+        episodes = self._params.reporting.evaluation_episodes
         if rendering:
             try:
-                return Fleet(params.tasks, envs=envs, threads=threads, rendering=True), True
+                return evaluation_fleet(self._params, episodes, rendering=True), True
             except (CollectError, ConfigError) as error:
                 warn_no_videos(str(error))
-        return Fleet(params.tasks, envs=envs, threads=threads), False
+        return evaluation_fleet(self._params, episodes), False
 
     def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
         """The losses on episodes that are not trained on."""
@@ -126,3 +123,11 @@ class Evaluator:
         finally:
             restore(before)
         return {name: float(number) for name, number in losses.items()}
+
+
+def evaluation_fleet(params: LatentParams, episodes: int, *, rendering: bool = False) -> Fleet:
+    """Environments for so many episodes of each task, one per episode up to a limit."""
+    tasks = len(params.tasks)
+    envs = tasks * max(1, min(episodes, MOST_ENVS // tasks))
+    threads = min(params.collection.threads, envs)
+    return Fleet(params.tasks, envs=envs, threads=threads, rendering=rendering)

@@ -180,15 +180,20 @@ class Checkpoints:
         """
         return self._first(reversed(self.steps()), check)
 
-    def best(self) -> tuple[int, dict[str, Any]] | None:
+    def best(
+        self, check: Callable[[dict[str, Any]], None] | None = None
+    ) -> tuple[int, dict[str, Any]] | None:
         """The checkpoint with the highest score that is whole; None where none has a score.
+
+        Args:
+            check: As of ``newest``.
 
         Raises:
             StorageError: All that have a score are damaged.
         """
         scores = self._scores()
         scored = [(score, step) for step, score in scores.items() if score is not None]
-        return self._first(step for _, step in sorted(scored, reverse=True))
+        return self._first((step for _, step in sorted(scored, reverse=True)), check)
 
     def _first(
         self, steps: Iterable[int], check: Callable[[dict[str, Any]], None] | None = None

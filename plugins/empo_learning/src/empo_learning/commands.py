@@ -10,14 +10,21 @@ import typer
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table
 
 if TYPE_CHECKING:
-    from empo_learning.evaluation import Attainment, Evaluated
+    from empo_learning.evaluation import Attainment, Evaluated, Evaluation
 
 
 def evaluate(
     run_dir: Annotated[
         Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
     ],
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per human and goal.")] = 1000,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Episodes per human and goal (1000), or per agent or task (100).",
+            show_default=False,
+        ),
+    ] = None,
     gifs: Annotated[
         int | None,
         typer.Option(
@@ -31,14 +38,25 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Cut episodes after so many steps.", show_default=False),
     ] = None,
+    best: Annotated[
+        bool,
+        typer.Option("--best", help="Play the checkpoint with the best evaluation."),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Play what a run has computed or learned: how often does each human reach each goal?"""
+    """Play what a run has computed or learned: which returns, or how many goals, does it attain?"""
     with only_ours_on_stdout(json, quiet=False):
         from empo_learning.evaluation import evaluate_run
 
-        done = evaluate_run(run_dir, episodes=episodes, gifs=gifs, seed=seed, max_steps=max_steps)
+        done = evaluate_run(
+            run_dir,
+            episodes=episodes,
+            gifs=gifs,
+            seed=seed,
+            max_steps=max_steps,
+            checkpoint="best" if best else "newest",
+        )
     if json:
         print_json(done.summary())
     else:
@@ -46,9 +64,24 @@ def evaluate(
 
 
 def _present(done: Evaluated) -> None:
+    from empo_learning.evaluation import Evaluation
+    from empo_learning.evaluation.returns import rows
+
     found = done.evaluation
+    title = f"{done.algorithm} in {done.place}: "
+    if isinstance(found, Evaluation):
+        _present_goals(title, found)
+    else:
+        counts = sorted({each.episodes for each in found.groups})
+        number = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        print_table(f"{title}{number} episodes each, seed {found.seed}", *rows(found))
+    for path in done.files:
+        print(path)
+
+
+def _present_goals(title: str, found: Evaluation) -> None:
     print_table(
-        f"{done.algorithm} in {done.world}: {found.episodes} episodes per goal, seed {found.seed}",
+        f"{title}{found.episodes} episodes per goal, seed {found.seed}",
         ("human", "goal", "weight", "reached", "after steps"),
         [_row(goal) for goal in found.goals],
     )
@@ -57,8 +90,6 @@ def _present(done: Evaluated) -> None:
     )
     if found.cut:
         print(f"{found.cut:.1%} of them were cut before they had ended; see --max-steps.")
-    for path in done.files:
-        print(path)
 
 
 def _row(goal: Attainment) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
-from empo_core.protocols import RunContext
+from empo_core.protocols import CheckpointChoice, RunContext
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group
 from empo_learning.finite import check_finite_state
@@ -83,6 +83,7 @@ class Loop:
         """
         if not (self._context.resume and self._resume()):
             self._learner.start()
+        self._show_progress()  # Whoever estimates the time left learns where this attempt begins.
         with Interrupts() as interrupts:
             agreed = False
             try:
@@ -276,29 +277,45 @@ class Loop:
         self._context.tracker.rewind(self._learner.steps)
 
 
-def newest_state(directory: Path, may_be_unknown: Collection[str] = ()) -> dict[str, Any] | None:
-    """The learner's state in the newest checkpoint of a run that is whole and finite.
+def saved_state(
+    directory: Path, checkpoint: CheckpointChoice, may_be_unknown: Collection[str] = ()
+) -> dict[str, Any]:
+    """The learner's state in a checkpoint of a run that is whole and finite.
 
     Args:
         directory: Of the run.
+        checkpoint: Which one.
         may_be_unknown: As of the learner.
 
     Returns:
-        What ``Learner.state_dict`` returned; None where there is no checkpoint at all.
+        What ``Learner.state_dict`` returned.
 
     Raises:
-        StorageError: There are checkpoints, and all are damaged or not finite.
+        StorageError: There is no such checkpoint; or all are damaged or not finite.
     """
-    found = _newest(Checkpoints(directory / CHECKPOINTS), may_be_unknown)
-    return None if found is None else dict(found[1]["learner"])
+    checkpoints = Checkpoints(directory / CHECKPOINTS)
+    if checkpoint == "newest":
+        found = _newest(checkpoints, may_be_unknown)
+    else:
+        found = checkpoints.best(_finite(may_be_unknown))
+    if found is None:
+        lacks = "no checkpoint" + " with an evaluation" * (checkpoint == "best")
+        raise StorageError(
+            f"{directory}: this run has learned nothing that could be loaded: it has {lacks}; go "
+            f"on with: empo resume {directory}"
+        )
+    return dict(found[1]["learner"])
 
 
 def _newest(
     checkpoints: Checkpoints, may_be_unknown: Collection[str]
 ) -> tuple[int, dict[str, Any]] | None:
-    return checkpoints.newest(
-        lambda state: _check_state(state["learner"], may_be_unknown, "what it holds")
-    )
+    return checkpoints.newest(_finite(may_be_unknown))
+
+
+def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], None]:
+    """A check of what checkpoints hold."""
+    return lambda state: _check_state(state["learner"], may_be_unknown, "what it holds")
 
 
 def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], what: str) -> None:

@@ -36,7 +36,7 @@ def empo_commands() -> Iterable[Command]:
     """Offer the evaluation of runs."""
     yield Command(
         name="evaluate",
-        help="Play what a run has computed or learned: how often does each human reach each goal?",
+        help="Play what a run has computed or learned: returns, or how often humans reach goals.",
         target="empo_learning.commands:evaluate",
         api=1,
     )

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from empo_core.config import WorldModelRef
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import (
     Aggregator,
+    CheckpointChoice,
     Collector,
     HumanPrior,
     RobotPolicy,
@@ -26,7 +27,7 @@ from empo_core.storage.run_directory import RESULTS
 from empo_core.types import WorldSpec
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
-from empo_learning.loop import Loop, newest_state
+from empo_learning.loop import Loop, saved_state
 from empo_learning.stage_profile import StageProfile
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -218,22 +219,24 @@ class Phase2:
             assessed=None if comparison is None else comparison.assess(learned),
         )
 
-    def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
+    def restore(
+        self, context: RunContext, checkpoint: CheckpointChoice = "newest"
+    ) -> tuple[RobotPolicy, HumanPrior]:
         """The robots' policy learned so far; see ``empo_core.protocols.Playable``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         prior = problem.factory.prior(members_of(problem.world)[0])
         file = context.directory / RESULTS / POLICY
-        if file.exists():
+        if checkpoint == "newest" and file.exists():
             return load_policy(file, problem.world), prior
         policy = LearnedPolicy(self._params, problem.spec, problem.encoder())
-        policy.load(_newest(context, f"neither {RESULTS}/{POLICY} nor a checkpoint")["published"])
+        policy.load(saved_state(context.directory, checkpoint)["published"])
         return policy, prior
 
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
         """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         learner = problem.learner(StageProfile(enabled=False), context.seed)
-        learner.load_state_dict(_newest(context, "no checkpoint")["learner"])
+        learner.load_state_dict(saved_state(context.directory, "newest")["learner"])
         encoder = StateEncoder(problem.world, self._params.replay.store, None)
         return LearnedReward(learner.values, encoder, self._params.compute.device)
 
@@ -268,21 +271,6 @@ class Phase2:
         reference = solver_for(name, self._params.theory, self._params.human_prior)
         solution = solve(reference, context.world, context.directory / "solution", context.seed)
         return Comparison(solution, context.world, encoder.stored)
-
-
-def _newest(context: RunContext, lacks: str) -> dict[str, Any]:
-    """The learner's state in the newest checkpoint of a run.
-
-    Raises:
-        StorageError: It has none; ``lacks`` says what it lacks.
-    """
-    found = newest_state(context.directory)
-    if found is None:
-        raise StorageError(
-            f"{context.directory}: this run has learned nothing that could be loaded: it has "
-            f"{lacks}; go on with: empo resume {context.directory}"
-        )
-    return found
 
 
 @dataclass(frozen=True)

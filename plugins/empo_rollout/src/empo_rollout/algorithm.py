@@ -10,15 +10,20 @@ from typing import Any
 
 import torch
 
-from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
-from empo_core.protocols import HumanPrior, RobotPolicy, RunContext, WorldModel
-from empo_core.protocols.environments import VectorEnv
+from empo_core.protocols import (
+    CheckpointChoice,
+    HumanPrior,
+    RobotPolicy,
+    RunContext,
+    WorldModel,
+)
+from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.storage.run_directory import RESULTS
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.distributed import Group, join
-from empo_learning.loop import Loop, newest_state
+from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
@@ -29,10 +34,11 @@ from empo_rollout.learner import RolloutLearner
 from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
-from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.player import RolloutPlayer
+from empo_rollout.policies.networks import build_policy
+from empo_rollout.policies.policyfile import POLICY, load_policy
 from empo_rollout.policies.protocols import ActorCritic
-from empo_rollout.result import POLICY, Mark, RolloutResult
+from empo_rollout.result import Mark, RolloutResult
 from empo_rollout.world_params import WorldParams
 
 log = logging.getLogger(__name__)
@@ -141,53 +147,43 @@ class RolloutAlgorithm:
             humans_of=context.world if _humans_learn(params) else None,
         )
 
-    def restore(self, context: RunContext) -> tuple[RobotPolicy, HumanPrior]:
-        """The robots' policy learned so far; see ``empo_core.protocols.Playable``.
+    def restore(
+        self, context: RunContext, checkpoint: CheckpointChoice = "newest"
+    ) -> tuple[RobotPolicy, HumanPrior] | RolloutPlayer:
+        """What was learned so far; see ``empo_core.protocols.Playable``.
 
-        Raises:
-            ConfigError: It was not robots that learned, or they remember.
+        Robots without memory are asked about single states of their world. Whatever else has
+        learned plays in the environments of the run.
         """
-        environment = _environment_params(self._params)
-        if not isinstance(environment, WorldParams) or environment.learners != "robots":
-            raise ConfigError(
-                f"{context.directory}: only what robots learned in a world can be played, and "
-                f"in this run {_learners(self._params)} learned; its results are in "
-                f"{context.directory / RESULTS}"
-            )
-        world = context.world
-        assert world is not None
-        if self._params.policy.memory != "none":
-            raise ConfigError(
-                f"{context.directory}: a policy with memory ({self._params.policy.memory}) cannot "
-                "be played from states alone"
-            )
-        prior: HumanPrior = (
-            EvenHumans(world)
-            if environment.human_prior is None
-            else build(environment.human_prior, world)
-        )
-        return LearnedRobots(world, self._learned(context)), prior
+        environments = self._environments(context)
+        policy = self._learned(context, environments.spec, checkpoint)
+        world, environment = context.world, _environment_params(self._params)
+        if (
+            world is None
+            or not isinstance(environment, WorldParams)
+            or environment.learners != "robots"
+            or policy.memory_size
+        ):
+            return RolloutPlayer(self._params, environments, policy)
+        prior = environment.human_prior
+        humans: HumanPrior = EvenHumans(world) if prior is None else build(prior, world)
+        return LearnedRobots(world, policy), humans
 
-    def _learned(self, context: RunContext) -> ActorCritic:
+    def _learned(
+        self, context: RunContext, interface: EnvSpec, checkpoint: CheckpointChoice
+    ) -> ActorCritic:
         """The policy that a run left.
 
         Raises:
             StorageError: It left none.
         """
         path = context.directory / RESULTS / POLICY
-        if path.exists():
-            return load_policy(path).policy
-        found = newest_state(context.directory)
-        if found is None:
-            raise StorageError(
-                f"{context.directory}: this run has learned nothing that could be loaded: it has "
-                f"neither {RESULTS}/{POLICY} nor a checkpoint; go on with: empo resume "
-                f"{context.directory}"
-            )
-        environments = self._environments(context)
-        blank = self._blank(environments)
-        blank.load_state_dict(found["policy"])
-        return blank
+        if checkpoint == "newest" and path.exists():
+            return load_policy(path, interface).policy
+        found = saved_state(context.directory, checkpoint)
+        policy = build_policy(self._params.policy, interface, generator=torch.Generator())
+        policy.load_state_dict(found["policy"])
+        return policy
 
     def _environments(self, context: RunContext) -> EnvironmentFactory:
         return EnvironmentFactory(
@@ -198,20 +194,12 @@ class RolloutAlgorithm:
             context.environment,
         )
 
-    def _blank(self, environments: EnvironmentFactory) -> Networks:
-        """A policy for these environments that has learned nothing.
-
-        Raises:
-            ConfigError: Its params do not fit them.
-        """
-        return build_policy(self._params.policy, environments.spec, generator=torch.Generator())
-
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         require_device(self._params.compute.device)
         environments = EnvironmentFactory(self._params, world, Path())
         plan = environments.plan()
-        self._blank(environments)
+        build_policy(self._params.policy, environments.spec, generator=torch.Generator())
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
@@ -229,15 +217,6 @@ class RolloutAlgorithm:
 def _environment_params(params: RolloutParams) -> object:
     """Params of the environment component; None without one."""
     return None if params.environment is None else params.environment.params
-
-
-def _learners(params: RolloutParams) -> str:
-    """The agents that learned in a run, in words."""
-    environment = _environment_params(params)
-    if isinstance(environment, WorldParams):
-        return environment.learners
-    name = "callable" if params.environment is None else params.environment.name
-    return f"agents of a {name} environment"
 
 
 def _humans_learn(params: RolloutParams) -> bool:

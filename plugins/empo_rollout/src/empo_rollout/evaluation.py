@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.protocols.environments import EnvSpec, VectorEnv
+from empo_core.protocols.environments import VectorEnv
 from empo_learning.randomness import capture, restore
 from empo_rollout.collector import policy_step
 from empo_rollout.params import ComputeParams
@@ -51,60 +52,110 @@ class Evaluation:
         }
 
 
-@torch.no_grad()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """Size and rules of an evaluation.
+
+    Attributes:
+        episodes_each: Episodes of each agent of each environment, at least 1.
+        most_steps: So long an episode is waited for, on average. What has not ended by then counts
+            as it stands, and agents that never acted do not count.
+        deterministic: Take the likeliest actions instead of drawing them.
+    """
+
+    episodes_each: int
+    most_steps: int
+    deterministic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Outcomes of episodes that have begun.
+
+    Attributes:
+        agent: Index of the agent within its environment.
+        returns: Sum of rewards.
+        lengths: Steps.
+        reasons: Index into ``EnvSpec.reasons``; -1 where an episode has not ended.
+    """
+
+    agent: Int[np.ndarray, " episode"]
+    returns: Float[np.ndarray, " episode"]
+    lengths: Int[np.ndarray, " episode"]
+    reasons: Int[np.ndarray, " episode"]
+
+
 def evaluate(
     policy: ActorCritic,
     vector: VectorEnv,
+    plan: EvaluationPlan,
     *,
-    episodes_each: int,
-    most_steps: int,
     seed: int,
-    deterministic: bool,
     compute: ComputeParams,
     device: torch.device,
 ) -> Evaluation:
-    """Play so many episodes with each agent of each environment.
-
-    As many with each, whether they are short or long: taking whichever ends first would count
-    short ones too often.
+    """Statistics of so many episodes of each agent of each environment.
 
     Args:
         policy: Acts.
         vector: Fresh environments, of one block; stays open.
-        episodes_each: At least 1.
-        most_steps: So long an episode is waited for, on average. What has not ended by then counts
-            as it stands, and agents that never acted do not count.
+        plan: How many episodes, and how.
         seed: Decides everything that is random.
-        deterministic: Take the likeliest actions instead of drawing them.
         compute: How exactly the policy computes.
         device: Where it lives.
+    """
+    found = outcomes(policy, vector, plan, seed=seed, compute=compute, device=device)
+    size = found.returns.size
+    spread = float(found.returns.std(ddof=1)) if size > 1 else 0.0
+    return Evaluation(
+        episodes=size,
+        mean_return=float(found.returns.mean()),
+        standard_error=spread / math.sqrt(size),
+        min_return=float(found.returns.min()),
+        max_return=float(found.returns.max()),
+        mean_length=float(found.lengths.mean()),
+        reasons={
+            name: float((found.reasons == i).mean()) for i, name in enumerate(vector.spec.reasons)
+        },
+    )
+
+
+@torch.no_grad()
+def outcomes(
+    policy: ActorCritic,
+    vector: VectorEnv,
+    plan: EvaluationPlan,
+    *,
+    seed: int,
+    compute: ComputeParams,
+    device: torch.device,
+) -> Outcomes:
+    """Play so many episodes with each agent of each environment; arguments as of ``evaluate``.
+
+    As many with each, whether they are short or long: taking whichever ends first would count
+    short ones too often.
     """
     before = capture()
     torch.manual_seed(seed)
     try:
         vector.start(seed)
         with autocast(compute):
-            return _played(policy, vector, episodes_each, most_steps, deterministic, device)
+            return _played(policy, vector, plan, device)
     finally:
         restore(before)
 
 
 def _played(
-    policy: ActorCritic,
-    vector: VectorEnv,
-    episodes_each: int,
-    most_steps: int,
-    deterministic: bool,
-    device: torch.device,
-) -> Evaluation:
+    policy: ActorCritic, vector: VectorEnv, plan: EvaluationPlan, device: torch.device
+) -> Outcomes:
     env_spec = vector.spec
-    count, num_agents = episodes_each, env_spec.num_agents
+    count, num_agents = plan.episodes_each, env_spec.num_agents
     agent = torch.arange(num_agents, device=device) % len(env_spec.agents)
     memory = policy.initial_memory(num_agents).to(device)
     returns, lengths = np.zeros((num_agents, count)), np.zeros((num_agents, count), np.int64)
     why = np.full((num_agents, count), -1)
     number, acted = np.zeros(num_agents, np.int64), np.zeros(num_agents, bool)
-    left = count * most_steps
+    left = count * plan.most_steps
     while True:
         time_step = vector.recv()
         rows = np.flatnonzero(acted & (number < count))
@@ -118,33 +169,19 @@ def _played(
         left -= 1
         step = policy_step(policy, time_step, memory, agent)
         memory, acted = step.memory, time_step.acts.copy()
-        chosen: Tensor = step.distribution.mode if deterministic else step.distribution.sample()
+        chosen: Tensor = (
+            step.distribution.mode if plan.deterministic else step.distribution.sample()
+        )
         vector.send(time_step.block, chosen.cpu().numpy())
     if (number < count).any():
         log.warning(
             "an evaluation stopped after %d steps, and %d of %d episodes had not ended; those that "
             "had begun count as they stand. Does every episode end, and does every agent act? If "
             "they are only long, raise reporting.evaluation_steps",
-            count * most_steps,
+            count * plan.most_steps,
             int((count - number).sum()),
             num_agents * count,
         )
     begun = lengths > 0
-    return _summary(env_spec, returns[begun], lengths[begun], why[begun])
-
-
-def _summary(
-    env_spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, why: np.ndarray
-) -> Evaluation:
-    size = returns.size
-    spread = float(returns.std(ddof=1)) if size > 1 else 0.0
-    shares = {name: float((why == i).mean()) for i, name in enumerate(env_spec.reasons)}
-    return Evaluation(
-        episodes=size,
-        mean_return=float(returns.mean()),
-        standard_error=spread / math.sqrt(size),
-        min_return=float(returns.min()),
-        max_return=float(returns.max()),
-        mean_length=float(lengths.mean()),
-        reasons=shares,
-    )
+    index = np.broadcast_to(np.arange(num_agents)[:, None] % len(env_spec.agents), lengths.shape)
+    return Outcomes(index[begun], returns[begun], lengths[begun], why[begun])

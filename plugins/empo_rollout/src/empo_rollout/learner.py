@@ -13,7 +13,7 @@ from empo_learning.learner import EVALUATION_SEED, Evaluated, Learner
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.episodes import Episodes, Record
-from empo_rollout.evaluation import Evaluation, evaluate
+from empo_rollout.evaluation import Evaluation, EvaluationPlan, evaluate
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
@@ -183,10 +183,12 @@ class RolloutLearner(Learner):
             return evaluate(
                 self._policy,
                 vector,
-                episodes_each=each,
-                most_steps=self._params.reporting.evaluation_steps,
+                EvaluationPlan(
+                    episodes_each=each,
+                    most_steps=self._params.reporting.evaluation_steps,
+                    deterministic=self._params.reporting.deterministic,
+                ),
                 seed=self._seed + EVALUATION_SEED + self.iteration,
-                deterministic=self._params.reporting.deterministic,
                 compute=self._params.compute,
                 device=self._group.device(self._params.compute.device),
             )

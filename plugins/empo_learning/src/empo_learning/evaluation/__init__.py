@@ -1,13 +1,14 @@
-"""Playing a run's policies: how often each human reaches each goal, and animations of it.
+"""Playing a run's policies: returns in its environments, or attainment of human goals in its world.
 
-All episodes take their steps at once, as long as they go on. The human in question pursues
-the goal in question from the start to the end; the others pursue goals drawn by weight, one
-per episode.
+In a world, all episodes take their steps at once, as long as they go on. The human in question
+pursues the goal in question from the start to the end; the others pursue goals drawn by weight,
+one per episode.
 """
 
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Attainment, Evaluation, evaluate
 from empo_learning.evaluation.episodes import Cast, Moment
+from empo_learning.evaluation.returns import GroupReturns, ReturnEvaluation, evaluate_returns
 from empo_learning.evaluation.runs import Evaluated, evaluate_run
 
 __all__ = [
@@ -15,8 +16,11 @@ __all__ = [
     "Cast",
     "Evaluated",
     "Evaluation",
+    "GroupReturns",
     "Moment",
+    "ReturnEvaluation",
     "evaluate",
+    "evaluate_returns",
     "evaluate_run",
     "film",
 ]

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from empo_core.config import installed
+from empo_core.config import RunConfig, installed
 from empo_core.config.loading import load_config
 from empo_core.errors import ConfigError
 from empo_core.experiment import build_algorithm, build_world, seed_everything
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Drawable, Playable, RunContext
+from empo_core.protocols import (
+    CheckpointChoice,
+    Drawable,
+    EpisodePlayer,
+    HumanPrior,
+    Playable,
+    RobotPolicy,
+    RunContext,
+    WorldModel,
+)
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, labels, strict_json
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import Cast
+from empo_learning.evaluation.returns import ReturnEvaluation, evaluate_returns
 
 EVALUATION = "evaluation"
+EPISODES_IN_WORLD, EPISODES_IN_ENVIRONMENT = 1000, 100
+"""Episodes per goal, or per agent or task, where the caller does not say how many."""
+
+Policies: TypeAlias = tuple[RobotPolicy, HumanPrior]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,64 +44,112 @@ class Evaluated:
     Attributes:
         run_dir: The run's directory.
         algorithm: Name of its algorithm.
-        world: Short name of its world.
-        evaluation: What playing showed.
+        place: Short name of its world or environment.
+        evaluation: What playing showed: attainment of goals in a world, or returns.
         files: What was written: ``evaluation.json`` and the animations.
     """
 
     run_dir: Path
     algorithm: str
-    world: str
-    evaluation: Evaluation
+    place: str
+    evaluation: Evaluation | ReturnEvaluation
     files: tuple[Path, ...]
 
     def summary(self) -> dict[str, Any]:
         """All of it as JSON data."""
-        about = {"run_dir": str(self.run_dir), "algorithm": self.algorithm, "world": self.world}
+        where = "world" if isinstance(self.evaluation, Evaluation) else "environment"
+        about = {"run_dir": str(self.run_dir), "algorithm": self.algorithm, where: self.place}
         files = [str(path.relative_to(self.run_dir)) for path in self.files]
         return about | asdict(self.evaluation) | {"files": files}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """Arguments of ``evaluate_run`` by the same names."""
+
+    episodes: int | None
+    gifs: int | None
+    seed: int
+    max_steps: int | None
+    checkpoint: CheckpointChoice
 
 
 def evaluate_run(
     run_dir: str | Path,
     *,
-    episodes: int = 1000,
+    episodes: int | None = None,
     gifs: int | None = None,
     seed: int = 0,
     max_steps: int | None = None,
+    checkpoint: CheckpointChoice = "newest",
     registry: Registry | None = None,
+    environment: Callable[[], object] | None = None,
 ) -> Evaluated:
-    """Play the policies that a run left, and write what that shows into its directory.
+    """Play what a run has computed or learned, and write what that shows into its directory.
 
     Args:
         run_dir: The run's directory.
-        episodes: Episodes per goal, at least 1.
-        gifs: Animations to write; None: 3, or none where the world cannot draw itself.
+        episodes: Episodes per goal of a world, or per agent or task of an environment, at least 1;
+            None: 1000, or 100.
+        gifs: Animations to write; None: 3, or none where there is no world that can draw itself.
         seed: Decides everything that is random.
         max_steps: Cut episodes here; None: at the horizon, or after ``MOST_STEPS`` without one.
+        checkpoint: Which weights of the run.
         registry: The components its config may name; default: the installed ones.
+        environment: Makes an environment, where the run was given one from Python.
 
     Raises:
         ConfigError: It is no run directory, or its algorithm or world cannot be played.
         StorageError: The run left nothing that can be loaded, or the disk refuses.
         SolveError: Its policies make no sense.
+        CollectError: An environment failed.
     """
+    request = _Request(
+        episodes=episodes, gifs=gifs, seed=seed, max_steps=max_steps, checkpoint=checkpoint
+    )
     registry = registry if registry is not None else installed()
     path = Path(run_dir).resolve()
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: is not a run directory: it has no {CONFIG}")
     config = load_config(path / CONFIG, registry=registry)
-    name = config.algorithm.name
-    seed_everything(seed)
+    world, found = _restored(path, config, request, registry, environment)
+    directory = path / EVALUATION
+    files = [directory / "evaluation.json"]
+    evaluation: Evaluation | ReturnEvaluation
+    if isinstance(found, tuple):
+        if world is None:
+            raise ConfigError(f"{run_dir}: this run has no world to play in")
+        evaluation, animations = _in_world(Cast(world, *found, request.max_steps), request, path)
+        files += animations
+    else:
+        evaluation = _in_environments(found, request, path)
+    done = Evaluated(
+        run_dir=path,
+        algorithm=config.algorithm.name,
+        place=labels(config)[-1 if world is None else 0],
+        evaluation=evaluation,
+        files=tuple(files),
+    )
+    write_file(done.files[0], strict_json(done.summary()) + "\n")
+    return done
+
+
+def _restored(
+    path: Path,
+    config: RunConfig,
+    request: _Request,
+    registry: Registry,
+    environment: Callable[[], object] | None,
+) -> tuple[WorldModel | None, Policies | EpisodePlayer]:
+    """The run's world, and what can play the run."""
+    seed_everything(request.seed)
     algorithm = build_algorithm(config, registry)
     if not isinstance(algorithm, Playable):
         raise ConfigError(
-            f"algorithm {name!r} cannot be played: it has no method 'restore', which gives the "
-            "policies of a run; see Playable in docs/reference/protocols.md"
+            f"algorithm {config.algorithm.name!r} cannot be played: it has no method 'restore', "
+            "which gives the policies of a run; see Playable in docs/reference/protocols.md"
         )
     world = build_world(config, registry)
-    if world is None:
-        raise ConfigError(f"{run_dir}: this run has no world to play in")
     context = RunContext(
         world=world,
         seed=config.seed,
@@ -94,22 +157,42 @@ def evaluate_run(
         tracker=TrackerGroup([]),
         resume=True,
         world_model=config.world_model,
+        environment=environment,
     )
-    cast = Cast(world, *algorithm.restore(context), max_steps)
-    evaluation = evaluate(cast, episodes=episodes, seed=seed)
+    return world, algorithm.restore(context, request.checkpoint)
+
+
+def _in_world(cast: Cast, request: _Request, path: Path) -> tuple[Evaluation, list[Path]]:
+    """Attainment of goals, and the animations that were written."""
+    episodes = EPISODES_IN_WORLD if request.episodes is None else request.episodes
+    evaluation = evaluate(cast, episodes=episodes, seed=request.seed)
+    gifs = request.gifs
+    if gifs is None:
+        gifs = 3 if isinstance(cast.world, Drawable) else 0
+    directory = _fresh(path)
+    animations = film(cast, directory, episodes=gifs, seed=request.seed) if gifs else []
+    return evaluation, animations
+
+
+def _in_environments(player: EpisodePlayer, request: _Request, path: Path) -> ReturnEvaluation:
+    if request.gifs:
+        raise ConfigError(
+            f"{path}: only episodes in a world of human goals are animated; leave out --gifs"
+        )
+    evaluation = evaluate_returns(
+        player,
+        episodes=EPISODES_IN_ENVIRONMENT if request.episodes is None else request.episodes,
+        seed=request.seed,
+        max_steps=request.max_steps,
+    )
+    _fresh(path)
+    return evaluation
+
+
+def _fresh(path: Path) -> Path:
+    """The folder of evaluations of a run, without older animations."""
     directory = path / EVALUATION
     directory.mkdir(exist_ok=True)
     for old in directory.glob("episode_*.gif"):
         old.unlink()
-    if gifs is None:
-        gifs = 3 if isinstance(world, Drawable) else 0
-    animations = film(cast, directory, episodes=gifs, seed=seed) if gifs else []
-    done = Evaluated(
-        run_dir=path,
-        algorithm=name,
-        world=labels(config)[0],
-        evaluation=evaluation,
-        files=(directory / "evaluation.json", *animations),
-    )
-    write_file(done.files[0], strict_json(done.summary()) + "\n")
-    return done
+    return directory

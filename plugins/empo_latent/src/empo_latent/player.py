@@ -1,0 +1,72 @@
+"""Episodes of a finished or interrupted run, in environments of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import PlayedEpisodes
+from empo_latent.agent import discounts, planner_of
+from empo_latent.evaluation import evaluate
+from empo_latent.evaluator import evaluation_fleet
+from empo_latent.networks.model import LatentModel
+from empo_latent.params import LatentParams
+
+
+class LatentPlayer:
+    """Lets a model act in the tasks of its run; an ``empo_core.protocols.EpisodePlayer``.
+
+    The planner acts, the policy, or one after the other, as ``reporting.evaluate`` says.
+    """
+
+    def __init__(self, params: LatentParams, model: LatentModel) -> None:
+        """Prepare; no environment is made yet."""
+        self._params, self._model = params, model
+
+    def play(
+        self, *, episodes: int, seed: int, max_steps: int | None = None
+    ) -> Sequence[PlayedEpisodes]:
+        """Episodes of each task by each actor; see ``EpisodePlayer.play``."""
+        if max_steps is not None:
+            raise ConfigError(
+                "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
+                "leave out --max-steps"
+            )
+        params = self._params
+        fleet = evaluation_fleet(params, episodes)
+        try:
+            rates = discounts(params, fleet.interface)
+            planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)
+            found = [
+                evaluate(
+                    self._model,
+                    planner,
+                    fleet,
+                    episodes=episodes,
+                    actor=actor,
+                    seed=seed,
+                    device="cpu",
+                    discounts=rates,
+                )
+                for actor in params.reporting.evaluate
+            ]
+        finally:
+            fleet.close()
+        played = []
+        for number, task in enumerate(fleet.interface.tasks):
+            for each in found:
+                mine = [episode for episode in each.episodes if episode.task == number]
+                ends = Counter("terminated" if one.terminated else "truncated" for one in mine)
+                played.append(
+                    PlayedEpisodes(
+                        group={"task": task, "actor": each.actor},
+                        returns=np.array([episode.total for episode in mine]),
+                        lengths=np.array([episode.length for episode in mine]),
+                        ends=dict(sorted(ends.items())),
+                    )
+                )
+        return played

@@ -1,0 +1,123 @@
+"""Statistics of returns and lengths of whole episodes, by agent or task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from empo_core.errors import CollectError
+from empo_core.protocols import EpisodePlayer, PlayedEpisodes
+
+NORMAL_95 = 1.959964
+"""Quantile of the normal distribution that leaves out 5 % on both sides together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReturns:
+    """Returns of the episodes of one group.
+
+    Attributes:
+        group: The group by heading, e.g. ``{"agent": "pursuer_0"}``.
+        episodes: How many were played.
+        mean_return: Mean sum of rewards.
+        standard_error: Of that mean; 0 with one episode.
+        interval: 95 % confidence interval of the mean return, by the normal approximation.
+        min_return: The least.
+        max_return: The greatest.
+        mean_length: Mean number of steps.
+        mean_length_standard_error: Of that mean; 0 with one episode.
+        ends: Share of the episodes that ended for each reason.
+    """
+
+    group: dict[str, str]
+    episodes: int
+    mean_return: float
+    standard_error: float
+    interval: tuple[float, float]
+    min_return: float
+    max_return: float
+    mean_length: float
+    mean_length_standard_error: float
+    ends: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnEvaluation:
+    """Returns of a run in its environments.
+
+    Attributes:
+        episodes: Episodes per group that were asked for.
+        seed: What they were drawn with.
+        groups: Results by agent, or by task and actor.
+    """
+
+    episodes: int
+    seed: int
+    groups: tuple[GroupReturns, ...]
+
+
+def evaluate_returns(
+    player: EpisodePlayer, *, episodes: int, seed: int, max_steps: int | None
+) -> ReturnEvaluation:
+    """Returns of a run's policy; arguments as of ``EpisodePlayer.play``.
+
+    Raises:
+        CollectError: No agent ever acted, or an environment failed.
+    """
+    played = player.play(episodes=episodes, seed=seed, max_steps=max_steps)
+    if not played:
+        raise CollectError("no agent acted in any episode, so there is nothing to evaluate")
+    return ReturnEvaluation(episodes=episodes, seed=seed, groups=tuple(map(_returns, played)))
+
+
+def _returns(played: PlayedEpisodes) -> GroupReturns:
+    mean, error = _mean(played.returns)
+    length, length_error = _mean(played.lengths)
+    count = len(played.returns)
+    return GroupReturns(
+        group=dict(played.group),
+        episodes=count,
+        mean_return=mean,
+        standard_error=error,
+        interval=(mean - NORMAL_95 * error, mean + NORMAL_95 * error),
+        min_return=float(played.returns.min()),
+        max_return=float(played.returns.max()),
+        mean_length=length,
+        mean_length_standard_error=length_error,
+        ends={name: number / count for name, number in played.ends.items()},
+    )
+
+
+def _mean(
+    values: Float[ndarray, " episode"] | Int[ndarray, " episode"],
+) -> tuple[float, float]:
+    """Mean and standard error."""
+    count = len(values)
+    error = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+    return float(values.mean()), error
+
+
+def rows(evaluation: ReturnEvaluation) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Headings and cells of a table for people."""
+    headings = [*evaluation.groups[0].group, "return", "95 % interval", "least to greatest"]
+    return [*headings, "length", "ended"], [_row(each) for each in evaluation.groups]
+
+
+def _row(each: GroupReturns) -> tuple[str, ...]:
+    low, high = each.interval
+    return (
+        *each.group.values(),
+        f"{each.mean_return:.6g} ± {each.standard_error:.2g}",
+        f"{low:.6g} to {high:.6g}",
+        f"{each.min_return:.6g} to {each.max_return:.6g}",
+        f"{each.mean_length:.2f} ± {each.mean_length_standard_error:.2f}",
+        _shares(each.ends),
+    )
+
+
+def _shares(ends: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in ends.items())

@@ -1,0 +1,192 @@
+"""``empo evaluate`` plays the runs of every algorithm, as training evaluated them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from pettingzoo import ParallelEnv
+from typer.testing import CliRunner
+
+from empo_core.cli.app import app
+from empo_core.config import RunConfig
+from empo_core.errors import ConfigError, StorageError
+from empo_core.experiment import execute
+from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
+from empo_learning.learner import EVALUATION_SEED
+
+LATENT: dict[str, Any] = {
+    "preset": "tiny",
+    "total_steps": 40,
+    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
+    "policy_loss": "awr",
+    "collection": {"seed_steps": 30, "seed_updates": 3, "capacity": 70},
+    "encoder": {"width": 8},
+    "latents": {"size": 8, "group": 4, "width": 8},
+    "bins": {"number": 11},
+    "learning": {"batch_size": 8, "horizon": 2},
+    "imagination": {"candidates": 4},
+    "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
+    "compute": {"threads": 1},
+    "reporting": {"evaluation_episodes": 2, "videos": 0},
+}
+ROLLOUT: dict[str, Any] = {
+    "total_steps": 256,
+    "num_envs": 4,
+    "vectorisation": {"backend": "serial"},
+    "experience": {"bptt_horizon": 8},
+    "policy": {"hidden": [8]},
+    "update": {"minibatch_size": 32},
+    "compute": {"threads": 1},
+    "reporting": {"evaluation_episodes": 6, "evaluation_interval": 2, "checkpoint_interval": 2},
+}
+WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
+GYMNASIUM = {"environment": "gymnasium/CartPole-v1"}
+MEMORY = {"policy": {"hidden": [8], "memory": "gru", "critic": "shared", "memory_size": 4}}
+
+
+class Pair(ParallelEnv):
+    """Two agents for five steps; the second is paid twice as much for action 1."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
+    possible_agents: ClassVar[list[str]] = ["one", "two"]
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Box(0, 5, (1,), np.float32)
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self.steps = list(self.possible_agents), 0
+        return self._all(np.zeros(1, np.float32)), self._all({})
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        paid = {"one": float(actions["one"]), "two": 2.0 * float(actions["two"])}
+        seen, over = self._all(np.full(1, self.steps, np.float32)), self._all(self.steps == 5)
+        if self.steps == 5:
+            self.agents = []
+        return seen, paid, over, self._all(False), self._all({})
+
+    def _all(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.possible_agents, value)
+
+
+def rollout(**changes: Any) -> dict[str, Any]:
+    return {"algorithm": {"name": "rollout", "params": {**ROLLOUT, **changes}}}
+
+
+def in_world(**params: Any) -> dict[str, Any]:
+    environment = {"name": "world", "params": params}
+    return {"world_model": WORLD, **rollout(environment=environment)}
+
+
+def executed(config: dict[str, Any], folder: Path, environment: Any = None) -> Path:
+    whole = {**config, "trackers": [], "runs": str(folder), "seed": 1}
+    return execute(RunConfig.model_validate(whole), environment=environment).directory
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return executed(rollout(**GYMNASIUM), tmp_path_factory.mktemp("cartpole"))
+
+
+def test_episodes_are_those_that_training_evaluated(cartpole: Path) -> None:
+    final = json.loads((cartpole / "results" / "summary.json").read_text())["evaluation"]
+    seed = 1 + EVALUATION_SEED + 256 // (4 * 8)
+    done = evaluate_run(cartpole, episodes=6, seed=seed)
+    assert isinstance(done.evaluation, ReturnEvaluation)
+    (found,) = done.evaluation.groups
+    assert found.mean_return == pytest.approx(final["mean_return"], rel=1e-12)
+    assert found.standard_error == pytest.approx(final["standard_error"])
+    assert found.mean_length == pytest.approx(final["mean_length"])
+    assert found.episodes == final["episodes"] == 6
+    low, high = found.interval
+    assert low < found.mean_return < high
+
+
+def test_the_command_prints_them(cartpole: Path) -> None:
+    done = CliRunner().invoke(app, ["evaluate", str(cartpole), "--episodes", "3", "--json"])
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["environment"], found["episodes"]) == ("CartPole-v1", 3)
+    assert [group["episodes"] for group in found["groups"]] == [3]
+
+
+def test_an_interrupted_run_and_the_best_checkpoint_can_be_played(
+    cartpole: Path, tmp_path: Path
+) -> None:
+    def returns(**options: Any) -> float:
+        found = evaluate_run(cartpole, episodes=4, **options).evaluation
+        assert isinstance(found, ReturnEvaluation)
+        return found.groups[0].mean_return
+
+    whole = returns()
+    policy = cartpole / "results" / "policy.safetensors"
+    policy.rename(tmp_path / "policy")
+    try:
+        assert returns() == whole  # The newest checkpoint has the same weights.
+    finally:
+        (tmp_path / "policy").rename(policy)
+    assert returns(checkpoint="best") > 0
+    (cartpole / "checkpoints").rename(tmp_path / "checkpoints")
+    try:
+        with pytest.raises(StorageError, match=r"no checkpoint with an evaluation; go on with"):
+            returns(checkpoint="best")
+    finally:
+        (tmp_path / "checkpoints").rename(cartpole / "checkpoints")
+
+
+CASES = {
+    "memory": (rollout(**{**GYMNASIUM, **MEMORY}), 1),
+    "humans of a world": (in_world(learners="humans", reward={"kind": "goal"}), 1),
+    "latent": ({"algorithm": {"name": "latent", "params": LATENT}}, 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_runs_in_environments_have_returns(name: str, tmp_path: Path) -> None:
+    config, groups = CASES[name]
+    run = executed(config, tmp_path)
+    first, second = (evaluate_run(run, episodes=2, seed=5).evaluation for _ in range(2))
+    assert first == second
+    assert isinstance(first, ReturnEvaluation)
+    assert len(first.groups) == groups
+    assert all(group.episodes == 2 and group.mean_length >= 1 for group in first.groups)
+
+
+def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
+    run = executed(rollout(), tmp_path, environment=Pair)
+    found = evaluate_run(run, episodes=5, environment=Pair).evaluation
+    assert isinstance(found, ReturnEvaluation)
+    assert [group.group["agent"] for group in found.groups] == ["one", "two"]
+    assert [group.episodes for group in found.groups] == [5, 5]
+    assert all(group.mean_length == 5 for group in found.groups)
+    one, two = (group.max_return for group in found.groups)
+    assert one in range(6)
+    assert two in range(0, 11, 2)
+
+
+def test_latent_agents_are_played_from_a_checkpoint_too(tmp_path: Path) -> None:
+    run = executed({"algorithm": {"name": "latent", "params": LATENT}}, tmp_path)
+    saved = evaluate_run(run, episodes=2).evaluation
+    (run / "results" / "model.safetensors").unlink()
+    assert evaluate_run(run, episodes=2).evaluation == saved
+    with pytest.raises(ConfigError, match="leave out --max-steps"):
+        evaluate_run(run, episodes=2, max_steps=3)
+
+
+def test_robots_in_a_world_and_exact_are_asked_about_goals(tmp_path: Path) -> None:
+    power = {"kind": "power", "algorithm": {"name": "exact", "params": {"rollouts": 0}}}
+    learned = executed(in_world(reward=power), tmp_path / "learned")
+    exact = {"world_model": WORLD, "algorithm": {"name": "exact", "params": {"rollouts": 0}}}
+    solved = executed(exact, tmp_path / "solved")
+    for run in (learned, solved):
+        assert isinstance(evaluate_run(run, episodes=2, gifs=0).evaluation, Evaluation)
+    with pytest.raises(ConfigError, match="no checkpoints to choose from"):
+        evaluate_run(solved, checkpoint="best")
