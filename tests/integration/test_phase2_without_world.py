@@ -131,7 +131,7 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
         "spec": learner_spec(world, "compact"),
         "slots": {name: getattr(slots, name).numpy() for name in ("human", "goal", "weight")},
         "blocks": [actor.act(0).arrays for _ in range(8)],
-        "total_steps": STEPS,
+        "steps": STEPS,
     }
 
 

@@ -30,7 +30,8 @@ algorithm:
   params:
     total_steps: {STEPS}
     environment: gymnasium/CartPole-v1
-    vectorisation: {{backend: serial, envs: 4}}
+    num_envs: 4
+    vectorisation: {{backend: serial}}
     experience: {{bptt_horizon: 16}}
     policy: {{hidden: [8]}}
     update: {{minibatch_size: 32, update_epochs: 2}}

@@ -35,6 +35,7 @@ ROLLOUT = 8 * 16
 def config(folder: Path, iterations: int, on_crash: str = "stop") -> dict[str, Any]:
     params = {
         "total_steps": iterations * ROLLOUT,
+        "num_envs": 8,
         "environment": "gymnasium/CartPole-v1",
         "vectorisation": {
             "backend": "process", "workers": 2, "async_factor": 2, "on_crash": on_crash,
