@@ -127,6 +127,22 @@ def test_a_run_ends_when_it_is_as_good_as_was_asked_for(tmp_path: Path) -> None:
     assert again.steps == 10
 
 
+def test_what_fails_after_a_signal_is_an_interruption(tmp_path: Path) -> None:
+    class Dying(Counting):
+        """Its workers end by the signal that the learner gets."""
+
+        def advance(self) -> None:
+            super().advance()
+            if self.steps == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+                raise CollectError("a worker was killed by signal 15")
+
+    loop, _ = loop_of(tmp_path, Dying())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    assert steps_of(tmp_path)[-1] == 5
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_a_run_between_two_steps_and_it_goes_on_exactly(
     tmp_path: Path, name: str, request: pytest.FixtureRequest

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Self, TypeAlias
 
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """Windows has no SIGHUP, which says that a terminal was closed."""
+
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+"""What ``signal.signal`` takes and returns."""
 
 
 def heeded() -> list[signal.Signals]:
@@ -27,7 +32,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._requested = False
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> Self:
         """Take over the signals; only the main thread may, elsewhere nothing changes."""
@@ -40,6 +45,11 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
+
+    @property
+    def are_pending(self) -> bool:
+        """True if a signal has arrived."""
+        return self._requested
 
     def check(self) -> None:
         """Stop here if that was asked for.

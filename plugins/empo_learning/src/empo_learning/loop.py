@@ -76,7 +76,8 @@ class Loop:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
 
         Raises:
-            KeyboardInterrupt: The run was stopped; there is a checkpoint to go on from.
+            KeyboardInterrupt: The run was stopped; there is a checkpoint to go on from. It was also
+                stopped if a signal had arrived when something failed.
             StorageError: There are checkpoints but none is good; or the disk refuses one.
             ConfigError: Another number of processes wrote the checkpoint.
             Exception: Whatever ended the run, after a checkpoint that is finite.
@@ -101,6 +102,9 @@ class Loop:
                 # Several processes may have stopped at different places, and cannot agree then.
                 if agreed or self._group.size == 1:
                     self._rescue(error)
+                if interrupts.are_pending and isinstance(error, Exception):
+                    # Worker processes may have ended by the signal that waits to be heeded.
+                    raise KeyboardInterrupt from error
                 raise
         self._show_progress()
 

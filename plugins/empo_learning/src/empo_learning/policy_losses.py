@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
@@ -74,7 +74,9 @@ def constants(batch: ImaginedBatch) -> ImaginedBatch:
     )
 
 
-def weighted_mean(values: Float[Tensor, "*shape"], weight: Tensor) -> Float[Tensor, ""]:
+def weighted_mean(
+    values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
+) -> Float[Tensor, ""]:
     """Mean of numbers that count differently; 0 where none counts.
 
     Args:
@@ -102,7 +104,7 @@ def disagreement(values: Float[Tensor, "*batch head"]) -> Float[Tensor, "*batch"
     return values.std(-1)
 
 
-def spread(values: Float[Tensor, "*shape"], weight: Tensor) -> Float[Tensor, ""]:
+def spread(values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]) -> Float[Tensor, ""]:
     """Distance of the 5th and the 95th percentile, as ``torch.quantile`` interpolates them.
 
     Args:
@@ -132,7 +134,9 @@ class RunningScale:
         self._rate = rate
         self.value: Float[Tensor, ""] = torch.ones(())
 
-    def moved(self, values: Float[Tensor, "*shape"], weight: Tensor) -> Float[Tensor, ""]:
+    def moved(
+        self, values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
+    ) -> Float[Tensor, ""]:
         """The scale after these values; it changes when ``adapt`` gets it.
 
         Args:
@@ -339,7 +343,9 @@ def policy_metrics(
     return metrics
 
 
-def written(old: Tensor, new: Tensor) -> Tensor:
+def written(
+    old: Shaped[Tensor, "*shape"], new: Shaped[Tensor, "*shape"]
+) -> Shaped[Tensor, "*shape"]:
     """``new`` in the memory of ``old``, so that compiled graphs find it where it was.
 
     Where they are on different devices it is a tensor on the device of ``new``.

@@ -262,7 +262,7 @@ class Phase2Params(Config):
                 raise ValueError(
                     f"optimiser.lr must name what is learned ({', '.join(learned)})"
                     + (f"; it lacks {', '.join(missing)}" if missing else "")
-                    + (f"; nobody learns {', '.join(unused)}" if unused else "")
+                    + (f"; not learned: {', '.join(unused)}" if unused else "")
                 )
         return self
 
@@ -285,7 +285,7 @@ class Phase2Params(Config):
     def _knows_what_could_follow(self) -> Phase2Params:
         if self.exploration.frontier_prob and not self.targets.model_based:
             raise ValueError(
-                "exploration.frontier_prob needs targets.model_based, because without it nobody "
-                "knows what could have followed; set one of them otherwise"
+                "exploration.frontier_prob needs targets.model_based, because without it "
+                "successors are unknown; set one of them otherwise"
             )
         return self

@@ -220,7 +220,7 @@ def _check_fit(path: Path, body: _Body, here: WorldSpec, world: str | None) -> N
         )
 
 
-def _difference(known: Any, found: Any) -> str:
+def _difference(known: object, found: object) -> str:
     """First difference of two values, in words."""
     if isinstance(known, list) and isinstance(found, list):
         if len(known) != len(found):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
 from empo_core.pictures import write_gif
@@ -31,7 +32,7 @@ def film(cast: Cast, directory: Path, *, episodes: int, seed: int) -> list[Path]
     generator = torch.Generator().manual_seed(seed)
     asked = torch.arange(episodes) % len(spec.goals)
     reached = torch.zeros(episodes, dtype=torch.bool)
-    frames: list[list[Any]] = [[] for _ in range(episodes)]
+    frames: list[list[UInt8[np.ndarray, "height width 3"]]] = [[] for _ in range(episodes)]
     for moment in cast.play(pursued(spec, asked, generator), generator):
         achieved = world.achieved(moment.states)
         for position, episode in enumerate(moment.episode.tolist()):

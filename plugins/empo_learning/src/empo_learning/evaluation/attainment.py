@@ -74,7 +74,7 @@ def evaluate(cast: Cast, *, episodes: int, seed: int) -> Evaluation:
         seed: Decides everything that is random.
 
     Raises:
-        SolveError: Nobody says how some agent acts, or a policy makes no sense.
+        SolveError: An agent has no way to act, or a policy makes no sense.
     """
     check_agents(cast.spec)
     generator = torch.Generator().manual_seed(seed)
