@@ -76,8 +76,7 @@ class Loop:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
 
         Raises:
-            KeyboardInterrupt: The run was stopped; there is a checkpoint to go on from. It was also
-                stopped if a signal had arrived when something failed.
+            KeyboardInterrupt: A signal stopped the run; there is a checkpoint to go on from.
             StorageError: There are checkpoints but none is good; or the disk refuses one.
             ConfigError: Another number of processes wrote the checkpoint.
             Exception: Whatever ended the run, after a checkpoint that is finite.
@@ -103,8 +102,7 @@ class Loop:
                 if agreed or self._group.size == 1:
                     self._rescue(error)
                 if interrupts.are_pending and isinstance(error, Exception):
-                    # Worker processes may have ended by the signal that waits to be heeded.
-                    raise KeyboardInterrupt from error
+                    raise KeyboardInterrupt from error  # Workers may have ended by that signal.
                 raise
         self._show_progress()
 
