@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -94,7 +94,8 @@ class SupervisedProcess:
             name=name,
         )
         try:
-            self._process.start()
+            with _hangup_ignored():
+                self._process.start()
         except BaseException:
             self.pipe.close()
             raise
@@ -191,6 +192,23 @@ def _enter(
     torch.set_num_threads(1)
     import_extra(imports)
     target(pipe, *arguments)
+
+
+@contextlib.contextmanager
+def _hangup_ignored() -> Iterator[None]:
+    """Ignore SIGHUP, and let a fork server that is started meanwhile ignore it for good.
+
+    A closed terminal sends it to the whole group, and children end with their fork server.
+    """
+    number = getattr(signal, "SIGHUP", None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _let_the_kernel_kill() -> None:
