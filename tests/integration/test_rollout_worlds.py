@@ -22,6 +22,7 @@ from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 from empo_learning.evaluation import evaluate_run
+from empo_learning.learner import EVALUATION_SEED
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
@@ -278,6 +279,8 @@ def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) 
         float(prior.policy(start, 6)[0, goal, forward]), abs=1e-5
     )
     # Humans are asked for their returns: 1 for a goal that is reached.
-    (found,) = evaluate_run(run.directory, episodes=20).evaluation.groups
-    assert found.episodes == 20
-    assert 0.5 < found.mean_return <= 1
+    last, seed = run.result.evaluations[-1], EVALUATION_SEED + run.result.iterations
+    (found,) = evaluate_run(run.directory, episodes=100, seed=seed).evaluation.groups
+    assert found.episodes == last[2].episodes
+    assert found.mean_return == pytest.approx(last[2].mean_return)
+    assert set(found.ends) == {"goal", "horizon"}

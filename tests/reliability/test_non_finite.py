@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import torch
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from small_runs import CONFIGS
 
-from empo_core.config import RunConfig
+from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import EmpoError, NonFiniteError
-from empo_core.experiment import RunInterrupted, resume, run
+from empo_core.experiment import RunInterrupted, build, resume, run
 from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_core.storage.state_tree import flatten
 from empo_exact.induction import Solver
+from empo_exact.plugin import ExactParams
+from empo_exact.solver import solve
 from empo_exact.values import ValueStore
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS, Loop
@@ -195,3 +198,16 @@ def test_an_exact_run_goes_on_from_before_a_saved_level_that_is_not_finite(
     save_arrays(level, arrays, metadata)
     assert_goes_on_to_the_same_values(caught.value.directory, tmp_path / "whole")
     assert "refused, going on from before it: V_h^e is not finite" in caplog.text
+
+
+def test_gaps_out_of_reach_are_no_fault_and_are_taken_up_again(tmp_path: Path) -> None:
+    world = build(WorldModelRef.model_validate("table/commitment"))
+    params = ExactParams(keep="disk")
+    whole = solve(world, params, directory=tmp_path).summary()["root"]
+    level = tmp_path / "t00001"
+    assert np.isnan(load_arrays(level)[0]["v_e"]).any()  # Of a state out of reach.
+    shutil.rmtree(tmp_path / "t00000")
+    written = {path: path.stat().st_mtime_ns for path in level.iterdir()}
+    again = solve(world, params, directory=tmp_path, resume=True).summary()["root"]
+    assert again == whole
+    assert {path: path.stat().st_mtime_ns for path in level.iterdir()} == written

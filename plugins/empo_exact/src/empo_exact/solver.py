@@ -27,7 +27,7 @@ from empo_exact.induction import (
     room,
     terminal_values,
 )
-from empo_exact.kernel_data import Values
+from empo_exact.kernel_data import Floats, Values
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
@@ -144,7 +144,7 @@ def _induce_over_time(
         _refuse_non_finite(problem, values, f"{horizon - time} steps before the end")
         if bad:
             _refuse_powerless(problem, values, time)
-        # Out of reach a human may be without power, and whatever leads there without a value.
+        # Out of reach a human may be without power, and whatever leads there without values.
         has_gaps = has_gaps or bool(bad)
         _refuse_unknown(values, time, has_gaps)
         store.put(time, values)
@@ -189,21 +189,27 @@ def _log(tracker: Tracker, steps_left: int, values: Values) -> None:
 
 
 def _refuse_non_finite(problem: Problem, values: Values, when: str) -> None:
-    """Raise if values of humans are not finite: no world makes them so.
+    """Raise if values of humans are not finite where V_r is: no world makes them so.
 
     Raises:
         NonFiniteError: They are; the message says which.
     """
-    for name, array in (("V_h^m", values.v_m), ("V_h^e", values.v_e)):
-        if name == "V_h^m" and problem.prior is not None:
-            continue  # A prior does not say what its humans hope for.
-        # One pass without memory of its own; a number that is not finite makes the sum so.
-        if not math.isfinite(float(array.sum())):
-            count = int((~np.isfinite(array)).sum())
-            raise NonFiniteError(
-                f"{name} is not finite {when}: {count:,} of {array.size:,} numbers are infinite "
-                "or NaN; does the world give chances that are no numbers?"
-            )
+    # A prior does not say what its humans hope for. A sum is one pass without memory of its own;
+    # a number that is not finite makes it so.
+    if problem.prior is None and not math.isfinite(float(values.v_m.sum())):
+        raise _not_finite("V_h^m", values.v_m, when)
+    if not math.isfinite(float(values.v_e.sum())):
+        valued = values.v_e[np.isfinite(values.v_r)]
+        if not np.isfinite(valued).all():
+            raise _not_finite("V_h^e", valued, when)
+
+
+def _not_finite(name: str, array: Floats, when: str) -> NonFiniteError:
+    count = int((~np.isfinite(array)).sum())
+    return NonFiniteError(
+        f"{name} is not finite {when}: {count:,} of {array.size:,} numbers are infinite or NaN; "
+        "does the world give chances that are no numbers?"
+    )
 
 
 def _refuse_unknown(values: Values, time: int | None, has_gaps: bool) -> None:
@@ -219,11 +225,7 @@ def _refuse_unknown(values: Values, time: int | None, has_gaps: bool) -> None:
     """
     checked = values.v_r if not has_gaps else values.v_r[: int(time == 0)]
     if not math.isfinite(float(checked.sum())):
-        when = "" if time is None else f" after {time} steps"
-        raise NonFiniteError(
-            f"V_r is not finite{when}: {int((~np.isfinite(checked)).sum()):,} of "
-            f"{checked.size:,} numbers are infinite or NaN, although every U_r is finite"
-        )
+        raise _not_finite("V_r", checked, "somewhere" if time is None else f"after {time} steps")
 
 
 def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> None:
@@ -233,6 +235,8 @@ def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> Non
         reachable = reachable_masks(problem.graph, time)[time]
         suspects = [state for state in suspects if reachable[state]]
     for state in suspects:
+        if not np.isfinite(values.v_e[state]).all():
+            raise _not_finite("V_h^e", values.v_e[state], "where it should be")
         text = problem.world.describe(torch.from_numpy(problem.graph.states[state].copy()))
         spec = problem.graph.spec
         helpless = []
