@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
 """Compiled loops of the replay: numbering of states, and copies of ragged successors.
 
 A ``RowTable`` only grows; this table also removes states, whose ids are used again. Both share
