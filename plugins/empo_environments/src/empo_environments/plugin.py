@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from empo_core import Component, hookimpl
-from empo_environments.params import (
-    DmcParams,
-    GymnasiumParams,
-    GymnasiumVectorParams,
-    PettingZooParams,
-)
 
 
 @hookimpl
@@ -19,7 +13,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="environment",
         name="gymnasium",
-        params=GymnasiumParams,
+        params="empo_environments.params:GymnasiumParams",
         target="empo_environments.components:GymnasiumEnvironment",
         api=1,
         summary="Copies of a registered Gymnasium environment.",
@@ -28,7 +22,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="environment",
         name="gymnasium-vector",
-        params=GymnasiumVectorParams,
+        params="empo_environments.params:GymnasiumVectorParams",
         target="empo_environments.components:GymnasiumVectorEnvironment",
         api=1,
         summary="A registered Gymnasium vector environment, which steps all its copies itself.",
@@ -37,7 +31,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="environment",
         name="pettingzoo",
-        params=PettingZooParams,
+        params="empo_environments.params:PettingZooParams",
         target="empo_environments.components:PettingZooEnvironment",
         api=1,
         summary="Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
@@ -46,7 +40,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="environment",
         name="dmc",
-        params=DmcParams,
+        params="empo_environments.params:DmcParams",
         target="empo_environments.components:DmcEnvironment",
         api=1,
         summary="Copies of a task of the DeepMind Control Suite.",
