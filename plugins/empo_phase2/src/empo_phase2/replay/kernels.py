@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Compiled loops of the replay: numbering of states, and copies of ragged successors.
 
 A ``RowTable`` only grows; this table also removes states, whose ids are used again. Both share
