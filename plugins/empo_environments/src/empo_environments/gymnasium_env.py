@@ -11,6 +11,7 @@ import torch
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from jaxtyping import Shaped
 
+from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
@@ -82,7 +83,7 @@ class GymnasiumEnv:
             truncated = flag(truncated, 1) or not self._left
             self._end(observation, flag(terminated, 0), truncated, info)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The episode, what was done in it, and what is seen now."""
         return {
             "episode": self._episode,
@@ -90,7 +91,7 @@ class GymnasiumEnv:
             "observation": torch.from_numpy(self._outbox.observation[0].copy()),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play the episode again."""
         self._episode = state_dict["episode"]
         observation, info = self._reset()

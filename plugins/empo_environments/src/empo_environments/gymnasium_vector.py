@@ -15,6 +15,7 @@ from numpy.random import SeedSequence
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
+from empo_core.trees import StateDict
 from empo_environments.batched_spaces import (
     BatchedActions,
     BatchedObservations,
@@ -135,11 +136,11 @@ class GymnasiumVectorEnv:
         self._action = action.copy()
         self._turns.leave(block)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State from which new episodes can begin."""
         return {"seed": self._seed, "restarts": self._restarts}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Begin new episodes; False, for they are others."""
         self._seed, self._restarts = state_dict["seed"], state_dict["restarts"] + 1
         self._begin()

@@ -12,6 +12,7 @@ from gymnasium.spaces import Space
 from jaxtyping import Shaped
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
@@ -105,7 +106,7 @@ class PettingZooEnv:
         self._show(observations, infos)
         outbox.starts[[i for i in self._alive if i not in before]] = True
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The episode, what was done in it, and what is seen now."""
         return {
             "episode": self._episode,
@@ -113,7 +114,7 @@ class PettingZooEnv:
             "observation": torch.from_numpy(self._outbox.observation.copy()),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play the episode again."""
         self._episode = state_dict["episode"]
         observations, infos = self._reset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing.util import Finalize
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
+from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 from empo_environments.env_group import Crash, common_spec
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
@@ -118,7 +119,7 @@ class ProcessVectorEnv:
             self._watch(worker)
             worker.step()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of every environment, after what it was sent."""
         while any(self._missing) and self._failure is None:
             self._listen()
@@ -130,7 +131,7 @@ class ProcessVectorEnv:
         queue = self._turns.queue()
         return Snapshot(queue, self._seeds, states, self._board.state_dict()).state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play every episode again, in all workers at once."""
         snapshot = Snapshot.of(state_dict, self._board)
         self._seeds = list(snapshot.seeds)

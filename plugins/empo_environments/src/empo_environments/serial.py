@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
+from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 from empo_environments.env_group import EnvGroup, common_spec
 from empo_environments.shared_buffers import SharedBuffers
@@ -76,7 +77,7 @@ class SerialVectorEnv:
         self._turns.leave(block)
         self._acting.add(block)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of every environment, after what it was sent."""
         for block in sorted(self._acting):
             self._act(block)
@@ -84,7 +85,7 @@ class SerialVectorEnv:
         queue = self._turns.queue()
         return Snapshot(queue, self._seeds, states, self._board.state_dict()).state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play every episode again."""
         snapshot = Snapshot.of(state_dict, self._board)
         self._seeds = snapshot.seeds

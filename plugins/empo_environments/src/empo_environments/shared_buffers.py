@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
+from empo_core.trees import StateDict
 from empo_environments.block_schedule import check_action
 from empo_environments.single_env import StepBuffers
 
@@ -81,7 +82,7 @@ class SharedBuffers:
             part.acts, final_row, part.final_observation[final_row], part.mask, part.reason,
         )  # fmt: skip
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """All that ``arrival`` tells, but for the observations, which environments know."""
         box = self.outbox
         state = {
@@ -92,7 +93,7 @@ class SharedBuffers:
         state["final_observation"] = torch.from_numpy(box.final_observation[box.has_final])
         return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], exact: Sequence[bool]) -> None:
+    def load_state_dict(self, state_dict: StateDict, exact: Sequence[bool]) -> None:
         """Tell again what was told, of the environments that stand where they stood.
 
         Args:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy import ndarray
 
 from empo_core.protocols.environments import ActionSpec, ObservationSpec
+from empo_core.trees import StateDict
 
 
 @dataclass(slots=True)
@@ -82,10 +83,10 @@ class SingleEnv(Protocol):
         hold; the outcome of the last step stays as it is. Wrappers cut episodes off with it.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State to return here: the episode's number, and its actions so far."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play the current episode again up to where it stood, after ``start``.
 
         Returns whether it got there: False, with a new episode begun, where what it sees now

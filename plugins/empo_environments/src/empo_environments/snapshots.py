@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from empo_core.errors import ConfigError
+from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers
 
 
@@ -26,7 +27,7 @@ class Snapshot:
     environments: list[dict[str, Any]]
     outcome: dict[str, Any]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """It as a tree."""
         return {
             "queue": self.queue,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Shaped
 
+from empo_core.trees import StateDict
 from empo_environments.shared_buffers import clear
 from empo_environments.single_env import SingleEnv, StepBuffers
 
@@ -43,11 +42,11 @@ class EnvWrapper:
         """Let the agents act; see ``SingleEnv``."""
         self._env.step(action)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the environment and of the wrapper."""
         return {"environment": self._env.state_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Restore ``state_dict``; see ``SingleEnv``."""
         return self._env.load_state_dict(state_dict["environment"])
 
@@ -141,11 +140,11 @@ class StackFrames(EnvWrapper):
             self._outer.final_observation[ended] = self._rows(last)[ended]
         self._show()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the environment, and the frames."""
         return {**super().state_dict(), "frames": torch.from_numpy(self._frames.copy())}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Restore ``state_dict``."""
         exact = super().load_state_dict(state_dict)
         if exact:
@@ -201,11 +200,11 @@ class LimitSteps(EnvWrapper):
             self._left = self._limit
             self._truncate()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the environment, and how many steps are left."""
         return {**super().state_dict(), "left": self._left}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Restore ``state_dict``."""
         exact = super().load_state_dict(state_dict)
         self._left = state_dict["left"] if exact else self._limit
@@ -248,11 +247,11 @@ class DesyncEnv(EnvWrapper):
         elif not self._left:
             self._truncate()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the environment, and how many steps are left."""
         return {**super().state_dict(), "left": self._left}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Restore ``state_dict``."""
         self._left = state_dict["left"]
         exact = super().load_state_dict(state_dict)

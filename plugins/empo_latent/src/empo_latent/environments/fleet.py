@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
 from empo_core.config import EnvironmentRef
 from empo_core.errors import CollectError, ConfigError, StorageError
+from empo_core.trees import StateDict
 from empo_environments.components import GymnasiumBacked
 from empo_latent.environments.contract import Look
 from empo_latent.environments.member import Decision, Member
@@ -148,14 +149,14 @@ class Fleet:
         (picture,) = self._each(lambda each: self._members[each].render(), [env])
         return picture
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to return to this point, as a tree for checkpoints."""
         return {
             "whole": not self._torn,
             "environments": self._each(lambda env: self._members[env].state_dict()),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state: StateDict) -> bool:
         """Play the episodes that were going on again, up to where they stood.
 
         Returns:

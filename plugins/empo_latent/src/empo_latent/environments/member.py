@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Shaped, UInt8
 
 from empo_core.errors import CollectError
+from empo_core.trees import StateDict
 from empo_environments.params import WrapperParams
 from empo_environments.single_env import episode_seed
 from empo_latent.environments.contract import Environment
@@ -110,7 +111,7 @@ class Member:
         """A picture of how things stand; see ``Environment``."""
         return self._environment.render()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The episode, what was done in it, and what is seen now."""
         done = np.array(self._done, np.float32).reshape(-1, self.actions)
         return {
@@ -120,7 +121,7 @@ class Member:
             "current": torch.from_numpy(self.current),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], *, again: bool = True) -> bool:
+    def load_state_dict(self, state: StateDict, *, again: bool = True) -> bool:
         """Play the episode again, or begin the one after it.
 
         Args:
