@@ -56,6 +56,15 @@ def find_slot(rows: Rows, item: int, states: Rows, slots: NDArray[np.int32]) -> 
 
 
 @compiled
+def are_equal(rows: Rows, item: int, other: int) -> bool:
+    """True if two rows have the same words."""
+    for word in range(rows.shape[1]):
+        if rows[item, word] != rows[other, word]:
+            return False
+    return True
+
+
+@compiled
 def intern(
     rows: Rows,
     first: int,
@@ -71,6 +80,9 @@ def intern(
     """
     limit = min(len(states), len(slots) // 2)
     for item in range(first, len(rows)):
+        if item > first and are_equal(rows, item, item - 1):  # As many neighbours are.
+            index[item] = index[item - 1]
+            continue
         slot = find_slot(rows, item, states, slots)
         if slots[slot] < 0:
             if count >= limit:
