@@ -23,8 +23,10 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     """The function compiled on first use, and kept on disk for later processes."""
     from numba import njit
 
-    forget_stale_code(Path(function.__code__.co_filename).parent)
-    return cast("Function", njit(**OPTIONS, cache=on_disk)(unwrap(function)))
+    # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
+    plain = unwrap(function)
+    forget_stale_code(Path(plain.__code__.co_filename).parent)
+    return cast("Function", njit(**OPTIONS, cache=on_disk)(plain))
 
 
 def inlined(function: Function) -> Function:

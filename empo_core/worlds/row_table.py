@@ -25,6 +25,17 @@ def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
 
 
 @compiled
+def are_equal(rows: Rows, item: int, others: Rows, other: int) -> bool:
+    """True if a row has the same words as another one."""
+    same = True
+    for word in range(rows.shape[1]):
+        if rows[item, word] != others[other, word]:
+            same = False
+            break
+    return same
+
+
+@compiled
 def rebuild(states: Rows, count: int, slots: NDArray[np.int32]) -> None:
     """Enter the first ``count`` states into empty slots (-1); their number is a power of 2."""
     mask = np.uint64(len(slots) - 1)
@@ -40,16 +51,9 @@ def rebuild(states: Rows, count: int, slots: NDArray[np.int32]) -> None:
 def find_slot(rows: Rows, item: int, states: Rows, slots: NDArray[np.int32]) -> np.uint64:
     """The slot that holds a row's number, or the empty one where it belongs."""
     mask = np.uint64(len(slots) - 1)
-    words = rows.shape[1]
-    slot = row_hash(rows, item, words) & mask
+    slot = row_hash(rows, item, rows.shape[1]) & mask
     while slots[slot] >= 0:
-        state = slots[slot]
-        same = True
-        for word in range(words):
-            if states[state, word] != rows[item, word]:
-                same = False
-                break
-        if same:
+        if are_equal(rows, item, states, slots[slot]):
             break
         slot = (slot + np.uint64(1)) & mask
     return slot
@@ -71,6 +75,9 @@ def intern(
     """
     limit = min(len(states), len(slots) // 2)
     for item in range(first, len(rows)):
+        if item > first and are_equal(rows, item, rows, item - 1):  # As many neighbours are.
+            index[item] = index[item - 1]
+            continue
         slot = find_slot(rows, item, states, slots)
         if slots[slot] < 0:
             if count >= limit:
