@@ -14,7 +14,7 @@ _LONGEST_LOOK_S = 1.0
 """Time without looking that counts at most: who was suspended cannot blame the actors."""
 _CALLS = 2
 """Requests under way: one being answered, and one that makes the actor look up from it."""
-_RENEW_S = 0.02
+_RENEW_S = 0.1
 """Shortest time between two messages that tell an actor nothing but the training step."""
 _SLACK = 4
 """A grant is taken back where more than its ``1 / _SLACK`` is too much."""

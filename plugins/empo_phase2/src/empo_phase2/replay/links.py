@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from jaxtyping import Int32
 from numpy.typing import NDArray
 
 from empo_core.trees import StateDict
@@ -36,7 +37,13 @@ class EpisodeLinks:
         self._last: dict[int, Places] = {}
 
     def add(
-        self, block: Block, record: NDArray[np.int32], *, actor: int, number: int, oldest: int
+        self,
+        block: Block,
+        record: Int32[np.ndarray, "place column"],
+        *,
+        actor: int,
+        number: int,
+        oldest: int,
     ) -> None:
         """Link the transitions of a block with those before them.
 
