@@ -28,8 +28,8 @@ from empo_environments.params import (
     PettingZooParams,
     WrapperParams,
 )
-from empo_environments.pictures import ResizePicture
-from empo_environments.registries import make_gymnasium, make_pettingzoo
+from empo_environments.pictures import ResizePicture, with_picture_high
+from empo_environments.registries import make_gymnasium, make_pettingzoo, picture_high
 from empo_environments.single_env import SingleEnv
 
 GymEnv = gymnasium.Env[Any, Any]
@@ -163,6 +163,9 @@ class _Registered:
             if "rgb_array" in env.metadata.get("render_modes", ()):
                 env.close()
                 env = self._made({**RENDER, **params.kwargs})
+        high = params.picture_high or picture_high(params.id)
+        if high is not None:
+            env = with_picture_high(env, high)
         if params.keys is None:
             return env
         space = env.observation_space

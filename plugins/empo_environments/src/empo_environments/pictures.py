@@ -1,16 +1,19 @@
-"""Pictures resized to squares."""
+"""Pictures resized to squares, and their greatest values."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TransformObservation
 from PIL import Image
 
 from empo_core.errors import ConfigError
 from empo_environments.spaces import is_channel_first, picture_scale
+
+GymEnv: TypeAlias = gymnasium.Env[Any, Any]
 
 
 def resized(picture: np.ndarray, size: int) -> np.ndarray:
@@ -62,4 +65,29 @@ class ResizePicture(gymnasium.ObservationWrapper[Any, Any, Any]):
         return resized(picture, self._size)
 
 
-__all__ = ["ResizePicture", "resized"]
+def with_picture_high(env: GymEnv, high: int) -> GymEnv:
+    """A Gymnasium environment whose pictures declare ``high`` as their greatest value.
+
+    The same environment where it shows no picture.
+    """
+    space = _with_high(env.observation_space, high)
+    if space == env.observation_space:
+        return env
+    return TransformObservation(env, _same, space)
+
+
+def _with_high(space: spaces.Space[Any], high: int) -> spaces.Space[Any]:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _with_high(part, high) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple(_with_high(part, high) for part in space.spaces)
+    if picture_scale(space) is None:
+        return space
+    return spaces.Box(0, high, space.shape, np.uint8)
+
+
+def _same(observation: Any) -> Any:
+    return observation
+
+
+__all__ = ["ResizePicture", "resized", "with_picture_high"]
