@@ -26,7 +26,7 @@ NOUNS_IN_ING = {"string", "testing", "training", "planning", "learning"}
 OPENERS = ("What", "Who", "How", "Where", "Whether")
 LOOSE = re.compile(r"\bAny\b|type: ignore|\bcast\(")
 TENSORS = re.compile(r"\b(Tensor|ndarray|NDArray)\b")
-SHAPED = re.compile(r"\b(Float|Int|Bool|UInt8|Shaped|Num|Integer|Inexact|Real)\[|\bScalar\b")
+SHAPED = re.compile(r"\b((Float|Int|UInt)\d*|Bool|Shaped|Num|Integer|Inexact|Real)\[|\bScalar\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec, TimeStep
 from empo_environments.params import NormaliseParams
+from empo_environments.types import State, Value
 
 EPSILON = 1e-8
 """Added to variances before their root is taken."""
@@ -223,10 +223,10 @@ class Normaliser:
 
     def fresh(self) -> Float64[np.ndarray, " number"]:
         """Moments of what was seen since the last ``merge``, for the other processes."""
-        parts = []
+        parts: list[np.ndarray] = []
         for now, common in zip(self._moments, self._common, strict=True):
             new = now if now.count == common.count else now.without(common)
-            parts += [[now.count - common.count], new.mean, new.variance]
+            parts += [np.array([now.count - common.count]), new.mean, new.variance]
         return np.concatenate(parts)
 
     def merge(self, fresh: Float64[np.ndarray, "rank number"]) -> None:
@@ -246,7 +246,7 @@ class Normaliser:
         if self._scaler is not None:
             self._scaler.moments = found[-1]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Statistics and running returns."""
         return {
             "observations": None if self.observations is None else self.observations.state_dict(),
@@ -254,7 +254,7 @@ class Normaliser:
             "common": [moments.state_dict() for moments in self._common],
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Value]) -> None:
         """Restore what ``state_dict`` returned."""
         if self.observations is not None:
             self.observations = Moments.from_state_dict(state_dict["observations"])

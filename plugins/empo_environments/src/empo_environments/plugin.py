@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from empo_core import Component, hookimpl
+from empo_core import Component, Config, hookimpl
 from empo_environments.params import (
     DmcParams,
     GymnasiumParams,
@@ -13,42 +13,45 @@ from empo_environments.params import (
 )
 
 
+def _environment(
+    name: str, params: type[Config], target: str, summary: str, short: str = "id"
+) -> Component:
+    return Component(
+        kind="environment",
+        name=name,
+        params=params,
+        target=f"empo_environments.components:{target}",
+        api=1,
+        summary=summary,
+        short=short,
+    )
+
+
 @hookimpl
 def empo_components() -> Iterable[Component]:
     """Offer environments of Gymnasium, PettingZoo and DeepMind Control."""
-    yield Component(
-        kind="environment",
-        name="gymnasium",
-        params=GymnasiumParams,
-        target="empo_environments.components:GymnasiumEnvironment",
-        api=1,
-        summary="Copies of a registered Gymnasium environment.",
-        short="id",
+    yield _environment(
+        "gymnasium",
+        GymnasiumParams,
+        "GymnasiumEnvironment",
+        "Copies of a registered Gymnasium environment.",
     )
-    yield Component(
-        kind="environment",
-        name="gymnasium-vector",
-        params=GymnasiumVectorParams,
-        target="empo_environments.components:GymnasiumVectorEnvironment",
-        api=1,
-        summary="A registered Gymnasium vector environment, which steps all its copies itself.",
-        short="id",
+    yield _environment(
+        "gymnasium-vector",
+        GymnasiumVectorParams,
+        "GymnasiumVectorEnvironment",
+        "A registered Gymnasium vector environment, which steps all its copies itself.",
     )
-    yield Component(
-        kind="environment",
-        name="pettingzoo",
-        params=PettingZooParams,
-        target="empo_environments.components:PettingZooEnvironment",
-        api=1,
-        summary="Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
-        short="id",
+    yield _environment(
+        "pettingzoo",
+        PettingZooParams,
+        "PettingZooEnvironment",
+        "Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
     )
-    yield Component(
-        kind="environment",
-        name="dmc",
-        params=DmcParams,
-        target="empo_environments.components:DmcEnvironment",
-        api=1,
-        summary="Copies of a task of the DeepMind Control Suite.",
+    yield _environment(
+        "dmc",
+        DmcParams,
+        "DmcEnvironment",
+        "Copies of a task of the DeepMind Control Suite.",
         short="task",
     )

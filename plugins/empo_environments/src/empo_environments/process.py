@@ -19,6 +19,7 @@ from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 from empo_environments.shared_memory import SharedMemory
 from empo_environments.single_env import MakeEnv, episode_seed
 from empo_environments.snapshots import Snapshot, shares
+from empo_environments.types import State, Value
 from empo_environments.worker import Worker, worker_context
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class ProcessVectorEnv:
 
     def __init__(
         self, make: Sequence[MakeEnv], *, workers: int, blocks: int, order: Order,
-        on_crash: OnCrash,
+        on_crash: OnCrash, first: int = 0,
     ) -> None:  # fmt: skip
         """Start the workers, and let them make their environments.
 
@@ -50,13 +51,14 @@ class ProcessVectorEnv:
             order: Whether blocks arrive in strict turns, or as they get ready.
             on_crash: What happens when a worker dies or an environment raises an error: the
                 vector fails, or the worker is started anew and its environments begin episodes.
+            first: Number of the first environment.
 
         Raises:
             ConfigError: The environments do not fit each other, or the sizes do not.
             CollectError: An environment cannot be made.
         """
         _check_sizes(len(make), workers, blocks)
-        self._envs, self._on_crash = len(make) // workers, on_crash
+        self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first
         self._payloads = [_payload(part) for part in shares(make, workers)]
         self._context = worker_context()
         self._selector = selectors.DefaultSelector()
@@ -118,7 +120,7 @@ class ProcessVectorEnv:
             self._watch(worker)
             worker.step()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """State of every environment, after what it was sent."""
         while any(self._missing) and self._failure is None:
             self._listen()
@@ -130,7 +132,7 @@ class ProcessVectorEnv:
         queue = self._turns.queue()
         return Snapshot(queue, self._seeds, states, self._board.state_dict()).state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: Mapping[str, Value]) -> bool:
         """Play every episode again, in all workers at once."""
         snapshot = Snapshot.of(state_dict, self._board)
         self._seeds = list(snapshot.seeds)
@@ -167,7 +169,7 @@ class ProcessVectorEnv:
             self._watch(worker)
 
     def _worker(self, number: int, block: int) -> Worker:
-        worker = Worker(self._context, number, block, number * self._envs)
+        worker = Worker(self._context, number, block, (number * self._envs, self._first))
         worker.make(self._payloads[number])
         return worker
 

@@ -10,12 +10,14 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TypeVar
 
 import gymnasium
 
 from empo_core.errors import ConfigError
+from empo_environments.types import Value
 
+Made = TypeVar("Made")
 GROUP = "empo.gymnasium"
 """Entry points of this group extend ``PACKAGES``: ``"Prefix-" = "package"``."""
 PACKAGES: dict[str, str] = {
@@ -71,7 +73,9 @@ def packages() -> Mapping[str, str]:
     return PACKAGES | {each.name: each.value for each in entry_points(group=GROUP)}
 
 
-def make_gymnasium(make: Callable[..., Any], name: str, kwargs: dict[str, Any], **ours: Any) -> Any:
+def make_gymnasium(
+    make: Callable[..., Made], name: str, kwargs: Mapping[str, Value], **ours: Value
+) -> Made:
     """An environment of Gymnasium's registry.
 
     Args:
@@ -101,7 +105,7 @@ def make_gymnasium(make: Callable[..., Any], name: str, kwargs: dict[str, Any], 
         ) from error
 
 
-def make_pettingzoo(name: str, kwargs: dict[str, Any]) -> Any:
+def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
     """A ParallelEnv of the installed packages ``pettingzoo`` or ``mpe2``.
 
     Raises:
@@ -158,7 +162,7 @@ def _register(name: str) -> None:
         ) from error
 
 
-def _refuse_foreign_names(name: str, kwargs: Mapping[str, Any]) -> None:
+def _refuse_foreign_names(name: str, kwargs: Mapping[str, Value]) -> None:
     package = _package_of(name)
     beginning = OWN_NAMES.get(package or "")
     if beginning is None:
@@ -173,7 +177,7 @@ def _refuse_foreign_names(name: str, kwargs: Mapping[str, Any]) -> None:
             )
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: Value) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_environments.block_schedule import check_action
 from empo_environments.single_env import StepBuffers
+from empo_environments.types import State, Value
 
 _ALIGNMENT = 64
 Memory: TypeAlias = Any
@@ -22,14 +24,17 @@ Memory: TypeAlias = Any
 class SharedBuffers:
     """Arrays with a row per slot, all in one piece of memory."""
 
-    def __init__(self, env_spec: EnvSpec, memory: Memory | None = None) -> None:
+    def __init__(
+        self, env_spec: EnvSpec, memory: Memory | None = None, *, terminal: bool = False
+    ) -> None:
         """Lay the arrays out; what is in the memory stays.
 
         Args:
             env_spec: Whose slots there are.
             memory: Where, at least ``buffer_bytes`` of it; None takes new memory, all 0.
+            terminal: Whether last observations of terminated episodes are told, too.
         """
-        self.spec = env_spec
+        self.spec, self._terminal = env_spec, terminal
         if memory is None:
             memory = bytearray(buffer_bytes(env_spec))
         arrays: dict[str, Any] = {"mask": None}
@@ -75,13 +80,18 @@ class SharedBuffers:
     def arrival(self, block: int) -> TimeStep:
         """The time step of a block."""
         part = self._blocks[block]
-        final_row = part.has_final.nonzero()[0]
+        final_row = self.finals(part).nonzero()[0]
         return TimeStep(
             block, part.observation, part.reward, part.terminated, part.truncated, part.starts,
             part.acts, final_row, part.final_observation[final_row], part.mask, part.reason,
+            part.success,
         )  # fmt: skip
 
-    def state_dict(self) -> dict[str, Any]:
+    def finals(self, part: StepBuffers) -> Bool[np.ndarray, " agent"]:
+        """True for agents whose last observation is told."""
+        return part.has_final if self._terminal else part.has_final & part.truncated
+
+    def state_dict(self) -> State:
         """All that ``arrival`` tells, but for the observations, which environments know."""
         box = self.outbox
         state = {
@@ -92,7 +102,7 @@ class SharedBuffers:
         state["final_observation"] = torch.from_numpy(box.final_observation[box.has_final])
         return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], exact: Sequence[bool]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Value], exact: Sequence[bool]) -> None:
         """Tell again what was told, of the environments that stand where they stood.
 
         Args:
@@ -119,6 +129,7 @@ def clear(outbox: StepBuffers) -> None:
     outbox.starts.fill(False)
     outbox.acts.fill(True)
     outbox.reason.fill(-1)
+    outbox.success.fill(-1)
     outbox.has_final.fill(False)
 
 
@@ -130,7 +141,9 @@ def buffer_bytes(env_spec: EnvSpec) -> int:
     )
 
 
-_OUTCOME = ("reward", "terminated", "truncated", "starts", "acts", "reason", "has_final", "mask")
+_OUTCOME = (
+    "reward", "terminated", "truncated", "starts", "acts", "reason", "has_final", "mask", "success",
+)  # fmt: skip
 
 
 def _layout(env_spec: EnvSpec) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -143,6 +156,7 @@ def _layout(env_spec: EnvSpec) -> list[tuple[str, str, tuple[int, ...]]]:
         ("final_observation", sight, words),
         ("reward", "float32", (slots,)),
         ("reason", "int64", (slots,)),
+        ("success", "int8", (slots,)),
     ]
     arrays += [
         (name, "bool", (slots,))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from empo_core.errors import ConfigError
 from empo_environments.shared_buffers import SharedBuffers
+from empo_environments.types import State, Value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,10 @@ class Snapshot:
 
     queue: list[int]
     seeds: list[int]
-    environments: list[dict[str, Any]]
-    outcome: dict[str, Any]
+    environments: list[State]
+    outcome: State
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """It as a tree."""
         return {
             "queue": self.queue,
@@ -36,7 +39,7 @@ class Snapshot:
         }
 
     @staticmethod
-    def of(state_dict: Mapping[str, Any], board: SharedBuffers) -> Snapshot:
+    def of(state_dict: Mapping[str, Value], board: SharedBuffers) -> Snapshot:
         """The snapshot that became this tree.
 
         Raises:
@@ -55,7 +58,7 @@ class Snapshot:
         return Snapshot(queue, snapshot.seeds, snapshot.environments, snapshot.outcome)
 
 
-def shares(items: Sequence[Any], count: int) -> list[list[Any]]:
+def shares(items: Sequence[T], count: int) -> list[list[T]]:
     """Cut a sequence into ``count`` pieces of equal length."""
     size = len(items) // count
     return [list(items[i * size : (i + 1) * size]) for i in range(count)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Shaped, UInt8
 
 from empo_environments.shared_buffers import clear
 from empo_environments.single_env import SingleEnv, StepBuffers
+from empo_environments.types import State, Value
 
 LONGEST_FIRST_EPISODE = 1000
 """Bound of the first episode's length where an environment states none of its own."""
@@ -28,7 +28,8 @@ class EnvWrapper:
         self._env = env
         self.observations, self.actions = env.observations, env.actions
         self.agents, self.masks, self.reasons = env.agents, env.masks, env.reasons
-        self.max_episode_steps: int | None = getattr(env, "max_episode_steps", None)
+        self.max_episode_steps, self.action_repeat = env.max_episode_steps, env.action_repeat
+        self.render_fps = env.render_fps
 
     def start(self, buffers: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode; see ``SingleEnv``."""
@@ -43,13 +44,21 @@ class EnvWrapper:
         """Let the agents act; see ``SingleEnv``."""
         self._env.step(action)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """State of the environment and of the wrapper."""
         return {"environment": self._env.state_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: Mapping[str, Value]) -> bool:
         """Restore ``state_dict``; see ``SingleEnv``."""
         return self._env.load_state_dict(state_dict["environment"])
+
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture for people; see ``SingleEnv``."""
+        return self._env.render()
+
+    def whereabouts(self) -> str:
+        """Episode and step of the environment; see ``SingleEnv``."""
+        return self._env.whereabouts()
 
     def close(self) -> None:
         """Close the environment."""
@@ -77,20 +86,24 @@ class RepeatAction(EnvWrapper):
     def __init__(self, env: SingleEnv, times: int) -> None:
         super().__init__(env)
         self._times = times
+        self.action_repeat *= times
         if self.max_episode_steps is not None:
             self.max_episode_steps = -(-self.max_episode_steps // times)
+        if self.render_fps is not None:
+            self.render_fps /= times
 
     def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
         """Act so many times."""
         buffers = self._buffers
-        total = np.zeros_like(buffers.reward)
+        total, success = np.zeros_like(buffers.reward), np.full_like(buffers.success, -1)
         for _ in range(self._times):
             clear(buffers)
             self._env.step(action)
             total += buffers.reward
+            np.maximum(success, buffers.success, out=success)
             if buffers.terminated.any() or buffers.truncated.any():
                 break
-        buffers.reward[:] = total
+        buffers.reward[:], buffers.success[:] = total, success
 
 
 class StackFrames(EnvWrapper):
@@ -141,11 +154,11 @@ class StackFrames(EnvWrapper):
             self._outer.final_observation[ended] = self._rows(last)[ended]
         self._show()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """State of the environment, and the frames."""
         return {**super().state_dict(), "frames": torch.from_numpy(self._frames.copy())}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: Mapping[str, Value]) -> bool:
         """Restore ``state_dict``."""
         exact = super().load_state_dict(state_dict)
         if exact:
@@ -186,6 +199,11 @@ class LimitSteps(EnvWrapper):
         known = self.max_episode_steps
         self.max_episode_steps = steps if known is None else min(known, steps)
 
+    def start(self, buffers: StepBuffers, seed: int, number: int) -> None:
+        """Begin the first episode."""
+        self._left = self._limit
+        super().start(buffers, seed, number)
+
     def begin(self) -> None:
         """Begin the next episode."""
         self._left = self._limit
@@ -196,20 +214,25 @@ class LimitSteps(EnvWrapper):
         self._env.step(action)
         self._left -= 1
         if self._buffers.starts[self._buffers.acts].all():
+            if not self._left:
+                self._buffers.truncated[self._buffers.terminated] = True
             self._left = self._limit
         elif not self._left:
             self._left = self._limit
             self._truncate()
 
-    def state_dict(self) -> dict[str, Any]:
-        """State of the environment, and how many steps are left."""
-        return {**super().state_dict(), "left": self._left}
+    def state_dict(self) -> State:
+        """State of the environment, and how many steps were taken."""
+        return {**super().state_dict(), "taken": self._limit - self._left}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
-        """Restore ``state_dict``."""
+    def load_state_dict(self, state_dict: Mapping[str, Value]) -> bool:
+        """Restore ``state_dict``; a limit that is passed by now begins the next episode."""
         exact = super().load_state_dict(state_dict)
-        self._left = state_dict["left"] if exact else self._limit
-        return exact
+        self._left = self._limit - state_dict["taken"] if exact else self._limit
+        if self._left > 0:
+            return exact
+        self.begin()
+        return False
 
 
 class DesyncEnv(EnvWrapper):
@@ -248,11 +271,11 @@ class DesyncEnv(EnvWrapper):
         elif not self._left:
             self._truncate()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """State of the environment, and how many steps are left."""
         return {**super().state_dict(), "left": self._left}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: Mapping[str, Value]) -> bool:
         """Restore ``state_dict``."""
         self._left = state_dict["left"]
         exact = super().load_state_dict(state_dict)
