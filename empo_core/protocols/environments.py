@@ -36,7 +36,9 @@ class VectorEnv(Protocol):
         """Constants of what was built, which may differ from what was asked for."""
 
     def start(self, seed: int) -> None:
-        """Begin an episode in every copy; called once, before anything else.
+        """Begin an episode in every copy, before anything else.
+
+        Called again while every block waits for ``send``, it begins anew.
 
         Raises:
             CollectError: A copy cannot begin.
