@@ -73,6 +73,9 @@ class EnvSpec:
         num_blocks: Number of blocks.
         masks: Whether time steps have a ``mask`` of available options.
         reasons: Names of the reasons for which episodes end, which ``TimeStep.reason`` counts.
+        max_episode_steps: Most steps of an episode; None where that is unknown.
+        action_repeat: Steps of the environment itself per step.
+        render_fps: Steps per second for people who watch; None where that is unknown.
     """
 
     observations: ObservationSpec
@@ -82,6 +85,9 @@ class EnvSpec:
     num_blocks: int = 1
     masks: bool = False
     reasons: tuple[str, ...] = ("terminated", "truncated")
+    max_episode_steps: int | None = None
+    action_repeat: int = 1
+    render_fps: float | None = None
 
     @property
     def num_agents(self) -> int:
@@ -116,12 +122,15 @@ class TimeStep:
         starts: The observation is the first of an episode, so recurrent state is reset.
         acts: The next action has an effect. False for agents that are dead, and for
             observations after which the environment resets and ignores the action.
-        final_row: Rows (ascending) whose last observation of a truncated episode is known.
+        final_row: Rows (ascending) whose last observation of a truncated episode is known, and of
+            a terminated one with ``VectorLayout.terminal_observations``.
         final_observation: Those last observations, which the previous actions led to.
         mask: Available options, choice by choice, at least one each; None unless
             ``EnvSpec.masks``.
         reason: Position in ``EnvSpec.reasons`` where an episode ended; -1 elsewhere and where it
             is unknown. None stands for the flags.
+        success: 1 where the previous action achieved the task, 0 where it did not, -1 where the
+            environment does not say. None: it never says.
     """
 
     block: int
@@ -135,6 +144,7 @@ class TimeStep:
     final_observation: Shaped[np.ndarray, "final word"]
     mask: Bool[np.ndarray, "agent option"] | None = None
     reason: Int[np.ndarray, " agent"] | None = None
+    success: Int[np.ndarray, " agent"] | None = None
 
     @property
     def reasons(self) -> Int[np.ndarray, " agent"]:

@@ -36,7 +36,9 @@ class VectorEnv(Protocol):
         """Constants of what was built, which may differ from what was asked for."""
 
     def start(self, seed: int) -> None:
-        """Begin an episode in every copy; called once, before anything else.
+        """Begin an episode in every copy, before anything else.
+
+        Called again while every block waits for ``send``, it begins anew.
 
         Raises:
             CollectError: A copy cannot begin.
@@ -81,6 +83,10 @@ class VectorLayout:
         order: Order in which blocks are received.
         on_crash: What happens when a worker dies.
         desync: Cut the first episode of each copy at a random length, so that ends spread out.
+        first: Number of the first copy, from which and the run's seed its episodes' seeds follow.
+        terminal_observations: Tell last observations of episodes that terminated, too; workers
+            need not.
+        rendering: Make copies that draw pictures for people, where they can.
     """
 
     workers: int = 0
@@ -88,6 +94,9 @@ class VectorLayout:
     order: Order = "rotation"
     on_crash: OnCrash = "stop"
     desync: bool = False
+    first: int = 0
+    terminal_observations: bool = False
+    rendering: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

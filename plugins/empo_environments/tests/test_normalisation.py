@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from empo_core.errors import ConfigError
+from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
+from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.normalisation import (
     PRIOR_COUNT,
     Moments,
+    Normaliser,
     RewardScaler,
     normalise_observations,
 )
+from empo_environments.params import NormaliseParams
+from empo_environments.serial import SerialVectorEnv
 
 WORDS = 3
 STEPS = 300
@@ -126,3 +136,165 @@ def test_the_stream_is_normalised_as_by_stable_baselines3() -> None:
         seen, rewards, dones, _ = theirs.step(np.zeros(ENVS, np.int64))
         scaled = scaler(theirs.get_original_reward().astype(np.float64), dones)
         np.testing.assert_allclose(scaled, rewards, atol=1e-5, err_msg=f"step {step}")
+
+
+class PlainNormalise:
+    """What ``VecNormalize`` says, from all that was seen, with nothing merged.
+
+    Its running mean and variance begin with mean 0 and variance 1 of weight 1e-4, so they are the
+    moments of the stream with that much weight of -1 and 1 before it.
+    """
+
+    def __init__(self, gamma: float, clip: float) -> None:
+        self.gamma, self.clip = gamma, clip
+        self.seen: list[list[float]] = []
+        self.returns: list[float] = []
+        self.running = [0.0] * ENVS
+
+    def scale(self, numbers: list[float]) -> tuple[float, float]:
+        weight = PRIOR_COUNT + len(numbers)
+        mean = math.fsum(numbers) / weight
+        squares = PRIOR_COUNT + math.fsum(number**2 for number in numbers)
+        return mean, math.sqrt(squares / weight - mean**2 + 1e-8)
+
+    def cut(self, number: float) -> float:
+        return min(max(number, -self.clip), self.clip)
+
+    def observations(self, rows: Any, counts: bool = True) -> list[list[float]]:
+        if counts:
+            self.seen += [list(map(float, row)) for row in rows]
+        scales = [self.scale([row[word] for row in self.seen]) for word in range(WORDS)]
+        return [
+            [self.cut((float(row[word]) - mean) / std) for word, (mean, std) in enumerate(scales)]
+            for row in rows
+        ]
+
+    def rewards(self, rewards: Any, ended: Any) -> list[float]:
+        self.running = [
+            self.gamma * total + float(reward)
+            for total, reward in zip(self.running, rewards, strict=True)
+        ]
+        self.returns += self.running
+        _, std = self.scale(self.returns)
+        self.running = [
+            0.0 if over else total for total, over in zip(self.running, ended, strict=True)
+        ]
+        return [self.cut(float(reward) / std) for reward in rewards]
+
+
+class Cut(Drift):
+    """The same, whose episodes are also cut off; as numbers of half the precision."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (WORDS,), np.float32)
+
+    def _observation(self) -> NDArray[np.float64]:
+        return super()._observation().astype(np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen, reward, terminated, _, info = super().step(action)
+        return seen, reward, terminated, bool(self.np_random.random() < 0.1), info
+
+
+def normaliser(vector: SerialVectorEnv, **keys: Any) -> Normaliser:
+    return Normaliser(vector.spec, NormaliseParams(clip=1.5, **keys), gamma=0.97)
+
+
+def started(blocks: int = 1, seed: int = 3) -> SerialVectorEnv:
+    vector = SerialVectorEnv([lambda: GymnasiumEnv(Cut())] * ENVS, blocks=blocks, order="rotation")
+    vector.start(seed)
+    return vector
+
+
+def steps(vector: SerialVectorEnv, count: int) -> Iterator[TimeStep]:
+    for _ in range(count):
+        time_step = vector.recv()
+        yield time_step
+        vector.send(time_step.block, np.zeros((len(time_step.reward), 1), np.int64))
+
+
+def test_vectors_are_normalised_as_a_plain_reference_says() -> None:
+    vector, plain = started(), PlainNormalise(0.97, 1.5)
+    ours, finals = normaliser(vector), 0
+    acted = np.zeros(ENVS, np.bool_)
+    for time_step in steps(vector, 80):
+        found = ours.update(time_step, acted)
+        np.testing.assert_allclose(
+            found.observation, plain.observations(time_step.observation), atol=1e-5
+        )
+        np.testing.assert_allclose(
+            found.final_observation.reshape(-1, WORDS),
+            np.reshape(plain.observations(time_step.final_observation, counts=False), (-1, WORDS)),
+            atol=1e-5,
+        )
+        if acted.any():
+            ended = time_step.terminated | time_step.truncated
+            np.testing.assert_allclose(
+                found.reward, plain.rewards(time_step.reward, ended), atol=1e-5
+            )
+        finals += len(found.final_row)
+        acted = np.ones(ENVS, np.bool_)
+    assert finals
+
+
+def test_frozen_statistics_stay_and_rewards_too() -> None:
+    vector = started()
+    ours, acts = normaliser(vector), np.ones(ENVS, np.bool_)
+    for time_step in steps(vector, 5):
+        ours.update(time_step, acts)
+    before = ours.fresh()
+    for time_step in steps(vector, 5):
+        found = ours.observed(time_step)
+        np.testing.assert_array_equal(found.reward, time_step.reward)
+        assert ours.observations is not None
+        np.testing.assert_array_equal(
+            found.observation, normalise_observations(time_step.observation, ours.observations, 1.5)
+        )
+    np.testing.assert_array_equal(ours.fresh(), before)
+
+
+def test_processes_share_what_each_has_seen() -> None:
+    vectors = [started(seed=seed) for seed in (1, 2)]
+    ours = [normaliser(vector) for vector in vectors]
+    one = Moments.prior(WORDS)
+    acts = np.ones(ENVS, np.bool_)
+    for _ in range(3):
+        for vector, each in zip(vectors, ours, strict=True):
+            for time_step in steps(vector, 4):
+                one = one.merged(Moments.of(time_step.observation))
+                each.update(time_step, acts)
+        fresh = np.stack([each.fresh() for each in ours])
+        for each in ours:
+            each.merge(fresh)
+        first, second = (each.state_dict() for each in ours)
+        for name in ("observations", "rewards"):
+            for key in ("mean", "variance", "count"):
+                assert torch.equal(first[name][key], second[name][key]), (name, key)
+        assert ours[0].observations is not None
+        assert_close(ours[0].observations, one)
+        assert (ours[0].fresh()[[0, 1 + 2 * WORDS]] == 0).all()  # Counts of what is new.
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("keys", [{}, {"observations": False}, {"rewards": False}])
+def test_a_normaliser_goes_on_from_its_state(blocks: int, keys: dict[str, bool]) -> None:
+    vector = started(blocks)
+    ours, heir = normaliser(vector, **keys), normaliser(vector, **keys)
+    acts = np.ones(ENVS // blocks, np.bool_)
+    for time_step in steps(vector, 8):
+        ours.update(time_step, acts)
+    heir.load_state_dict(ours.state_dict())
+    for time_step in steps(vector, 8):
+        one, other = ours.update(time_step, acts), heir.update(time_step, acts)
+        np.testing.assert_array_equal(one.observation, other.observation)
+        np.testing.assert_array_equal(one.reward, other.reward)
+        assert ("observations" not in keys) == (one.observation is not time_step.observation)
+    np.testing.assert_array_equal(ours.fresh(), heir.fresh())
+
+
+def test_pictures_are_refused() -> None:
+    pictures = EnvSpec(ObservationSpec(4, "uint8", (1, 2, 2)), ActionSpec((2,)), ("one",), 1)
+    with pytest.raises(ConfigError, match=r"normalise\.observations: .*pictures"):
+        Normaliser(pictures, NormaliseParams(), 0.9)
+    Normaliser(pictures, NormaliseParams(observations=False), 0.9)
+    with pytest.raises(ValidationError, match="drop it"):
+        NormaliseParams(observations=False, rewards=False)

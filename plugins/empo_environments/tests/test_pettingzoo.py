@@ -276,7 +276,7 @@ def test_environments_with_turns_are_refused() -> None:
     ("position", "value", "message"),
     [
         (0, {"bea": np.zeros(3, np.float32)}, "environment 0 .* agent 'ann': there is no observ"),
-        (1, {}, "agent 'ann': there is no reward, only of nobody"),
+        (1, {}, "agent 'ann': there is no reward, only of none"),
         (1, {"ann": 0.0, "bea": "much", "cia": 0.0}, "agent 'bea': the reward is 'much'"),
         (1, {"ann": 0.0, "bea": np.nan, "cia": 0.0}, "agent 'bea', returned what is not finite"),
         (2, {"ann": 1, "bea": 0, "cia": 0}, "agent 'ann': 'terminated' is 1"),

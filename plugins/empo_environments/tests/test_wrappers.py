@@ -150,3 +150,55 @@ def test_keys_of_a_dictionary_can_be_chosen() -> None:
     params = GymnasiumParams(id="EmpoEnvironmentsTests/Mixed-v0", keys=["image"])
     spec = GymnasiumEnvironment(params, EnvironmentContext()).spec()
     assert (spec.observations.grid, spec.observations.scale) == ((3, 7, 7), 10)
+
+
+class Codes(gymnasium.Env[Any, Any]):
+    """Shows codes as MiniGrid does: up to 10, declared up to 255, beside other parts."""
+
+    observation_space = spaces.Dict(
+        {"image": spaces.Box(0, 255, (7, 7, 3), np.uint8), "direction": spaces.Discrete(4)}
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return {"image": np.full((7, 7, 3), 10, np.uint8), "direction": 2}, {}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "high"),
+    [
+        ("MiniGrid-EmpoTest-v0", {}, 10),
+        ("MiniGrid-EmpoTest-v0", {"picture_high": 40}, 40),
+        ("EmpoTest/Codes-v0", {}, 255),
+        ("EmpoTest/Codes-v0", {"picture_high": 20}, 20),
+    ],
+)
+@pytest.mark.parametrize("keys", [None, ["image"]])
+def test_pictures_are_divided_by_their_true_greatest_value(
+    name: str, params: dict[str, Any], high: int, keys: list[str] | None
+) -> None:
+    if name not in gymnasium.registry:
+        gymnasium.register(name, entry_point=Codes)  # type: ignore[arg-type]
+    environment = GymnasiumEnvironment(
+        GymnasiumParams(id=name, keys=keys, **params), EnvironmentContext()
+    )
+    vector = environment.vector(1, VectorLayout())
+    vector.start(0)
+    seen, row = vector.spec.observations, vector.recv().observation[0]
+    if keys is None:  # Beside others a picture is divided already.
+        assert (seen.dtype, seen.grid, seen.words) == ("float32", (3, 7, 7), 151)
+        np.testing.assert_allclose(row, [10 / high] * 147 + [0, 0, 1, 0], rtol=1e-6)
+    else:
+        assert (seen.dtype, seen.grid, seen.scale) == ("uint8", (3, 7, 7), high)
+        assert row.tolist() == [10] * 147
+
+
+def test_minigrid_is_divided_by_ten() -> None:
+    pytest.importorskip("minigrid")
+    params = GymnasiumParams(id="MiniGrid-Empty-5x5-v0", keys=["image"])
+    vector = GymnasiumEnvironment(params, EnvironmentContext()).vector(1, VectorLayout())
+    vector.start(0)
+    seen = vector.spec.observations
+    assert (seen.dtype, seen.grid, seen.scale) == ("uint8", (3, 7, 7), 10)
+    assert vector.recv().observation.max() <= 10
+    vector.close()

@@ -363,7 +363,8 @@ def test_pendulum_is_drawn_without_a_display() -> None:
         (spaces.MultiDiscrete([2, 2]), "'rollout' learns to choose"),
         (spaces.MultiBinary(2), "'rollout' learns to choose"),
         (spaces.Box(0, 3, (2,), np.int64), "'rollout' learns to choose"),
-        (spaces.Dict(a=BOX), "takes one Box of float32"),
+        (spaces.Text(3), "cannot be written as a row of numbers"),
+        (spaces.Tuple((BOX, spaces.Discrete(2))), "choices and numbers cannot be mixed"),
         (spaces.Box(-np.inf, np.inf, (2,)), "has no bounds"),
         (spaces.Box(-1e10, 1e10, (2,), np.float64), "has no bounds"),
         (spaces.Box(-1, 1, (0,)), "nothing to do"),
@@ -374,7 +375,8 @@ def test_actions_that_are_no_bounded_numbers_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         scripted(actions=space)
-    assert str(caught.value).startswith(f"algorithm.params.tasks.0: action space {space}: ")
+    assert str(caught.value).startswith("algorithm.params.tasks.0: ")
+    assert "action" in str(caught.value)
 
 
 PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
@@ -383,18 +385,18 @@ PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 @pytest.mark.parametrize(
     ("space", "reason"),
     [
-        (spaces.Text(3), "not made of numbers"),
-        (spaces.Dict(a=SEEN, b=spaces.Sequence(SEEN)), r"\['b'\] .* not made of numbers"),
-        (spaces.Dict(a=SEEN, b=PICTURE), r"a picture\['b'\] beside other parts"),
-        (spaces.Tuple((PICTURE, PICTURE)), r"a picture\[0\] beside other parts"),
+        (spaces.Text(3), "cannot be written as a row of numbers"),
+        (spaces.Dict(a=SEEN, b=spaces.Sequence(SEEN)), r"\['b'\] .* as a row of numbers"),
+        (spaces.Dict(a=SEEN, b=PICTURE), r"a picture beside other parts"),
+        (spaces.Tuple((PICTURE, PICTURE)), r"a picture beside other parts"),
         (spaces.Box(-1, 1, (2**17,)), "131,072 numbers"),
-        (spaces.Box(-1, 1, (0,)), "has 0 numbers"),
+        (spaces.Box(-1, 1, (0,)), "nothing to see"),
     ],
 )
 def test_observations_that_cannot_be_read_are_refused(
     scripted: Callable[..., tuple[Fleet, Scripted]], space: spaces.Space[Any], reason: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"tasks\.0: observation space.*{reason}"):
+    with pytest.raises(ConfigError, match=rf"tasks\.0: .*observation.*{reason}"):
         scripted(space)
 
 
@@ -408,8 +410,11 @@ def test_observations_that_cannot_be_read_are_refused(
             {"id": "EmpoLatentTests/Endless-v0"},
             "max_episode_steps: the environment does not say after how many steps",
         ),
-        ({"id": "Pendulum-v1", "picture_size": 48}, "picture_size: belongs to tasks that show"),
-        ({"id": "CartPole-v1"}, r"Discrete\(2\)"),
+        (
+            {"id": "Pendulum-v1", "picture_size": 48},
+            "picture_size: belongs to environments whose observation is one picture",
+        ),
+        ({"id": "CartPole-v1"}, "choices among 2 options"),
     ],
 )
 def test_tasks_that_cannot_be_made_are_refused(given: dict[str, Any], reason: str) -> None:
@@ -420,27 +425,35 @@ def test_tasks_that_cannot_be_made_are_refused(given: dict[str, Any], reason: st
 @pytest.mark.parametrize(
     ("show", "pay", "reason"),
     [
-        (lambda e, s: [np.nan, 0], lambda e, s: 0, "step 0: the observation is nan at word 0"),
-        (lambda e, s: [0, np.inf if s == 2 else 0], lambda e, s: 0, "step 2: .* inf at word 1"),
-        (lambda e, s: [0, 0], lambda e, s: -np.inf if s == 1 else 0, "step 1: the reward is -inf"),
-        (lambda e, s: [0, 0, 0], lambda e, s: 0, "its space says 2 numbers"),
-        (lambda e, s: ["a", "b"], lambda e, s: 0, "its space says 2 numbers"),
-        (lambda e, s: [0, 0], lambda e, s: "much", "could not convert"),
+        (lambda e, s: [np.nan, 0], lambda e, s: 0, r"observation \[nan +0\.\].*episode 0, step 0"),
+        (
+            lambda e, s: [0, np.inf if s == 2 else 0],
+            lambda e, s: 0,
+            r"observation \[ ?0\. +inf\].*episode 0, step 2",
+        ),
+        (
+            lambda e, s: [0, 0],
+            lambda e, s: -np.inf if s == 1 else 0,
+            "reward -inf.*episode 0, step 1",
+        ),
+        (lambda e, s: [0, 0, 0], lambda e, s: 0, r"its space says float64 of shape \(2,\)"),
+        (lambda e, s: ["a", "b"], lambda e, s: 0, r"its space says float64 of shape \(2,\)"),
+        (lambda e, s: [0, 0], lambda e, s: "much", "the reward is 'much'"),
         (lambda e, s: [0, 1 // (s - 1)], lambda e, s: 0, "ZeroDivisionError"),
     ],
 )
 def test_tasks_that_fail_at_once_are_refused_before_training(
     scripted: Callable[..., tuple[Fleet, Scripted]], show: Any, pay: Any, reason: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"tasks\.0: the task failed.*{reason}"):
+    with pytest.raises(ConfigError, match=rf"(?s)tasks\.0: the task failed.*{reason}"):
         scripted(show=show, pay=pay)
 
 
 @pytest.mark.parametrize(
     ("show", "pay", "reason"),
     [
-        (lambda e, s: [np.nan, 0] if s == 20 else [0, 0], lambda e, s: 0, "the observation is nan"),
-        (lambda e, s: [0, 0], lambda e, s: np.nan if s == 20 else 0, "the reward is nan"),
+        (lambda e, s: [np.nan, 0] if s == 20 else [0, 0], lambda e, s: 0, "observation [nan"),
+        (lambda e, s: [0, 0], lambda e, s: np.nan if s == 20 else 0, "reward nan"),
         (lambda e, s: [0, 0], lambda e, s: 1 / (20 - s), "ZeroDivisionError: "),
     ],
 )
@@ -453,9 +466,12 @@ def test_what_fails_later_says_where_and_how_to_see_it_again(
         act(fleet, 0.25)
     with pytest.raises(CollectError) as caught:
         act(fleet, 0.25)
-    assert str(caught.value).startswith(f"environment 0 (scripted), episode 0, step 20: {reason}")
-    assert f"reset the environment with seed {environment.seeds[-1]} and" in str(caught.value)
-    assert str(caught.value).endswith("up to step 20, where it is [0.25]")
+    message = str(caught.value)
+    assert message.startswith("task scripted: environment 0 ")
+    assert reason in message
+    assert "(episode 0, step 20; to see it again" in message
+    assert f"reset the environment with seed {environment.seeds[-1]} and" in message
+    assert "up to step 20: [0.25])" in message
 
 
 def test_tasks_are_called_by_their_ids() -> None:

@@ -16,16 +16,19 @@ from pydantic import ValidationError
 
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError, NonFiniteError
-from empo_core.experiment import RunInterrupted, resume, run
+from empo_core.experiment import RunInterrupted, build, resume, run
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.testing.algorithm import AlgorithmTests
 from empo_core.types import Histogram
+from empo_environments.normalisation import Moments, normalise_observations
 from empo_learning.checkpoint import Checkpoints
 from empo_rollout.algorithm import RolloutAlgorithm
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
+from empo_rollout.policies.networks import build_policy
+from empo_rollout.policies.policyfile import load_policy
 from empo_rollout.result import RolloutResult
 
 SMALL: dict[str, Any] = {
@@ -114,8 +117,9 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         ({"experience": {"tail": "drop", "batch_size": 32}, "update": {"l2_init": 0.1}}, 2),
         ({"environment": "gymnasium/Pendulum-v1"}, 4),
         ({"vectorisation": {"backend": "process", "workers": 2, "async_factor": 2}}, 3),
+        ({"environment": "gymnasium/Pendulum-v1", "normalise": {"clip": 5.0}}, 3),
     ],
-    ids=["mlp", "lstm", "prioritised", "dropped tails", "numbers", "processes"],
+    ids=["mlp", "lstm", "prioritised", "dropped tails", "numbers", "processes", "normalised"],
 )
 def test_a_resumed_run_goes_on_exactly(
     tmp_path: Path, request: pytest.FixtureRequest, keys: dict[str, Any], stop: int
@@ -129,6 +133,47 @@ def test_a_resumed_run_goes_on_exactly(
     assert resumed[0] == whole[0]
     for name, tensor in whole[1].items():
         assert torch.equal(resumed[1][name], tensor), name
+
+
+def test_a_saved_policy_normalises_as_the_run_did(tmp_path: Path) -> None:
+    result: Any = run(config(tmp_path, environment="gymnasium/Pendulum-v1", normalise={}))
+    (directory,) = (tmp_path / "runs").iterdir()
+    state = Checkpoints(directory / "checkpoints").newest()[1]["learner"]  # type: ignore[index]
+    policy = load_policy(directory / "results" / "policy.safetensors").policy
+    moments = Moments.from_state_dict(state["ranks"][0]["normaliser"]["observations"])
+    raw = 8 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    normalised = torch.from_numpy(normalise_observations(raw.numpy(), moments, 10.0))
+    plain = build_policy(result.params, result.interface, generator=torch.Generator())
+    plain.load_state_dict(state["policy"])
+    given = (torch.zeros(6, 0), torch.zeros(6, dtype=torch.bool), torch.zeros(6, dtype=torch.int64))
+    expected = plain.step(normalised, *given)
+    for found in (policy.step(raw, *given), result.policy.step(raw, *given)):
+        assert torch.equal(found.value, expected.value)
+        assert torch.equal(found.distribution.mode, expected.distribution.mode)
+    # Returns are what the environment paid, far below what is left of it when it is normalised.
+    assert result.evaluations[-1][2].mean_return < -500
+
+
+class Pixels(gymnasium.Env[np.ndarray, np.int64]):
+    """Shows a picture."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (2, 2), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros((2, 2), np.uint8), {}
+
+
+gymnasium.register("EmpoRolloutTests/Pixels-v0", entry_point=Pixels)  # type: ignore[arg-type]
+
+
+def test_pictures_are_not_normalised(tmp_path: Path) -> None:
+    keys = {"environment": "gymnasium/EmpoRolloutTests/Pixels-v0", "normalise": {}}
+    algorithm = build(config(tmp_path, **keys).algorithm)
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.params\.normalise\.observations: .*pictures"
+    ):
+        algorithm.check(None)
 
 
 class Faulty(gymnasium.Env[np.ndarray, np.int64]):

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
+from empo_rollout.policies.layers import ObservationNormalisation
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import load_policy, save_policy
 
@@ -161,11 +163,17 @@ def test_weights_of_another_precision_are_refused(
 
 def test_statistics_of_environments_come_back_with_the_policy(tmp_path: Path) -> None:
     policy, params = policy_of(ROWS)
-    mean = torch.arange(5, dtype=torch.float64)
-    save_policy(tmp_path / "policy", policy, params, ROWS, statistics={"mean": mean})
-    found = load_policy(tmp_path / "policy")
-    assert found.statistics.keys() == {"mean"}
-    torch.testing.assert_close(found.statistics["mean"], mean, rtol=0, atol=0)
+    mean, variance = torch.arange(5, dtype=torch.float64), torch.ones(5, dtype=torch.float64) / 3
+    policy.normalisation = ObservationNormalisation(mean, variance, 4.0)
+    save_policy(tmp_path / "policy", policy, params, ROWS)
+    with safe_open(tmp_path / "policy", "pt") as file:
+        names = {name for name in file.keys() if name.startswith("statistics/")}  # noqa: SIM118
+    assert names == {"statistics/mean", "statistics/variance"}
+    found = load_policy(tmp_path / "policy").policy.normalisation
+    assert found is not None
+    assert found.clip == 4.0
+    torch.testing.assert_close(found.mean, mean, rtol=0, atol=0)
+    torch.testing.assert_close(found.variance, variance, rtol=0, atol=0)
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:

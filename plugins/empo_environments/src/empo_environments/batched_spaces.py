@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Int, Shaped
 
 from empo_core.errors import CollectError
 from empo_core.protocols.environments import Action, ActionSpec
 from empo_environments.spaces import acting, observing
 from empo_environments.step_checks import Masks
+from empo_environments.types import Info, Space, Value
 
-Space: TypeAlias = spaces.Space[Any]
 Rows: TypeAlias = Shaped[np.ndarray, "slot word"]
 Flags: TypeAlias = Bool[np.ndarray, " slot"]
 Mask: TypeAlias = Bool[np.ndarray, "slot option"] | None
@@ -33,7 +33,7 @@ class BatchedObservations:
         self._space = space
         self.format, self._bind = observing(space)
 
-    def rows(self, batch: Any, count: int) -> Rows:
+    def rows(self, batch: Value, count: int) -> Rows:
         """The rows of ``count`` observations; perhaps a view.
 
         Raises:
@@ -56,7 +56,7 @@ class BatchedObservations:
                 raise CollectError(f"environment {number}: {error}") from error
         return rows
 
-    def stacked(self, observations: Iterable[Any]) -> Any:
+    def stacked(self, observations: Iterable[Value]) -> Value:
         """Observations of single copies as a batch.
 
         Raises:
@@ -69,7 +69,7 @@ class BatchedObservations:
                 f"the observations {observations!r:.200} are not of the space {self._space}"
             ) from error
 
-    def _boxes(self, space: spaces.Box, batch: Any, count: int) -> Rows:
+    def _boxes(self, space: spaces.Box, batch: Value, count: int) -> Rows:
         """All at once: the row of a box is its numbers."""
         array, dtype = np.asarray(batch), space.dtype
         shape = (count, *space.shape)
@@ -97,7 +97,7 @@ class BatchedActions:
         self._space = space
         self.format, self._decode = acting(space)
 
-    def batch(self, action: Action) -> Any:
+    def batch(self, action: Action) -> Value:
         """The batch that the rows stand for."""
         space, count = self._space, len(action)
         if isinstance(space, spaces.Discrete):
@@ -110,8 +110,8 @@ class BatchedActions:
         return _batch(space, [self._decode(row) for row in action])
 
 
-def _batch(space: Space, values: list[Any]) -> Any:
-    empty: Any = create_empty_array(space, n=len(values), fn=np.zeros)
+def _batch(space: Space, values: list[Value]) -> Value:
+    empty: Value = create_empty_array(space, n=len(values), fn=np.zeros)
     return concatenate(space, values, empty)
 
 
@@ -124,9 +124,7 @@ def legal(actions: ActionSpec, action: Action) -> Action:
     return values
 
 
-def masks(
-    info: Mapping[str, Any], actions: ActionSpec, needed: Flags
-) -> Bool[np.ndarray, "slot option"]:
+def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "slot option"]:
     """Options that ``action_mask`` allows; all where it is not needed.
 
     Raises:
@@ -152,7 +150,7 @@ def masks(
 def check_available(
     actions: ActionSpec, action: Action, mask: Bool[np.ndarray, "slot option"], acts: Flags
 ) -> None:
-    """Raise ValueError where somebody acts and does what is not available."""
+    """Raise ValueError where an agent acts by an option that is not available."""
     places = np.cumsum((0, *actions.choices))[:-1] + action
     wrong = acts.copy()
     wrong[acts] = ~np.take_along_axis(mask[acts], places[acts], axis=1).all(1)
@@ -164,7 +162,7 @@ def check_available(
         )
 
 
-def numbers(name: str, values: Any, count: int, kinds: str) -> np.ndarray:
+def numbers(name: str, values: Value, count: int, kinds: str) -> Shaped[np.ndarray, " env"]:
     """An array of one value per environment.
 
     Raises:
@@ -180,7 +178,10 @@ def numbers(name: str, values: Any, count: int, kinds: str) -> np.ndarray:
 
 
 def check_finite(
-    name: str, values: np.ndarray, action: Action | None = None, envs: np.ndarray | None = None
+    name: str,
+    values: Shaped[np.ndarray, "env ..."],
+    action: Action | None = None,
+    envs: Int[np.ndarray, " env"] | None = None,
 ) -> None:
     """Raise CollectError where something is not finite.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Shaped
 
 from empo_core.protocols.environments import EnvSpec, Order
 
@@ -70,7 +70,9 @@ class BlockScheduler:
         self._away.append(block)
 
 
-def check_action(env_spec: EnvSpec, action: np.ndarray, acts: Bool[np.ndarray, " slot"]) -> None:
+def check_action(
+    env_spec: EnvSpec, action: Shaped[np.ndarray, ...], acts: Bool[np.ndarray, " slot"]
+) -> None:
     """Raise ValueError unless these are actions for one block.
 
     Args:

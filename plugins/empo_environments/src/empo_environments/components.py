@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import FilterObservation
@@ -28,11 +27,11 @@ from empo_environments.params import (
     PettingZooParams,
     WrapperParams,
 )
-from empo_environments.pictures import ResizePicture
-from empo_environments.registries import make_gymnasium, make_pettingzoo
+from empo_environments.pictures import ResizePicture, with_picture_high
+from empo_environments.registries import make_gymnasium, make_pettingzoo, picture_high
 from empo_environments.single_env import SingleEnv
+from empo_environments.types import GymEnv, GymVectorEnv, Value
 
-GymEnv = gymnasium.Env[Any, Any]
 MakeGymEnv = Callable[[bool], GymEnv]
 """Makes an environment; with True one whose ``render`` returns pictures, where it can."""
 RENDER = {"render_mode": "rgb_array"}
@@ -46,9 +45,6 @@ class GymnasiumBacked(CopiedEnvironment):
         make: Makes one.
         params: Its wrappers.
         reasons: Names of its termination reasons; None knows only its two flags.
-
-    Attributes:
-        params: See above.
     """
 
     def __init__(
@@ -58,16 +54,21 @@ class GymnasiumBacked(CopiedEnvironment):
         params: WrapperParams,
         reasons: list[str] | None = None,
     ) -> None:
-        super().__init__(name, _Adapted(make, params.picture_size, reasons), params)
-        self._make_gym, self.params = make, params
+        size = params.picture_size
+        super().__init__(
+            name,
+            _Adapted(make, size, reasons),
+            params,
+            _Adapted(make, size, reasons, rendering=True),
+        )
+        self._make_gym, self._reasons = make, reasons
 
-    def gym_env(self, rendering: bool = False) -> GymEnv:
-        """One Gymnasium environment, without the wrappers of ``params``.
-
-        Args:
-            rendering: Whether its ``render`` returns pictures, where it can.
-        """
-        return self._make_gym(rendering)
+    def with_picture_size(self, size: int) -> GymnasiumBacked:
+        """The same environment, whose picture is resized unless ``params`` say to what."""
+        if self.params.picture_size is not None:
+            return self
+        params = self.params.model_copy(update={"picture_size": size})
+        return GymnasiumBacked(self.name, self._make_gym, params, self._reasons)
 
 
 class GymnasiumEnvironment(GymnasiumBacked):
@@ -118,13 +119,14 @@ class GymnasiumVectorEnvironment:
             )
         params = self._params
 
-        def make() -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-            env: gymnasium.vector.VectorEnv[Any, Any, Any] = make_gymnasium(
-                gymnasium.make_vec, params.id, params.kwargs, num_envs=num_envs
-            )
-            return env
+        def make() -> GymVectorEnv:
+            return make_gymnasium(gymnasium.make_vec, params.id, params.kwargs, num_envs=num_envs)
 
-        return GymnasiumVectorEnv(make, autoreset=params.autoreset)
+        return GymnasiumVectorEnv(
+            make,
+            autoreset=params.autoreset,
+            terminal_observations=layout.terminal_observations,
+        )
 
 
 class CallableEnvironment(CopiedEnvironment):
@@ -134,7 +136,7 @@ class CallableEnvironment(CopiedEnvironment):
         make: Returns a ``gymnasium.Env`` or a ``pettingzoo.ParallelEnv``.
     """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Value]) -> None:
         super().__init__(getattr(make, "__name__", type(make).__name__), _Called(make))
 
 
@@ -143,9 +145,10 @@ class _Adapted:
     make: MakeGymEnv
     picture_size: int | None
     reasons: list[str] | None
+    rendering: bool = False
 
     def __call__(self) -> SingleEnv:
-        env = self.make(False)
+        env = self.make(self.rendering)
         if self.picture_size is not None:
             env = ResizePicture(env, self.picture_size)
         return GymnasiumEnv(env, reasons=self.reasons)
@@ -163,6 +166,9 @@ class _Registered:
             if "rgb_array" in env.metadata.get("render_modes", ()):
                 env.close()
                 env = self._made({**RENDER, **params.kwargs})
+        high = params.picture_high or picture_high(params.id)
+        if high is not None:
+            env = with_picture_high(env, high)
         if params.keys is None:
             return env
         space = env.observation_space
@@ -174,11 +180,8 @@ class _Registered:
             )
         return FilterObservation(env, params.keys)
 
-    def _made(self, kwargs: dict[str, Any]) -> GymEnv:
-        env: GymEnv = make_gymnasium(
-            gymnasium.make, self.params.id, kwargs, disable_env_checker=True
-        )
-        return env
+    def _made(self, kwargs: dict[str, Value]) -> GymEnv:
+        return make_gymnasium(gymnasium.make, self.params.id, kwargs, disable_env_checker=True)
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,7 @@ class _PettingZoo:
 
 @dataclass(frozen=True)
 class _Called:
-    make: Callable[[], Any]
+    make: Callable[[], Value]
 
     def __call__(self) -> SingleEnv:
         env = self.make()

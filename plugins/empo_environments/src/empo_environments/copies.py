@@ -46,18 +46,29 @@ class CopiedEnvironment:
         name: Short name for people.
         make: Makes one; sent to worker processes by cloudpickle.
         params: Its wrappers; None: none.
+        make_rendering: Makes one that draws pictures for people; None: ``make`` does.
+
+    Attributes:
+        params: See above.
     """
 
     uses_world = False
     uses_workers = True
 
-    def __init__(self, name: str, make: MakeEnv, params: WrapperParams | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: MakeEnv,
+        params: WrapperParams | None = None,
+        make_rendering: MakeEnv | None = None,
+    ) -> None:
         self.name = name
-        self._make, self._params = make, params or WrapperParams()
+        self._make, self.params = make, params or WrapperParams()
+        self._make_rendering = make_rendering or make
 
     def spec(self) -> EnvSpec:
         """Constants of one copy, which is built and closed."""
-        env = MakeWrapped(self._make, self._params)()
+        env = MakeWrapped(self._make, self.params)()
         try:
             return common_spec([Description.of(env)], 1)
         finally:
@@ -65,15 +76,23 @@ class CopiedEnvironment:
 
     def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
         """Copies in this process, or in worker processes where the layout has some."""
-        makes = [MakeWrapped(self._make, self._params, layout.desync)] * num_envs
+        make = self._make_rendering if layout.rendering else self._make
+        makes = [MakeWrapped(make, self.params, layout.desync)] * num_envs
         if not layout.workers:
-            return SerialVectorEnv(makes, blocks=layout.blocks, order=layout.order)
+            return SerialVectorEnv(
+                makes,
+                blocks=layout.blocks,
+                order=layout.order,
+                first=layout.first,
+                terminal_observations=layout.terminal_observations,
+            )
         return ProcessVectorEnv(
             makes,
             workers=layout.workers,
             blocks=layout.blocks,
             order=layout.order,
             on_crash=layout.on_crash,
+            first=layout.first,
         )
 
 

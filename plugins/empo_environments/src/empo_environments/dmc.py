@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from types import ModuleType
 from typing import Any
@@ -15,9 +15,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from jaxtyping import UInt8
+from jaxtyping import Float, Shaped, UInt8
 
 from empo_core.errors import ConfigError
+from empo_environments.types import Value
 
 PINS = {"dm_control": "1.0.50", "mujoco": "3.17.0"}
 """Newer combinations of these two do not work together."""
@@ -79,8 +80,8 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         }
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, Value] | None = None
+    ) -> tuple[Shaped[np.ndarray, ...], dict[str, Value]]:
         """Begin an episode."""
         if seed is not None:
             self._environment.task.random.seed(seed)
@@ -95,7 +96,9 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             ) from error
         return self._observation(), {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: Float[np.ndarray, " number"]
+    ) -> tuple[Shaped[np.ndarray, ...], float, bool, bool, dict[str, Value]]:
         """Act."""
         self._timed = step = self._environment.step(action)
         # The suite says by the discount whether an end is one of the task, or of the time.
@@ -103,7 +106,7 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         truncated = bool(step.last() and not terminated)
         return self._observation(), float(step.reward), terminated, truncated, {}
 
-    def render(self) -> Any:
+    def render(self) -> Value:
         """A picture for people, ``[height, width, 3]``."""
         return self._picture(*FILM)
 
@@ -203,7 +206,7 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _close(name: str, known: Any) -> str:
+def _close(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about names that are close, or all."""
     found = difflib.get_close_matches(name, list(known))
     if found:

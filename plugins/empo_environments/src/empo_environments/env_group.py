@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
+from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers, clear
 from empo_environments.single_env import MakeEnv, SingleEnv
+
+log = logging.getLogger(__name__)
 
 
 class Crash(CollectError):
@@ -29,11 +34,17 @@ class Description:
     agents: tuple[str, ...]
     masks: bool
     reasons: tuple[str, ...]
+    max_episode_steps: int | None
+    action_repeat: int
+    render_fps: float | None
 
     @classmethod
     def of(cls, env: SingleEnv) -> Description:
         """The description of an environment."""
-        return cls(env.observations, env.actions, tuple(env.agents), env.masks, env.reasons)
+        return cls(
+            env.observations, env.actions, tuple(env.agents), env.masks, env.reasons,
+            env.max_episode_steps, env.action_repeat, env.render_fps,
+        )  # fmt: skip
 
 
 def common_spec(descriptions: Sequence[Description], blocks: int) -> EnvSpec:
@@ -52,25 +63,31 @@ def common_spec(descriptions: Sequence[Description], blocks: int) -> EnvSpec:
                     f"not {one}; all environments of a run must be alike"
                 )
     return EnvSpec(
-        first.observations, first.actions, first.agents, envs, blocks, first.masks, first.reasons
-    )
+        first.observations, first.actions, first.agents, envs, blocks, first.masks, first.reasons,
+        first.max_episode_steps, first.action_repeat, first.render_fps,
+    )  # fmt: skip
 
 
 class EnvGroup:
     """Some environments of a vector, numbered from ``first``, in this process."""
 
-    def __init__(self, make: Sequence[MakeEnv], first: int) -> None:
+    def __init__(self, make: Sequence[MakeEnv], first: int, offset: int = 0) -> None:
         """Make them.
+
+        Args:
+            make: Makes each.
+            first: Place of the first one in the vector.
+            offset: Number of the vector's first environment.
 
         Raises:
             ConfigError: One does not fit.
             CollectError: One cannot be made.
         """
-        self._first = first
+        self._first, self._offset = first, offset
         self._steps = 0
         self._environments: list[SingleEnv] = []
         for number, make_one in enumerate(make, first):
-            with _located(number, "could not be made"):
+            with self._located(number, "could not be made"):
                 self._environments.append(make_one())
 
     def descriptions(self) -> list[Description]:
@@ -91,12 +108,12 @@ class EnvGroup:
 
         Args:
             seeds: A seed for each.
-            lost: Whether their agents were in the midst of episodes that nobody can go on with.
+            lost: Whether their agents were in the midst of episodes that cannot go on.
         """
         clear(self._box)
         for (number, one), seed in zip(self._numbered(), seeds, strict=True):
-            with _located(number, "could not begin its first episode"):
-                one.start(self._board.part_of(number), seed, number)
+            with self._located(number, "could not begin its first episode"):
+                one.start(self._board.part_of(number), seed, number + self._offset)
         self._check("when it began its first episode")
         self._box.truncated.fill(lost)
 
@@ -110,23 +127,33 @@ class EnvGroup:
                 step(action)
                 number += 1
         except Exception:
-            with _located(number, f"failed in step {self._steps}"):
+            with self._located(number, f"failed in step {self._steps}"):
                 raise
         self._check(f"in step {self._steps}")
 
-    def state_dict(self) -> list[dict[str, Any]]:
+    def state_dict(self) -> list[StateDict]:
         """The states of all."""
         return [one.state_dict() for one in self._environments]
 
-    def load_state_dict(
-        self, seeds: Sequence[int], states: Sequence[Mapping[str, Any]]
-    ) -> list[bool]:
-        """Let each go on from its state, and say whether it does, or begins a new episode."""
+    def load_state_dict(self, seeds: Sequence[int], states: Sequence[StateDict]) -> list[bool]:
+        """Let each go on from its state, and say whether it does, or begins a new episode.
+
+        An environment that fails while it plays its episode again begins the next one.
+        """
         self.start(seeds)
         exact = []
         for (number, one), state in zip(self._numbered(), states, strict=True):
-            with _located(number, "could not play its episode again"):
+            try:
                 exact.append(one.load_state_dict(state))
+            except Exception:
+                log.warning(
+                    "environment %d cannot play its episode again",
+                    number + self._offset,
+                    exc_info=True,
+                )
+                exact.append(False)
+                with self._located(number, "could not begin its next episode"):
+                    one.begin()
         self._check("when it played its episode again")
         return exact
 
@@ -134,7 +161,7 @@ class EnvGroup:
         """End them all, even where one of them cannot be ended."""
         while self._environments:
             number = self._first + len(self._environments) - 1
-            with _located(number, "could not be closed"):
+            with self._located(number, "could not be closed"):
                 self._environments.pop().close()
 
     def _numbered(self) -> Iterator[tuple[int, SingleEnv]]:
@@ -147,46 +174,56 @@ class EnvGroup:
         if self._sees_numbers:
             good = good and _are_finite(box.observation)
             if np.count_nonzero(box.has_final):
-                good = good and _are_finite(box.final_observation[box.has_final])
+                good = good and _are_finite(box.final_observation[self._board.finals(box)])
         if not good:
             raise CollectError(self._what_is_not_finite(when))
 
     def _what_is_not_finite(self, when: str) -> str:
         box, agents = self._box, self._board.spec.agents
         wrong = ~np.isfinite(box.reward) | ~np.isfinite(box.observation).all(1)
-        wrong |= box.has_final & ~np.isfinite(box.final_observation).all(1)
+        finals = self._board.finals(box)
+        wrong |= finals & ~np.isfinite(box.final_observation).all(1)
         row = int(wrong.argmax())
         seen = np.array2string(box.observation[row], threshold=32)
         final = ""
-        if box.has_final[row]:
+        if finals[row]:
             final = np.array2string(box.final_observation[row], threshold=32)
             final = f", after a last one of its episode of {final}"
-        who = f"environment {self._first + row // len(agents)}"
+        place = row // len(agents)
+        who = f"environment {self._offset + self._first + place}"
         if len(agents) > 1:
             who += f", agent {agents[row % len(agents)]!r},"
         return (
             f"{who} returned what is not finite {when}: observation {seen}{final}, reward "
             f"{box.reward[row]}, terminated {bool(box.terminated[row])}, truncated "
-            f"{bool(box.truncated[row])}; NaN and infinity cannot be learned from"
+            f"{bool(box.truncated[row])}; NaN and infinity cannot be learned from "
+            f"({self._environments[place].whereabouts()})"
         )
+
+    def render(self, number: int) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture of one of them, for people."""
+        return self._environments[number - self._first].render()
+
+    @contextmanager
+    def _located(self, number: int, what: str) -> Iterator[None]:
+        """Errors say which environment it was, and where."""
+        try:
+            yield
+        except Exception as error:
+            kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
+            name = "" if kind is not Crash else f"{type(error).__name__}: "
+            where = ""
+            if what.startswith("failed"):
+                where = f" ({self._environments[number - self._first].whereabouts()})"
+            # A config is at fault in a line of its own, not in one of ours.
+            trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
+            who = f"environment {number + self._offset}"
+            raise kind(f"{who} {what}: {name}{error}{where}{trace}") from error
 
 
 def _are_finite(numbers: np.ndarray) -> bool:
     # Counting takes half the time of 'all'.
     return int(np.count_nonzero(np.isfinite(numbers))) == numbers.size
-
-
-@contextmanager
-def _located(number: int, what: str) -> Iterator[None]:
-    """Errors say which environment it was, and where."""
-    try:
-        yield
-    except Exception as error:
-        kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
-        name = "" if kind is not Crash else f"{type(error).__name__}: "
-        # A config is at fault in a line of its own, not in one of ours.
-        trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
-        raise kind(f"environment {number} {what}: {name}{error}{trace}") from error
 
 
 __all__ = ["Crash", "Description", "EnvGroup", "common_spec"]

@@ -6,6 +6,7 @@ from array import array
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 
 from empo_core.protocols.environments import ActionSpec
 
@@ -31,11 +32,20 @@ class History:
         """An episode begins."""
         del self._words[:]
 
-    def append(self, action: np.ndarray) -> None:
+    def append(self, action: Shaped[np.ndarray, "*agent number"]) -> None:
         """A step was taken."""
         self._words.frombytes(action.tobytes())
 
-    def tensor(self) -> torch.Tensor:
+    def whereabouts(self, episode: int, seed: int) -> str:
+        """Where an episode stands that began with a seed, and how to get there again."""
+        steps = len(self)
+        text = f"episode {episode}, step {steps}; to see it again, reset the environment with "
+        if not steps:
+            return f"{text}seed {seed}"
+        last = list(self._words[-self._shape[0] * self._shape[1] :])
+        return f"{text}seed {seed} and repeat the episode's actions up to step {steps}: {last}"
+
+    def tensor(self) -> Shaped[torch.Tensor, "step agent number"]:
         """The actions, step by step and agent by agent."""
         dtype = np.int64 if self._words.typecode == "q" else np.float32
         return torch.from_numpy(np.array(self._words, dtype).reshape(-1, *self._shape))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
-from jaxtyping import Shaped
+from jaxtyping import Shaped, UInt8
 
+from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import Masks, Reasons, flag, number
+from empo_environments.step_checks import Masks, Reasons, flag, frames_per_second, number
+from empo_environments.types import GymEnv, Info, Value
 
-GymEnv: TypeAlias = gymnasium.Env[Any, Any]
+SUCCESS = ("success", "is_success")
+"""Keys of a step's info that say whether the task is achieved."""
 
 
 class GymnasiumEnv:
@@ -44,11 +46,11 @@ class GymnasiumEnv:
         self.actions, self._decode = acting(environment.action_space)
         self._why = Reasons(reasons)
         self.reasons = self._why.names
-        spec = environment.spec
-        self.max_episode_steps = None if spec is None else spec.max_episode_steps
+        self.max_episode_steps, self.action_repeat = _most_steps(environment), 1
+        self.render_fps = frames_per_second(environment.metadata)
         self._environment = environment
-        self._limit, environment = _unlimited(environment)
-        self._step, self._restart = environment.step, environment.reset
+        self._limit, self._inner = _unlimited(environment)
+        self._step, self._restart = self._inner.step, self._inner.reset
         # Nothing but an episode tells whether there are masks.
         self.masks = "action_mask" in self._restart(seed=0)[1]
         self._masks = Masks(self.actions) if self.masks else None
@@ -77,6 +79,8 @@ class GymnasiumEnv:
         observation, reward, terminated, truncated, info = self._step(self._decode(action))
         self._reward[0] = reward if reward.__class__ is float else number(reward)
         self._left -= 1
+        if info:
+            self._outbox.success[0] = _success(info)
         if terminated is False and truncated is False and self._left:
             self._show(observation, info)
         else:
@@ -111,33 +115,72 @@ class GymnasiumEnv:
         self.begin()
         return False
 
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture for people; see ``SingleEnv``."""
+        env = self._inner
+        if env.render_mode != "rgb_array":
+            raise ConfigError(
+                f"{env} has render_mode {env.render_mode!r}, and pictures need 'rgb_array'"
+            )
+        picture = np.asarray(env.render())
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            raise ConfigError(
+                f"{env} drew {picture.dtype} of shape {picture.shape}; a picture is uint8 of "
+                "shape (height, width, 3)"
+            )
+        return picture
+
+    def whereabouts(self) -> str:
+        """Episode and step; see ``SingleEnv``."""
+        return self._history.whereabouts(self._episode, self._episode_seed)
+
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
 
-    def _reset(self) -> tuple[Any, dict[str, Any]]:
+    @property
+    def _episode_seed(self) -> int:
+        return episode_seed(self._seed, self._number, self._episode)
+
+    def _reset(self) -> tuple[Value, Info]:
         self._history.clear()
         self._left = self._limit
-        return self._restart(seed=episode_seed(self._seed, self._number, self._episode))
+        return self._restart(seed=self._episode_seed)
 
-    def _show(self, observation: Any, info: Mapping[str, Any]) -> None:
+    def _show(self, observation: Value, info: Info) -> None:
         self._write(observation)
         if self._masks is not None and self._outbox.mask is not None:
             self._outbox.mask[0] = self._masks.of(info)
 
-    def _end(
-        self, observation: Any, terminated: bool, truncated: bool, info: Mapping[str, Any]
-    ) -> None:
+    def _end(self, observation: Value, terminated: bool, truncated: bool, info: Info) -> None:
         if not (terminated or truncated):
             self._show(observation, info)
             return
         outbox = self._outbox
         outbox.terminated[0], outbox.truncated[0] = terminated, truncated
         outbox.reason[0] = self._why.of(terminated, info)
-        if truncated:
-            self._write_final(observation)
-            outbox.has_final[0] = True
+        self._write_final(observation)
+        outbox.has_final[0] = True
         self.begin()
+
+
+def _success(info: Info) -> int:
+    """1 where an info says that the task is achieved, 0 where not; -1 where it does not say."""
+    for key in SUCCESS:
+        if key in info:
+            return int(bool(info[key]))
+    return -1
+
+
+def _most_steps(environment: GymEnv) -> int | None:
+    """The most steps of an episode, by the spec and by wrappers; None where neither says."""
+    limits = [] if environment.spec is None else [environment.spec.max_episode_steps]
+    inner: GymEnv = environment
+    while isinstance(inner, gymnasium.Wrapper):
+        if isinstance(inner, TimeLimit):
+            limits.append(inner._max_episode_steps)
+        inner = inner.env
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _unlimited(environment: GymEnv) -> tuple[int, GymEnv]:

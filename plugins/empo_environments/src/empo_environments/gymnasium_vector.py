@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from jaxtyping import Int, Shaped
 from numpy.random import SeedSequence
 
@@ -29,6 +29,7 @@ from empo_environments.batched_spaces import (
     numbers,
 )
 from empo_environments.block_schedule import BlockScheduler, check_action
+from empo_environments.types import GymVectorEnv, Info
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +41,10 @@ Autoreset: TypeAlias = Literal["next_step", "same_step", "disabled", "inside_ste
   one is ``info["final_obs"]``, or ``info["final_observation"]`` before Gymnasium 1.0.
 - ``disabled``: it waits for ``reset(options={"reset_mask": ...})``.
 - ``inside_step``: it shows the last observation; its next step resets and then applies the action
-  that was chosen from that. Nobody sees the first observation of the next episode, so its first
+  that was chosen from that. The first observation of the next episode is never seen, so its first
   step is no experience.
 """
 
-Env: TypeAlias = VectorEnv[Any, Any, Any]
 
 _MODES: dict[AutoresetMode, Autoreset] = {
     AutoresetMode.NEXT_STEP: "next_step",
@@ -61,18 +61,25 @@ class GymnasiumVectorEnv:
     what is available.
     """
 
-    def __init__(self, make: Callable[[], Env], *, autoreset: Autoreset | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], GymVectorEnv],
+        *,
+        autoreset: Autoreset | None = None,
+        terminal_observations: bool = False,
+    ) -> None:
         """Make the environment, and reset it to see what it tells.
 
         Args:
             make: Makes it.
             autoreset: How it restarts episodes; None: as its metadata says.
+            terminal_observations: Whether last observations of episodes that terminated are told.
 
         Raises:
             ConfigError: Its metadata does not say how, or its spaces do not fit.
             CollectError: It cannot be reset.
         """
-        self._env = make()
+        self._env, self._terminal = make(), terminal_observations
         self._is_called = False
         try:
             self._autoreset = _mode(self._env, autoreset)
@@ -194,7 +201,9 @@ class GymnasiumVectorEnv:
         check_finite("observation", rows, action)
         over = terminated | truncated
         terminated, truncated = terminated & acted, truncated & acted
-        final_row, final_rows = self._finals(rows, truncated, info)
+        final_row, final_rows = self._finals(
+            rows, terminated | truncated if self._terminal else truncated, info
+        )
         goes_on = np.ones_like(over) if self._autoreset == "same_step" else ~over
         mask = masks(info, self._spec.actions, goes_on) if self._spec.masks else None
         if self._autoreset == "disabled" and over.any():
@@ -216,21 +225,21 @@ class GymnasiumVectorEnv:
         )
 
     def _finals(
-        self, rows: Rows, truncated: Flags, info: Mapping[str, Any]
+        self, rows: Rows, told: Flags, info: Info
     ) -> tuple[Int[np.ndarray, " final"], Shaped[np.ndarray, "final word"]]:
-        """Which truncated episodes have a last observation, and those."""
+        """Which of the episodes ``told`` have a last observation, and those."""
         if self._autoreset != "same_step":
-            known = np.flatnonzero(truncated)
+            known = np.flatnonzero(told)
             return known, rows[known]
         name = next((name for name in ("final_obs", "final_observation") if name in info), None)
-        if name is None or not truncated.any():
+        if name is None or not told.any():
             return np.empty(0, np.int64), rows[:0]
         finals = info[name]
         if isinstance(finals, np.ndarray) and finals.dtype == object:
-            known = np.flatnonzero(truncated & np.array([final is not None for final in finals]))
+            known = np.flatnonzero(told & np.array([final is not None for final in finals]))
             found = self._observations.rows(self._observations.stacked(finals[known]), len(known))
         else:
-            known = np.flatnonzero(truncated & np.asarray(info.get(f"_{name}", True)))
+            known = np.flatnonzero(told & np.asarray(info.get(f"_{name}", True)))
             found = self._observations.rows(finals, len(rows))[known]
         check_finite("last observation of an episode", found, envs=known)
         return known, found
@@ -267,7 +276,7 @@ class GymnasiumVectorEnv:
         self._is_called = False
 
 
-def _mode(env: Env, given: Autoreset | None) -> Autoreset:
+def _mode(env: GymVectorEnv, given: Autoreset | None) -> Autoreset:
     """Restart mode of an environment: as given, or as its metadata says."""
     told = (env.metadata or {}).get("autoreset_mode")
     declared = _MODES[told] if isinstance(told, AutoresetMode) else None

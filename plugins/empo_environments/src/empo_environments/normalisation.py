@@ -9,12 +9,17 @@ Engstrom et al. (2020), "Implementation matters in deep policy gradients".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
+
+from empo_core.errors import ConfigError
+from empo_core.protocols.environments import EnvSpec, TimeStep
+from empo_core.trees import StateDict
+from empo_environments.params import NormaliseParams
 
 EPSILON = 1e-8
 """Added to variances before their root is taken."""
@@ -148,3 +153,120 @@ class RewardScaler:
         """Restore what ``state_dict`` returned."""
         self.moments = Moments.from_state_dict(state_dict)
         self._returns = state_dict["returns"].numpy().copy()
+
+
+class Normaliser:
+    """Normalises the time steps of vectorised environments, as SB3's ``VecNormalize`` does.
+
+    Statistics are those of all agents of all copies. They take in the observations that agents
+    act on and the rewards of agents that acted; last observations of episodes are normalised and
+    not counted. Processes that learn together exchange what each has seen since they last did.
+
+    Attributes:
+        observations: Moments of observations, word by word; None where they stay as they are.
+        clip: Bound of normalised observations and rewards.
+    """
+
+    def __init__(self, spec: EnvSpec, params: NormaliseParams, gamma: float) -> None:
+        """A normaliser that has seen nothing.
+
+        Args:
+            spec: Of the environments.
+            params: What is normalised.
+            gamma: Discount of the running returns by whose deviation rewards are divided.
+
+        Raises:
+            ConfigError: Observations are pictures, which have a scale already.
+        """
+        seen = spec.observations
+        if params.observations and seen.dtype == "uint8":
+            raise ConfigError(
+                "normalise.observations: belongs to observations that are numbers; here they are "
+                "pictures, which networks divide by their greatest value: set it to false"
+            )
+        self._spec, self.clip = spec, params.clip
+        self.observations = Moments.prior(seen.words) if params.observations else None
+        self._scaler = None
+        if params.rewards:
+            self._scaler = RewardScaler(spec.num_agents, gamma, params.clip)
+        self._common = self._moments
+
+    def update(self, time_step: TimeStep, acted: Bool[np.ndarray, " agent"]) -> TimeStep:
+        """The normalised time step, after taking it into the statistics.
+
+        Args:
+            time_step: As the environments gave it; is not changed.
+            acted: Which of its agents acted before.
+        """
+        if self.observations is not None and time_step.acts.any():
+            rows = time_step.observation[time_step.acts]
+            self.observations = self.observations.merged(Moments.of(rows))
+        found = self.observed(time_step)
+        if self._scaler is None:
+            return found
+        over = time_step.terminated | time_step.truncated | time_step.starts
+        agents = self._spec.agents_of(time_step.block)
+        return replace(found, reward=self._scaler(time_step.reward, over, agents, acted))
+
+    def observed(self, time_step: TimeStep) -> TimeStep:
+        """The time step with observations normalised by the statistics as they are."""
+        moments = self.observations
+        if moments is None:
+            return time_step
+        return replace(
+            time_step,
+            observation=normalise_observations(time_step.observation, moments, self.clip),
+            final_observation=normalise_observations(
+                time_step.final_observation, moments, self.clip
+            ),
+        )
+
+    def fresh(self) -> Float64[np.ndarray, " number"]:
+        """Moments of what was seen since the last ``merge``, for the other processes."""
+        parts: list[np.ndarray] = []
+        for now, common in zip(self._moments, self._common, strict=True):
+            new = now if now.count == common.count else now.without(common)
+            parts += [np.array([now.count - common.count]), new.mean, new.variance]
+        return np.concatenate(parts)
+
+    def merge(self, fresh: Float64[np.ndarray, "rank number"]) -> None:
+        """Go on with the statistics of all processes: what ``fresh`` told each, in one order."""
+        found, first = [], 0
+        for moments in self._common:
+            words = len(moments.mean)
+            for row in fresh[:, first : first + 1 + 2 * words]:
+                if row[0] > 0:
+                    new = Moments(row[1 : 1 + words], row[1 + words :], float(row[0]))
+                    moments = moments.merged(new)
+            found.append(moments)
+            first += 1 + 2 * words
+        self._common = found
+        if self.observations is not None:
+            self.observations = found[0]
+        if self._scaler is not None:
+            self._scaler.moments = found[-1]
+
+    def state_dict(self) -> StateDict:
+        """Statistics and running returns."""
+        return {
+            "observations": None if self.observations is None else self.observations.state_dict(),
+            "rewards": None if self._scaler is None else self._scaler.state_dict(),
+            "common": [moments.state_dict() for moments in self._common],
+        }
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+        if self.observations is not None:
+            self.observations = Moments.from_state_dict(state_dict["observations"])
+        if self._scaler is not None:
+            self._scaler.load_state_dict(state_dict["rewards"])
+        self._common = [Moments.from_state_dict(each) for each in state_dict["common"]]
+
+    @property
+    def _moments(self) -> list[Moments]:
+        """Moments of observations and of running returns, as far as they are kept."""
+        found = [] if self.observations is None else [self.observations]
+        return found if self._scaler is None else [*found, self._scaler.moments]
+
+
+__all__ = ["Moments", "Normaliser", "RewardScaler", "normalise_observations"]

@@ -90,6 +90,24 @@ class WrapperParams(Config):
     )
 
 
+class NormaliseParams(Config):
+    """Running normalisation of what agents observe and are paid, over all copies together."""
+
+    observations: bool = Field(
+        True, description="Shift and scale each word of observations to mean 0 and variance 1."
+    )
+    rewards: bool = Field(
+        True, description="Divide rewards by the standard deviation of running discounted returns."
+    )
+    clip: float = Field(10.0, gt=0, description="Cut both to plus or minus this.")
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> NormaliseParams:
+        if not (self.observations or self.rewards):
+            raise ValueError("normalises neither observations nor rewards: drop it")
+        return self
+
+
 class GymnasiumParams(WrapperParams):
     """Copies of a Gymnasium environment."""
 
@@ -103,6 +121,13 @@ class GymnasiumParams(WrapperParams):
         None,
         min_length=1,
         description="Keys of a Dict observation to observe, e.g. [image, direction]; null: all.",
+    )
+    picture_high: int | None = Field(
+        None,
+        ge=1,
+        le=255,
+        description="Greatest value of pictures, which networks divide by; null: as the space "
+        "declares, or as is known of the id (MiniGrid's codes reach 10 and are declared to 255).",
     )
     reasons: Reasons | None = Field(
         None,
@@ -168,5 +193,6 @@ class DmcParams(WrapperParams):
 
 
 __all__ = [
-    "DmcParams", "GymnasiumParams", "GymnasiumVectorParams", "PettingZooParams", "WrapperParams",
+    "DmcParams", "GymnasiumParams", "GymnasiumVectorParams", "NormaliseParams", "PettingZooParams",
+    "WrapperParams",
 ]  # fmt: skip

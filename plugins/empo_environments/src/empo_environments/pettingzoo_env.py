@@ -8,18 +8,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from gymnasium.spaces import Space
-from jaxtyping import Shaped
+from jaxtyping import Shaped, UInt8
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import FLAGS, Masks, Reasons, flag, number
+from empo_environments.step_checks import FLAGS, Masks, Reasons, flag, frames_per_second, number
+from empo_environments.types import Space, Value
 
 ParallelEnv: TypeAlias = Any
 """A ``pettingzoo.ParallelEnv``; any class, for PettingZoo need not be installed."""
+Name: TypeAlias = Value
+"""Name of an agent: whatever can be hashed."""
 
 
 class PettingZooEnv:
@@ -57,6 +59,9 @@ class PettingZooEnv:
         self._why = Reasons(reasons)
         self.reasons = self._why.names
         self._environment = environment
+        self.max_episode_steps: int | None = None
+        self.action_repeat = 1
+        self.render_fps = frames_per_second(getattr(environment, "metadata", None))
         # Nothing but an episode tells whether there are masks.
         _, infos = environment.reset(seed=0)
         self.masks = any("action_mask" in info for info in infos.values())
@@ -97,7 +102,7 @@ class PettingZooEnv:
             outbox.terminated[i], outbox.truncated[i] = terminated, truncated
             with self._naming(i):
                 outbox.reason[i] = self._why.of(terminated, infos.get(self._names[i], {}))
-                if truncated and self._names[i] in observations:
+                if self._names[i] in observations:
                     self._writes_final[i](observations[self._names[i]])
                     outbox.has_final[i] = True
         if not self._alive:
@@ -129,24 +134,37 @@ class PettingZooEnv:
         self.begin()
         return False
 
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture for people; see ``SingleEnv``."""
+        picture = np.asarray(self._environment.render())
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            raise ConfigError(f"{self._environment} draws no pictures of (height, width, 3) bytes")
+        return picture
+
+    def whereabouts(self) -> str:
+        """Episode and step; see ``SingleEnv``."""
+        return self._history.whereabouts(self._episode, self._episode_seed)
+
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
 
-    def _reset(self) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+    @property
+    def _episode_seed(self) -> int:
+        return episode_seed(self._seed, self._number, self._episode)
+
+    def _reset(self) -> tuple[Mapping[Name, Value], Mapping[Name, Value]]:
         self._history.clear()
-        observations, infos = self._environment.reset(
-            seed=episode_seed(self._seed, self._number, self._episode)
-        )
+        observations, infos = self._environment.reset(seed=self._episode_seed)
         self._dead = set()
         self._look_around()
         if not self._alive:
-            raise CollectError("reset left no agent: 'agents' is empty, so nobody can act")
+            raise CollectError("reset left no agent: 'agents' is empty, so none can act")
         return observations, infos
 
     def _act(
         self, action: Shaped[np.ndarray, "agent number"]
-    ) -> tuple[tuple[Mapping[Any, Any], ...], dict[int, tuple[bool, bool]]]:
+    ) -> tuple[tuple[Mapping[Name, Value], ...], dict[int, tuple[bool, bool]]]:
         """Let the living act; what came of it, and who is dead of what."""
         self._history.append(action)
         told = {self._names[i]: self._decode(action[i]) for i in self._alive}
@@ -175,7 +193,7 @@ class PettingZooEnv:
             i for i, name in enumerate(self._names) if name in present and i not in self._dead
         ]
 
-    def _show(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
+    def _show(self, observations: Mapping[Name, Value], infos: Mapping[Name, Value]) -> None:
         outbox = self._outbox
         outbox.acts.fill(False)
         outbox.acts[self._alive] = True
@@ -188,11 +206,11 @@ class PettingZooEnv:
                 if self._masks is not None and outbox.mask is not None:
                     outbox.mask[i] = self._masks.of(infos.get(self._names[i], {}))
 
-    def _of(self, values: Mapping[Any, Any], i: int, what: str) -> Any:
+    def _of(self, values: Mapping[Name, Value], i: int, what: str) -> Value:
         try:
             return values[self._names[i]]
         except KeyError:
-            there = ", ".join(map(repr, values)) or "nobody"
+            there = ", ".join(map(repr, values)) or "none"
             raise CollectError(f"there is no {what}, only of {there}") from None
 
     @contextmanager
@@ -204,7 +222,7 @@ class PettingZooEnv:
             raise CollectError(f"agent {self.agents[i]!r}: {error}") from error
 
 
-def _require_equal(kind: str, spaces: Mapping[Any, Space[Any]]) -> None:
+def _require_equal(kind: str, spaces: Mapping[Name, Space]) -> None:
     first, *others = spaces
     for other in others:
         if spaces[other] != spaces[first]:

@@ -1,19 +1,22 @@
-"""Pictures resized to squares."""
+"""Pictures resized to squares, and their greatest values."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TransformObservation
+from jaxtyping import UInt8
 from PIL import Image
 
 from empo_core.errors import ConfigError
 from empo_environments.spaces import is_channel_first, picture_scale
+from empo_environments.types import GymEnv, Space, Value
 
 
-def resized(picture: np.ndarray, size: int) -> np.ndarray:
+def resized(
+    picture: UInt8[np.ndarray, "height width channel"], size: int
+) -> UInt8[np.ndarray, "channel {size} {size}"]:
     """A picture of bytes ``[height, width, channel]`` as ``[channel, size, size]``, bilinear."""
     if picture.shape[:2] != (size, size):
         how = ((size, size), Image.Resampling.BILINEAR)
@@ -25,10 +28,10 @@ def resized(picture: np.ndarray, size: int) -> np.ndarray:
     return np.ascontiguousarray(picture.transpose(2, 0, 1))
 
 
-class ResizePicture(gymnasium.ObservationWrapper[Any, Any, Any]):
+class ResizePicture(gymnasium.ObservationWrapper[np.ndarray, Value, Value]):
     """A Gymnasium environment whose picture is resized, its channels put first."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], size: int) -> None:
+    def __init__(self, env: GymEnv, size: int) -> None:
         """Wrap an environment.
 
         Args:
@@ -52,7 +55,7 @@ class ResizePicture(gymnasium.ObservationWrapper[Any, Any, Any]):
             channels = space.shape[0 if self._first else 2]
         self.observation_space = spaces.Box(0, int(scale), (channels, size, size), np.uint8)
 
-    def observation(self, observation: Any) -> np.ndarray:
+    def observation(self, observation: Value) -> UInt8[np.ndarray, "channel size size"]:
         """The picture, resized."""
         picture = np.asarray(observation)
         if len(self._shape) == 2:
@@ -62,4 +65,29 @@ class ResizePicture(gymnasium.ObservationWrapper[Any, Any, Any]):
         return resized(picture, self._size)
 
 
-__all__ = ["ResizePicture", "resized"]
+def with_picture_high(env: GymEnv, high: int) -> GymEnv:
+    """A Gymnasium environment whose pictures declare ``high`` as their greatest value.
+
+    The same environment where it shows no picture.
+    """
+    space = _with_high(env.observation_space, high)
+    if space == env.observation_space:
+        return env
+    return TransformObservation(env, _same, space)
+
+
+def _with_high(space: Space, high: int) -> Space:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _with_high(part, high) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple(_with_high(part, high) for part in space.spaces)
+    if picture_scale(space) is None:
+        return space
+    return spaces.Box(0, high, space.shape, np.uint8)
+
+
+def _same(observation: Value) -> Value:
+    return observation
+
+
+__all__ = ["ResizePicture", "resized", "with_picture_high"]

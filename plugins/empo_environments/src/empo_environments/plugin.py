@@ -7,42 +7,39 @@ from collections.abc import Iterable
 from empo_core import Component, hookimpl
 
 
+def _environment(name: str, stem: str, summary: str, short: str = "id") -> Component:
+    return Component(
+        kind="environment",
+        name=name,
+        params=f"empo_environments.params:{stem}Params",
+        target=f"empo_environments.components:{stem}Environment",
+        api=1,
+        summary=summary,
+        short=short,
+    )
+
+
 @hookimpl
 def empo_components() -> Iterable[Component]:
     """Offer environments of Gymnasium, PettingZoo and DeepMind Control."""
-    yield Component(
-        kind="environment",
-        name="gymnasium",
-        params="empo_environments.params:GymnasiumParams",
-        target="empo_environments.components:GymnasiumEnvironment",
-        api=1,
-        summary="Copies of a registered Gymnasium environment.",
-        short="id",
+    yield _environment(
+        "gymnasium",
+        "Gymnasium",
+        "Copies of a registered Gymnasium environment.",
     )
-    yield Component(
-        kind="environment",
-        name="gymnasium-vector",
-        params="empo_environments.params:GymnasiumVectorParams",
-        target="empo_environments.components:GymnasiumVectorEnvironment",
-        api=1,
-        summary="A registered Gymnasium vector environment, which steps all its copies itself.",
-        short="id",
+    yield _environment(
+        "gymnasium-vector",
+        "GymnasiumVector",
+        "A registered Gymnasium vector environment, which steps all its copies itself.",
     )
-    yield Component(
-        kind="environment",
-        name="pettingzoo",
-        params="empo_environments.params:PettingZooParams",
-        target="empo_environments.components:PettingZooEnvironment",
-        api=1,
-        summary="Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
-        short="id",
+    yield _environment(
+        "pettingzoo",
+        "PettingZoo",
+        "Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
     )
-    yield Component(
-        kind="environment",
-        name="dmc",
-        params="empo_environments.params:DmcParams",
-        target="empo_environments.components:DmcEnvironment",
-        api=1,
-        summary="Copies of a task of the DeepMind Control Suite.",
+    yield _environment(
+        "dmc",
+        "Dmc",
+        "Copies of a task of the DeepMind Control Suite.",
         short="task",
     )

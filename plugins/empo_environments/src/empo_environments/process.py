@@ -39,7 +39,7 @@ class ProcessVectorEnv:
 
     def __init__(
         self, make: Sequence[MakeEnv], *, workers: int, blocks: int, order: Order,
-        on_crash: OnCrash,
+        on_crash: OnCrash, first: int = 0,
     ) -> None:  # fmt: skip
         """Start the workers, and let them make their environments.
 
@@ -50,13 +50,14 @@ class ProcessVectorEnv:
             order: Whether blocks arrive in strict turns, or as they get ready.
             on_crash: What happens when a worker dies or an environment raises an error: the
                 vector fails, or the worker is started anew and its environments begin episodes.
+            first: Number of the first environment.
 
         Raises:
             ConfigError: The environments do not fit each other, or the sizes do not.
             CollectError: An environment cannot be made.
         """
         _check_sizes(len(make), workers, blocks)
-        self._envs, self._on_crash = len(make) // workers, on_crash
+        self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first
         self._payloads = [_payload(part) for part in shares(make, workers)]
         self._context = worker_context()
         self._selector = selectors.DefaultSelector()
@@ -167,7 +168,7 @@ class ProcessVectorEnv:
             self._watch(worker)
 
     def _worker(self, number: int, block: int) -> Worker:
-        worker = Worker(self._context, number, block, number * self._envs)
+        worker = Worker(self._context, number, block, (number * self._envs, self._first))
         worker.make(self._payloads[number])
         return worker
 

@@ -10,12 +10,14 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TypeVar
 
 import gymnasium
 
 from empo_core.errors import ConfigError
+from empo_environments.types import Value
 
+Made = TypeVar("Made")
 GROUP = "empo.gymnasium"
 """Entry points of this group extend ``PACKAGES``: ``"Prefix-" = "package"``."""
 PACKAGES: dict[str, str] = {
@@ -52,6 +54,12 @@ PACKAGES: dict[str, str] = {
     "Meta-World/": "metaworld",
 }
 """Which package registers ids that begin so, when it is imported."""
+PICTURE_HIGHS: dict[str, int] = {"minigrid": 10}
+"""Greatest value of pictures of packages whose spaces declare more than there ever is.
+
+MiniGrid's picture has a code of an object, of a colour and of a state per cell, and declares them
+as bytes up to 255; so divided, they would reach a network as at most 0.039.
+"""
 OWN_NAMES: dict[str, str] = {"highway_env": "highway_env."}
 """Packages that import dotted names in their arguments, and how all such names must begin."""
 PETTINGZOO = {"mpe": "mpe2"}
@@ -65,7 +73,9 @@ def packages() -> Mapping[str, str]:
     return PACKAGES | {each.name: each.value for each in entry_points(group=GROUP)}
 
 
-def make_gymnasium(make: Callable[..., Any], name: str, kwargs: dict[str, Any], **ours: Any) -> Any:
+def make_gymnasium(
+    make: Callable[..., Made], name: str, kwargs: Mapping[str, Value], **ours: Value
+) -> Made:
     """An environment of Gymnasium's registry.
 
     Args:
@@ -95,7 +105,7 @@ def make_gymnasium(make: Callable[..., Any], name: str, kwargs: dict[str, Any], 
         ) from error
 
 
-def make_pettingzoo(name: str, kwargs: dict[str, Any]) -> Any:
+def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
     """A ParallelEnv of the installed packages ``pettingzoo`` or ``mpe2``.
 
     Raises:
@@ -120,6 +130,11 @@ def make_pettingzoo(name: str, kwargs: dict[str, Any]) -> Any:
         raise ConfigError(
             f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
         ) from error
+
+
+def picture_high(name: str) -> int | None:
+    """The greatest value of an environment's pictures; None: it is what their space declares."""
+    return PICTURE_HIGHS.get(_package_of(name) or "")
 
 
 def _package_of(name: str) -> str | None:
@@ -147,7 +162,7 @@ def _register(name: str) -> None:
         ) from error
 
 
-def _refuse_foreign_names(name: str, kwargs: Mapping[str, Any]) -> None:
+def _refuse_foreign_names(name: str, kwargs: Mapping[str, Value]) -> None:
     package = _package_of(name)
     beginning = OWN_NAMES.get(package or "")
     if beginning is None:
@@ -162,7 +177,7 @@ def _refuse_foreign_names(name: str, kwargs: Mapping[str, Any]) -> None:
             )
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: Value) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -174,4 +189,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(part)
 
 
-__all__ = ["GROUP", "PACKAGES", "make_gymnasium", "make_pettingzoo", "packages"]
+__all__ = [
+    "GROUP", "PACKAGES", "PICTURE_HIGHS", "make_gymnasium", "make_pettingzoo", "packages",
+    "picture_high",
+]  # fmt: skip

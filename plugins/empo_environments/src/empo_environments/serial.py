@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from jaxtyping import UInt8
+
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
 from empo_core.trees import StateDict
@@ -18,13 +21,23 @@ from empo_environments.snapshots import Snapshot, shares
 class SerialVectorEnv:
     """A vector without processes: a block steps when it is received."""
 
-    def __init__(self, make: Sequence[MakeEnv], *, blocks: int, order: Order) -> None:
+    def __init__(
+        self,
+        make: Sequence[MakeEnv],
+        *,
+        blocks: int,
+        order: Order,
+        first: int = 0,
+        terminal_observations: bool = False,
+    ) -> None:
         """Make the environments.
 
         Args:
             make: Makes each of them.
             blocks: Into how many blocks they are divided.
             order: With "arrival", blocks arrive in the order in which they were sent.
+            first: Number of the first environment.
+            terminal_observations: Whether last observations of episodes that terminated are told.
 
         Raises:
             ConfigError: They do not fit each other, or the sizes do not.
@@ -37,14 +50,14 @@ class SerialVectorEnv:
         self._groups: list[EnvGroup] = []
         size = len(make) // blocks
         try:
-            for first in range(0, len(make), size):
-                self._groups.append(EnvGroup(make[first : first + size], first))
+            for place in range(0, len(make), size):
+                self._groups.append(EnvGroup(make[place : place + size], place, first))
             found = [one for group in self._groups for one in group.descriptions()]
             self._spec = common_spec(found, blocks)
         except BaseException:
             self.close()
             raise
-        self._board = SharedBuffers(self._spec)
+        self._board = SharedBuffers(self._spec, terminal=terminal_observations)
         for group in self._groups:
             group.attach(self._board)
         self._turns = BlockScheduler(blocks, order)
@@ -57,7 +70,8 @@ class SerialVectorEnv:
         return self._spec
 
     def start(self, seed: int) -> None:
-        """Begin an episode in every environment."""
+        """Begin an episode in every environment; again, whatever they are at."""
+        self._acting.clear()
         self._seeds = [seed] * self._spec.num_envs
         for group, seeds in zip(self._groups, self._shares(self._seeds), strict=True):
             group.start(seeds)
@@ -99,6 +113,15 @@ class SerialVectorEnv:
         self._turns.begin(snapshot.queue)
         self._acting.clear()
         return all(exact)
+
+    def render(self, number: int) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture of a copy for people, where the layout has ``rendering``.
+
+        Raises:
+            ConfigError: None can be drawn; the message says why.
+        """
+        size = self._spec.num_envs // len(self._groups)
+        return self._groups[number // size].render(number)
 
     def close(self) -> None:
         """Close the environments."""

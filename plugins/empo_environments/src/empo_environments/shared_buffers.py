@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.trees import StateDict
@@ -23,14 +24,17 @@ Memory: TypeAlias = Any
 class SharedBuffers:
     """Arrays with a row per slot, all in one piece of memory."""
 
-    def __init__(self, env_spec: EnvSpec, memory: Memory | None = None) -> None:
+    def __init__(
+        self, env_spec: EnvSpec, memory: Memory | None = None, *, terminal: bool = False
+    ) -> None:
         """Lay the arrays out; what is in the memory stays.
 
         Args:
             env_spec: Whose slots there are.
             memory: Where, at least ``buffer_bytes`` of it; None takes new memory, all 0.
+            terminal: Whether last observations of terminated episodes are told, too.
         """
-        self.spec = env_spec
+        self.spec, self._terminal = env_spec, terminal
         if memory is None:
             memory = bytearray(buffer_bytes(env_spec))
         arrays: dict[str, Any] = {"mask": None}
@@ -76,11 +80,16 @@ class SharedBuffers:
     def arrival(self, block: int) -> TimeStep:
         """The time step of a block."""
         part = self._blocks[block]
-        final_row = part.has_final.nonzero()[0]
+        final_row = self.finals(part).nonzero()[0]
         return TimeStep(
             block, part.observation, part.reward, part.terminated, part.truncated, part.starts,
             part.acts, final_row, part.final_observation[final_row], part.mask, part.reason,
+            part.success,
         )  # fmt: skip
+
+    def finals(self, part: StepBuffers) -> Bool[np.ndarray, " agent"]:
+        """True for agents whose last observation is told."""
+        return part.has_final if self._terminal else part.has_final & part.truncated
 
     def state_dict(self) -> StateDict:
         """All that ``arrival`` tells, but for the observations, which environments know."""
@@ -120,6 +129,7 @@ def clear(outbox: StepBuffers) -> None:
     outbox.starts.fill(False)
     outbox.acts.fill(True)
     outbox.reason.fill(-1)
+    outbox.success.fill(-1)
     outbox.has_final.fill(False)
 
 
@@ -131,7 +141,9 @@ def buffer_bytes(env_spec: EnvSpec) -> int:
     )
 
 
-_OUTCOME = ("reward", "terminated", "truncated", "starts", "acts", "reason", "has_final", "mask")
+_OUTCOME = (
+    "reward", "terminated", "truncated", "starts", "acts", "reason", "has_final", "mask", "success",
+)  # fmt: skip
 
 
 def _layout(env_spec: EnvSpec) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -144,6 +156,7 @@ def _layout(env_spec: EnvSpec) -> list[tuple[str, str, tuple[int, ...]]]:
         ("final_observation", sight, words),
         ("reward", "float32", (slots,)),
         ("reason", "int64", (slots,)),
+        ("success", "int8", (slots,)),
     ]
     arrays += [
         (name, "bool", (slots,))

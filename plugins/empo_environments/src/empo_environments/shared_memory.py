@@ -45,7 +45,7 @@ class SharedMemory:
             ) from error
 
     def close(self) -> None:
-        """Share it with nobody else; it lives as long as arrays in it."""
+        """Share it with no other process; it lives as long as arrays in it."""
         os.close(self.descriptor)
 
 

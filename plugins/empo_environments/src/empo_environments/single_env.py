@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped, UInt8
 from numpy import ndarray
 
 from empo_core.protocols.environments import ActionSpec, ObservationSpec
@@ -18,8 +18,8 @@ from empo_core.trees import StateDict
 class StepBuffers:
     """Step results of an environment: views into memory that others read.
 
-    Before each step the backend sets ``reward`` to 0, ``reason`` to -1 and all flags to False
-    but ``acts``, which it sets to True; an environment writes only what differs.
+    Before each step the backend sets ``reward`` to 0, ``reason`` and ``success`` to -1 and all
+    flags to False but ``acts``, which it sets to True; an environment writes only what differs.
 
     Attributes:
         observation: As in ``TimeStep``, a row per agent; so are the fields below.
@@ -29,9 +29,10 @@ class StepBuffers:
         starts: See there.
         acts: See there.
         reason: See there.
-        has_final: Whether ``final_observation`` is that of an episode that was truncated.
+        has_final: Whether ``final_observation`` is that of an episode that ended.
         final_observation: See there; a row per agent.
         mask: See there.
+        success: See there.
     """
 
     observation: Shaped[ndarray, "agent word"]
@@ -44,6 +45,7 @@ class StepBuffers:
     has_final: Bool[ndarray, " agent"]
     final_observation: Shaped[ndarray, "agent word"]
     mask: Bool[ndarray, "agent option"] | None
+    success: Int[ndarray, " agent"]
 
 
 @runtime_checkable
@@ -63,6 +65,9 @@ class SingleEnv(Protocol):
     agents: tuple[str, ...]
     masks: bool
     reasons: tuple[str, ...]
+    max_episode_steps: int | None
+    action_repeat: int
+    render_fps: float | None
 
     def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode; everything is written to ``outbox`` from now on.
@@ -92,6 +97,16 @@ class SingleEnv(Protocol):
         Returns whether it got there: False, with a new episode begun, where what it sees now
         differs from what it saw then.
         """
+
+    def render(self) -> UInt8[ndarray, "height width 3"]:
+        """A picture for people.
+
+        Raises:
+            ConfigError: None can be drawn.
+        """
+
+    def whereabouts(self) -> str:
+        """Episode and step, and how to get there again, for messages."""
 
     def close(self) -> None:
         """End it."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Snapshot:
 
     queue: list[int]
     seeds: list[int]
-    environments: list[dict[str, Any]]
-    outcome: dict[str, Any]
+    environments: list[StateDict]
+    outcome: StateDict
 
     def state_dict(self) -> StateDict:
         """It as a tree."""
@@ -37,7 +39,7 @@ class Snapshot:
         }
 
     @staticmethod
-    def of(state_dict: Mapping[str, Any], board: SharedBuffers) -> Snapshot:
+    def of(state_dict: StateDict, board: SharedBuffers) -> Snapshot:
         """The snapshot that became this tree.
 
         Raises:
@@ -56,7 +58,7 @@ class Snapshot:
         return Snapshot(queue, snapshot.seeds, snapshot.environments, snapshot.outcome)
 
 
-def shares(items: Sequence[Any], count: int) -> list[list[Any]]:
+def shares(items: Sequence[T], count: int) -> list[list[T]]:
     """Cut a sequence into ``count`` pieces of equal length."""
     size = len(items) // count
     return [list(items[i * size : (i + 1) * size]) for i in range(count)]

@@ -6,27 +6,29 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.spaces import Space
+from jaxtyping import Shaped
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import ActionSpec, ObservationSpec
+from empo_environments.types import Space, Value
 
 MAX_OPTIONS = 2**16
 """Most words of a one-hot row, and most options of an action."""
 
-Write: TypeAlias = Callable[[Any], None]
+Write: TypeAlias = Callable[[Value], None]
 """Writes an observation to the row it was bound to; raises CollectError where it does not fit."""
-Bind: TypeAlias = Callable[[np.ndarray], Write]
+Row: TypeAlias = Shaped[np.ndarray, " word"]
+Bind: TypeAlias = Callable[[Row], Write]
 """Binds a row of ``Observations.words`` words."""
-Decode: TypeAlias = Callable[[np.ndarray], Any]
+Decode: TypeAlias = Callable[[Shaped[np.ndarray, "*agent number"]], Value]
 """The action that a row of ``Actions.size`` numbers stands for."""
 
 
-def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
+def observing(space: Space) -> tuple[ObservationSpec, Bind]:
     """Conversion of observations to rows.
 
     Boxes are flattened, a picture channel first; choices become one-hot words, bits one word
@@ -51,7 +53,7 @@ def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
     else:
         observations = ObservationSpec(words, "uint8", grid, scale)
 
-    def bind(row: np.ndarray) -> Write:
+    def bind(row: Shaped[np.ndarray, " word"]) -> Write:
         writes, first = [], 0
         for part in parts:
             words = row[first : first + part.words]
@@ -60,7 +62,7 @@ def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
         if len(writes) == 1 and not parts[0].path:
             return writes[0][1]
 
-        def write(observation: Any) -> None:
+        def write(observation: Value) -> None:
             for path, write_part in writes:
                 write_part(_part_of(observation, path))
 
@@ -69,7 +71,7 @@ def observing(space: Space[Any]) -> tuple[ObservationSpec, Bind]:
     return observations, bind
 
 
-def acting(space: Space[Any]) -> tuple[ActionSpec, Decode]:
+def acting(space: Space) -> tuple[ActionSpec, Decode]:
     """Conversion of rows to actions.
 
     Numbers beyond the bounds of a box are moved to the bound.
@@ -99,7 +101,7 @@ def acting(space: Space[Any]) -> tuple[ActionSpec, Decode]:
         return actions, done[0].decode
     sizes = [part.actions.size for part in done]
 
-    def decode(row: np.ndarray) -> Any:
+    def decode(row: Shaped[np.ndarray, "*agent number"]) -> Value:
         rows = np.split(row.ravel(), np.cumsum(sizes)[:-1])
         values = iter([part.decode(words) for part, words in zip(done, rows, strict=True)])
         return _assembled(space, values)
@@ -112,7 +114,7 @@ class _Seen:
     """A part of an observation: where it is found, and how it is written."""
 
     path: tuple[str | int, ...]
-    space: Space[Any]
+    space: Space
     words: int
     bind: Bind
     grid: tuple[int, int, int] | None = None
@@ -129,8 +131,8 @@ class _Done:
 
 
 def _leaves(
-    space: Space[Any], path: tuple[str | int, ...]
-) -> Iterator[tuple[tuple[str | int, ...], Space[Any]]]:
+    space: Space, path: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], Space]]:
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             yield from _leaves(part, (*path, key))
@@ -141,7 +143,7 @@ def _leaves(
         yield path, space
 
 
-def _part_of(value: Any, path: tuple[str | int, ...]) -> Any:
+def _part_of(value: Value, path: tuple[str | int, ...]) -> Value:
     for depth, key in enumerate(path):
         try:
             value = value[key]
@@ -152,7 +154,7 @@ def _part_of(value: Any, path: tuple[str | int, ...]) -> Any:
     return value
 
 
-def _assembled(space: Space[Any], values: Iterator[Any]) -> Any:
+def _assembled(space: Space, values: Iterator[Value]) -> Value:
     if isinstance(space, spaces.Dict):
         return {key: _assembled(part, values) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -164,7 +166,7 @@ def _at(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{key!r}]" for key in path)
 
 
-def _seen(path: tuple[str | int, ...], space: Space[Any]) -> _Seen:
+def _seen(path: tuple[str | int, ...], space: Space) -> _Seen:
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub":
         return _seen_box(path, space)
     if isinstance(space, spaces.MultiBinary):
@@ -189,7 +191,7 @@ def _seen(path: tuple[str | int, ...], space: Space[Any]) -> _Seen:
     return _Seen(path, space, words, lambda row: _one_hots(row, path, space, counts, starts))
 
 
-def picture_scale(space: Space[Any]) -> float | None:
+def picture_scale(space: Space) -> float | None:
     """The greatest value of a picture; None for a space of anything else.
 
     A picture is a Box of bytes with two or three axes from 0 to a bound, of whatever size.
@@ -212,7 +214,7 @@ def is_channel_first(shape: tuple[int, ...]) -> bool:
 def _seen_box(path: tuple[str | int, ...], space: spaces.Box) -> _Seen:
     shape, words, scale = space.shape, math.prod(space.shape), picture_scale(space)
 
-    def bind(row: np.ndarray) -> Write:
+    def bind(row: Shaped[np.ndarray, " word"]) -> Write:
         view = row.reshape(shape)
         if len(shape) == 3 and not is_channel_first(shape):
             view = row.reshape(shape[2], shape[0], shape[1]).transpose(1, 2, 0)
@@ -228,13 +230,13 @@ def _seen_box(path: tuple[str | int, ...], space: spaces.Box) -> _Seen:
 
 
 def _numbers(
-    target: np.ndarray, path: tuple[str | int, ...], space: Space[Any], scale: float | None = None
+    target: np.ndarray, path: tuple[str | int, ...], space: Space, scale: float | None = None
 ) -> Write:
     """Write arrays of numbers to a view of the same shape, a picture's divided by its scale."""
     shape, dtype = target.shape, space.dtype
     assert dtype is not None
 
-    def write(value: Any) -> None:
+    def write(value: Value) -> None:
         # Almost always all is well, and this is done for every step of every environment.
         if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
             value = _fitting(value, shape, dtype, path)
@@ -244,14 +246,14 @@ def _numbers(
         return write
     factor = np.float32(1 / scale)
 
-    def write_scaled(value: Any) -> None:
+    def write_scaled(value: Value) -> None:
         np.multiply(_fitting(value, shape, dtype, path), factor, out=target)
 
     return write_scaled
 
 
 def _fitting(
-    value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: tuple[str | int, ...]
+    value: Value, shape: tuple[int, ...], dtype: np.dtype[np.generic], path: tuple[str | int, ...]
 ) -> np.ndarray:
     array = np.asarray(value)
     if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
@@ -265,7 +267,7 @@ def _fitting(
 def _one_hot(row: np.ndarray, path: tuple[str | int, ...], space: spaces.Discrete) -> Write:
     count, start = int(space.n), int(space.start)
 
-    def write(value: Any) -> None:
+    def write(value: Value) -> None:
         try:
             place = operator.index(value) - start
         except TypeError:
@@ -282,7 +284,7 @@ def _one_hot(row: np.ndarray, path: tuple[str | int, ...], space: spaces.Discret
 
 
 def _one_hots(
-    row: np.ndarray, path: tuple[str | int, ...], space: Space[Any], counts: np.ndarray,
+    row: np.ndarray, path: tuple[str | int, ...], space: Space, counts: np.ndarray,
     starts: np.ndarray,
 ) -> Write:  # fmt: skip
     firsts = np.cumsum(counts) - counts
@@ -290,7 +292,7 @@ def _one_hots(
     assert shape is not None
     assert dtype is not None
 
-    def write(value: Any) -> None:
+    def write(value: Value) -> None:
         places = _fitting(value, shape, dtype, path).ravel() - starts
         if (places < 0).any() or (places >= counts).any():
             raise CollectError(
@@ -302,7 +304,7 @@ def _one_hots(
     return write
 
 
-def _done(path: tuple[str | int, ...], space: Space[Any]) -> _Done:
+def _done(path: tuple[str | int, ...], space: Space) -> _Done:
     if isinstance(space, spaces.Discrete):
         count, start = int(space.n), int(space.start)
         # Numbers of numpy, as sampled from the space: it checks them faster than Python's.
@@ -332,7 +334,7 @@ def _done(path: tuple[str | int, ...], space: Space[Any]) -> _Done:
 
 
 def _done_choices(
-    path: tuple[str | int, ...], space: Space[Any], counts: np.ndarray, starts: np.ndarray
+    path: tuple[str | int, ...], space: Space, counts: np.ndarray, starts: np.ndarray
 ) -> _Done:
     shape, dtype = counts.shape, space.dtype
     starts = starts.astype(dtype)
@@ -343,7 +345,7 @@ def _done_choices(
     )
 
 
-def _unfit(kind: str, path: tuple[str | int, ...], space: Space[Any]) -> str:
+def _unfit(kind: str, path: tuple[str | int, ...], space: Space) -> str:
     known = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
     return (
         f"{kind} space{_at(path)} {space}: cannot be written as a row of numbers; what can: "

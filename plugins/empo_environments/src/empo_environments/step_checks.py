@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import ActionSpec
+from empo_environments.types import Info, Value
 
 FLAGS = ("terminated", "truncated")
 
 
-def number(reward: Any) -> float:
+def number(reward: Value) -> float:
     """A reward as a number.
 
     Raises:
@@ -29,7 +29,7 @@ def number(reward: Any) -> float:
     )
 
 
-def flag(value: Any, which: int) -> bool:
+def flag(value: Value, which: int) -> bool:
     """One of ``FLAGS`` as a flag.
 
     Raises:
@@ -44,6 +44,12 @@ def flag(value: Any, which: int) -> bool:
     )
 
 
+def frames_per_second(metadata: Info | None) -> float | None:
+    """The entry ``render_fps`` of an environment's metadata, where it has one."""
+    found = (metadata or {}).get("render_fps")
+    return None if found is None else float(found)
+
+
 class Reasons:
     """Why episodes end: for reasons with names, or those that the flags give."""
 
@@ -52,7 +58,7 @@ class Reasons:
         self.names: tuple[str, ...] = FLAGS if names is None else tuple(names)
         self._named = names is not None
 
-    def of(self, terminated: bool, info: Mapping[str, Any]) -> int:
+    def of(self, terminated: bool, info: Info) -> int:
         """The position of the reason of an end; -1 where the info does not say.
 
         Raises:
@@ -88,13 +94,13 @@ class Masks:
         self._options = sum(actions.choices)
         self._firsts = np.cumsum((0, *actions.choices))[:-1]
 
-    def of(self, info: Mapping[str, Any]) -> Bool[np.ndarray, " option"]:
+    def of(self, info: Info) -> Bool[np.ndarray, " option"]:
         """The mask in an info, choice by choice.
 
         Raises:
             CollectError: There is none, or it leaves a choice without options.
         """
-        found: Any = info.get("action_mask")
+        found: Value = info.get("action_mask")
         parts = found if isinstance(found, tuple | list) else [found]
         array = np.concatenate([np.ravel(part) for part in parts]) if parts else np.empty(0)
         if array.size != self._options or array.dtype.kind not in "biu":
@@ -124,4 +130,4 @@ class Masks:
             )
 
 
-__all__ = ["FLAGS", "Masks", "Reasons", "flag", "number"]
+__all__ = ["FLAGS", "Masks", "Reasons", "flag", "frames_per_second", "number"]

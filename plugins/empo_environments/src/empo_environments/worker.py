@@ -33,18 +33,18 @@ class Worker:
         watched: Whether its pipe and its end are selected on.
     """
 
-    def __init__(self, context: Context, number: int, block: int, first: int) -> None:
+    def __init__(self, context: Context, number: int, block: int, places: tuple[int, int]) -> None:
         """Start the process.
 
         Args:
             context: How.
             number: Which worker it is.
             block: The block that its environments belong to.
-            first: Number of its first environment.
+            places: Place of its first environment, and number of the vector's first one.
         """
         self.number, self.block = number, block
         self.busy = self.watched = self._answered = False
-        self._process = SupervisedProcess(context, run_worker, (first,), f"environments-{number}")
+        self._process = SupervisedProcess(context, run_worker, places, f"environments-{number}")
         self.pipe, self.pid = self._process.pipe, self._process.pid
         self.sentinel = self._process.sentinel
 

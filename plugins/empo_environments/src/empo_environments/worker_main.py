@@ -6,15 +6,14 @@ import contextlib
 import os
 import traceback
 from mmap import mmap
-from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
-from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.errors import CollectError
 from empo_environments.env_group import EnvGroup
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
+from empo_executors.supervised_process import Pipe
 
 STEP, REQUEST = b"s", b"r"
 """First bytes of messages to a worker; the name of a method and its arguments follow a request."""
@@ -22,17 +21,18 @@ DONE, RESULT, RAISED = b".", b"+", b"!"
 """First bytes of answers; a result, or an error's class and text, follow the latter two."""
 
 
-def run_worker(pipe: Connection[Any, Any], first: int) -> None:
+def run_worker(pipe: Pipe, first: int, offset: int) -> None:
     """Make environments and step them until the pipe ends.
 
     Args:
         pipe: The only connection to the learner. First come the makers of the environments, then
             the env_spec and the shared memory, then requests, each answered once.
-        first: Number of the first environment.
+        first: Place of the first environment in the vector.
+        offset: Number of the vector's first environment.
     """
     group = None
     try:
-        group = EnvGroup(cloudpickle.loads(pipe.recv_bytes()), first)
+        group = EnvGroup(cloudpickle.loads(pipe.recv_bytes()), first, offset)
         _serve(pipe, group)
     except (EOFError, OSError):
         pass  # The learner is gone, or has closed the pipe. What environments raise is wrapped.
@@ -42,7 +42,7 @@ def run_worker(pipe: Connection[Any, Any], first: int) -> None:
         group.close()
 
 
-def _serve(pipe: Connection[Any, Any], group: EnvGroup) -> None:
+def _serve(pipe: Pipe, group: EnvGroup) -> None:
     _answer(pipe, RESULT, group.descriptions())
     env_spec = cloudpickle.loads(pipe.recv_bytes())
     descriptor = recv_handle(pipe)
@@ -59,12 +59,12 @@ def _serve(pipe: Connection[Any, Any], group: EnvGroup) -> None:
             _answer(pipe, RESULT, getattr(group, name)(*arguments))
 
 
-def _answer(pipe: Connection[Any, Any], kind: bytes, content: object) -> None:
+def _answer(pipe: Pipe, kind: bytes, content: object) -> None:
     os.write(pipe.fileno(), kind)
     pipe.send_bytes(cloudpickle.dumps(content))
 
 
-def _tell(pipe: Connection[Any, Any], error: BaseException) -> None:
+def _tell(pipe: Pipe, error: BaseException) -> None:
     """Send the learner what went wrong, and of what kind it is."""
     kind, text = type(error), str(error)
     # Others may not be known where the learner is.

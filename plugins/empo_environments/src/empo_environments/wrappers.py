@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Shaped, UInt8
 
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import clear
@@ -27,7 +27,8 @@ class EnvWrapper:
         self._env = env
         self.observations, self.actions = env.observations, env.actions
         self.agents, self.masks, self.reasons = env.agents, env.masks, env.reasons
-        self.max_episode_steps: int | None = getattr(env, "max_episode_steps", None)
+        self.max_episode_steps, self.action_repeat = env.max_episode_steps, env.action_repeat
+        self.render_fps = env.render_fps
 
     def start(self, buffers: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode; see ``SingleEnv``."""
@@ -49,6 +50,14 @@ class EnvWrapper:
     def load_state_dict(self, state_dict: StateDict) -> bool:
         """Restore ``state_dict``; see ``SingleEnv``."""
         return self._env.load_state_dict(state_dict["environment"])
+
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture for people; see ``SingleEnv``."""
+        return self._env.render()
+
+    def whereabouts(self) -> str:
+        """Episode and step of the environment; see ``SingleEnv``."""
+        return self._env.whereabouts()
 
     def close(self) -> None:
         """Close the environment."""
@@ -76,20 +85,24 @@ class RepeatAction(EnvWrapper):
     def __init__(self, env: SingleEnv, times: int) -> None:
         super().__init__(env)
         self._times = times
+        self.action_repeat *= times
         if self.max_episode_steps is not None:
             self.max_episode_steps = -(-self.max_episode_steps // times)
+        if self.render_fps is not None:
+            self.render_fps /= times
 
     def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
         """Act so many times."""
         buffers = self._buffers
-        total = np.zeros_like(buffers.reward)
+        total, success = np.zeros_like(buffers.reward), np.full_like(buffers.success, -1)
         for _ in range(self._times):
             clear(buffers)
             self._env.step(action)
             total += buffers.reward
+            np.maximum(success, buffers.success, out=success)
             if buffers.terminated.any() or buffers.truncated.any():
                 break
-        buffers.reward[:] = total
+        buffers.reward[:], buffers.success[:] = total, success
 
 
 class StackFrames(EnvWrapper):
@@ -185,6 +198,11 @@ class LimitSteps(EnvWrapper):
         known = self.max_episode_steps
         self.max_episode_steps = steps if known is None else min(known, steps)
 
+    def start(self, buffers: StepBuffers, seed: int, number: int) -> None:
+        """Begin the first episode."""
+        self._left = self._limit
+        super().start(buffers, seed, number)
+
     def begin(self) -> None:
         """Begin the next episode."""
         self._left = self._limit
@@ -195,20 +213,25 @@ class LimitSteps(EnvWrapper):
         self._env.step(action)
         self._left -= 1
         if self._buffers.starts[self._buffers.acts].all():
+            if not self._left:
+                self._buffers.truncated[self._buffers.terminated] = True
             self._left = self._limit
         elif not self._left:
             self._left = self._limit
             self._truncate()
 
     def state_dict(self) -> StateDict:
-        """State of the environment, and how many steps are left."""
-        return {**super().state_dict(), "left": self._left}
+        """State of the environment, and how many steps were taken."""
+        return {**super().state_dict(), "taken": self._limit - self._left}
 
     def load_state_dict(self, state_dict: StateDict) -> bool:
-        """Restore ``state_dict``."""
+        """Restore ``state_dict``; a limit that is passed by now begins the next episode."""
         exact = super().load_state_dict(state_dict)
-        self._left = state_dict["left"] if exact else self._limit
-        return exact
+        self._left = self._limit - state_dict["taken"] if exact else self._limit
+        if self._left > 0:
+            return exact
+        self.begin()
+        return False
 
 
 class DesyncEnv(EnvWrapper):

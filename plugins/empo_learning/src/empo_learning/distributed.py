@@ -84,6 +84,13 @@ class Group:
         self.add_up([values])
         return dict(zip(names, values.tolist(), strict=True))
 
+    def stacked(self, tensor: Tensor) -> Tensor:
+        """The tensors that the processes gave, of equal shapes, by rank: ``[rank, ...]``."""
+        table = tensor.new_zeros(self.size, *tensor.shape)
+        table[self.rank] = tensor
+        self.add_up([table])  # Others are 0 there, so sums are exact.
+        return table
+
     def spread(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors by those of rank 0."""
         if self.size > 1:

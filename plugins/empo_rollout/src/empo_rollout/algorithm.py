@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import (
     CheckpointChoice,
@@ -20,6 +21,7 @@ from empo_core.protocols import (
 )
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.storage.run_directory import RESULTS
+from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.distributed import Group, join
@@ -35,6 +37,7 @@ from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
+from empo_rollout.policies.layers import ObservationNormalisation
 from empo_rollout.policies.networks import build_policy
 from empo_rollout.policies.policyfile import POLICY, load_policy
 from empo_rollout.policies.protocols import ActorCritic
@@ -114,6 +117,7 @@ class RolloutAlgorithm:
             compute=params.compute,
             device=device,
             carry_memory=params.experience.carry_memory,
+            normaliser=self._normaliser(interface),
         )
         learner = RolloutLearner(
             params,
@@ -131,6 +135,8 @@ class RolloutAlgorithm:
             learner, context, params.reporting, timers=timers, group=group, solved_at=solved_at
         )
         loop.run()
+        policy.normalisation = _normalisation(collector.normaliser)
+        policy.to(device)
         return RolloutResult(
             policy=policy,
             params=params.policy,
@@ -183,7 +189,25 @@ class RolloutAlgorithm:
         found = saved_state(context.directory, checkpoint)
         policy = build_policy(self._params.policy, interface, generator=torch.Generator())
         policy.load_state_dict(found["policy"])
+        normaliser = self._normaliser(interface)
+        if normaliser is not None:
+            normaliser.load_state_dict(found["ranks"][0]["normaliser"])
+        policy.normalisation = _normalisation(normaliser)
         return policy
+
+    def _normaliser(self, env_spec: EnvSpec) -> Normaliser | None:
+        """Normalises what agents of these environments see and are paid, where that is asked for.
+
+        Raises:
+            ConfigError: Observations cannot be normalised.
+        """
+        given = self._params.normalise
+        if given is None:
+            return None
+        try:
+            return Normaliser(env_spec, given, self._params.advantages.gamma)
+        except ConfigError as error:
+            raise ConfigError(f"algorithm.params.{error}") from error
 
     def _environments(self, context: RunContext) -> EnvironmentFactory:
         return EnvironmentFactory(
@@ -200,6 +224,7 @@ class RolloutAlgorithm:
         environments = EnvironmentFactory(self._params, world, Path())
         plan = environments.plan()
         build_policy(self._params.policy, environments.spec, generator=torch.Generator())
+        self._normaliser(environments.spec)
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
@@ -212,6 +237,14 @@ class RolloutAlgorithm:
             "iterations": -(-self._params.total_steps // plan.batch_size),
             "adjusted": list(plan.adjustments),
         }
+
+
+def _normalisation(normaliser: Normaliser | None) -> ObservationNormalisation | None:
+    """The last step of a run's normalisation, for its policy; None: observations stay."""
+    if normaliser is None or normaliser.observations is None:
+        return None
+    found = normaliser.observations.state_dict()
+    return ObservationNormalisation(found["mean"], found["variance"], normaliser.clip)
 
 
 def _environment_params(params: RolloutParams) -> object:

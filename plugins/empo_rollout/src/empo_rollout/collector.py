@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.trees import StateDict
+from empo_environments.normalisation import Normaliser
 from empo_learning.timers import Timers
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
@@ -23,6 +26,9 @@ class RolloutCollector:
 
     A block that has no room left in the rollout is parked: its observation is evaluated, but no
     action is sent. It is the first to act in the next rollout, with the policy of that time.
+
+    Attributes:
+        normaliser: Normalises what the policy and the buffer are given; None: nothing does.
     """
 
     def __init__(
@@ -36,6 +42,7 @@ class RolloutCollector:
         compute: ComputeParams,
         device: torch.device,
         carry_memory: bool,
+        normaliser: Normaliser | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -48,12 +55,14 @@ class RolloutCollector:
             compute: Precision of the policy's arithmetic.
             device: Of the policy.
             carry_memory: Whether memory survives from one rollout to the next.
+            normaliser: Normalises time steps; statistics of episodes stay as the environments
+                tell them.
         """
         env_spec = vector.spec
         self._vector, self._policy, self._buffer = vector, policy, buffer
         self._episodes, self._timers = episodes, timers
         self._compute, self._device, self._carry = compute, device, carry_memory
-        self._spec = env_spec
+        self._spec, self.normaliser = env_spec, normaliser
         self._agent = torch.arange(env_spec.num_agents, device=device) % len(env_spec.agents)
         self._memory = policy.initial_memory(env_spec.num_agents).to(device)
         self._acted = np.zeros(env_spec.num_agents, bool)
@@ -80,11 +89,12 @@ class RolloutCollector:
             self._act(time_step, step, version)
         while not self._buffer.ready:
             with self._timers("env"):
-                time_step = self._vector.recv()
+                received = self._vector.recv()
+            time_step = self._observed(received)
             with self._timers("inference"):
                 step = self._policy_step(time_step)
                 final = self._final_values(time_step)
-            self._store_outcome(time_step, step, final)
+            self._buffer.receive(time_step, step.value, final)
             if self._buffer.has_room(time_step.block):
                 self._act(time_step, step, version)
             else:
@@ -98,6 +108,9 @@ class RolloutCollector:
             "memory": self._memory.clone(),
             "acted": torch.from_numpy(self._acted.copy()),
             "parked": len(self._parked),
+            "normalised": None
+            if self.normaliser is None
+            else [torch.from_numpy(each.observation.copy()) for each in self._parked],
         }
 
     def load_state_dict(self, state_dict: StateDict) -> bool:
@@ -112,7 +125,20 @@ class RolloutCollector:
         self._acted[:] = state_dict["acted"].numpy()
         # Blocks that waited arrive again, but what led to them has been counted already.
         self._parked = [self._vector.recv() for _ in range(state_dict["parked"])]
+        if state_dict["normalised"] is not None:  # By the statistics of the time they arrived.
+            self._parked = [
+                replace(time_step, observation=observation.numpy())
+                for time_step, observation in zip(
+                    self._parked, state_dict["normalised"], strict=True
+                )
+            ]
         return True
+
+    def _observed(self, time_step: TimeStep) -> TimeStep:
+        """Count a time step as the environments gave it; the same, normalised."""
+        acted = self._acted[self._spec.agents_of(time_step.block)]
+        self._episodes.observe(time_step, acted)
+        return time_step if self.normaliser is None else self.normaliser.update(time_step, acted)
 
     def _policy_step(self, time_step: TimeStep) -> PolicyStep:
         """Distributions, values and next memory for a block."""
@@ -131,12 +157,6 @@ class RolloutCollector:
             torch.zeros(len(rows), dtype=torch.bool, device=self._device),
             self._agent[agents][rows],
         ).value
-
-    def _store_outcome(self, time_step: TimeStep, step: PolicyStep, final: Tensor) -> None:
-        """Store the outcome of a block's previous actions."""
-        agents = self._spec.agents_of(time_step.block)
-        self._buffer.receive(time_step, step.value, final)
-        self._episodes.observe(time_step, self._acted[agents])
 
     def _act(self, time_step: TimeStep, step: PolicyStep, version: int) -> None:
         """Draw actions, store them, and send them to the block."""

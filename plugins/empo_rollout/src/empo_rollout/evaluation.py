@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols.environments import VectorEnv
+from empo_environments.normalisation import Normaliser
 from empo_learning.randomness import capture, restore
 from empo_rollout.collector import policy_step
 from empo_rollout.params import ComputeParams
@@ -93,6 +94,7 @@ def evaluate(
     seed: int,
     compute: ComputeParams,
     device: torch.device,
+    normaliser: Normaliser | None = None,
 ) -> Evaluation:
     """Statistics of so many episodes of each agent of each environment.
 
@@ -103,8 +105,12 @@ def evaluate(
         seed: Decides everything that is random.
         compute: How exactly the policy computes.
         device: Where it lives.
+        normaliser: Normalises observations by its statistics, which stay as they are; returns
+            are those of the environments.
     """
-    found = outcomes(policy, vector, plan, seed=seed, compute=compute, device=device)
+    found = outcomes(
+        policy, vector, plan, seed=seed, compute=compute, device=device, normaliser=normaliser
+    )
     size = found.returns.size
     spread = float(found.returns.std(ddof=1)) if size > 1 else 0.0
     return Evaluation(
@@ -129,6 +135,7 @@ def outcomes(
     seed: int,
     compute: ComputeParams,
     device: torch.device,
+    normaliser: Normaliser | None = None,
 ) -> Outcomes:
     """Play so many episodes with each agent of each environment; arguments as of ``evaluate``.
 
@@ -140,13 +147,17 @@ def outcomes(
     try:
         vector.start(seed)
         with autocast(compute):
-            return _played(policy, vector, plan, device)
+            return _played(policy, vector, plan, device, normaliser)
     finally:
         restore(before)
 
 
 def _played(
-    policy: ActorCritic, vector: VectorEnv, plan: EvaluationPlan, device: torch.device
+    policy: ActorCritic,
+    vector: VectorEnv,
+    plan: EvaluationPlan,
+    device: torch.device,
+    normaliser: Normaliser | None,
 ) -> Outcomes:
     env_spec = vector.spec
     count, num_agents = plan.episodes_each, env_spec.num_agents
@@ -167,6 +178,8 @@ def _played(
         if not left or bool((number >= count).all()):
             break
         left -= 1
+        if normaliser is not None:
+            time_step = normaliser.observed(time_step)
         step = policy_step(policy, time_step, memory, agent)
         memory, acted = step.memory, time_step.acts.copy()
         chosen: Tensor = (

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from empo_core.errors import CollectError
 from empo_core.trees import StateDict
 from empo_learning.distributed import Group
@@ -98,6 +100,10 @@ class RolloutLearner(Learner):
         with self._timers("train"):
             self._numbers = self._updater.update(rollout, progress)
         self.iteration += 1
+        normaliser = self._collector.normaliser
+        if normaliser is not None and self._group.size > 1:
+            fresh = torch.from_numpy(normaliser.fresh())
+            normaliser.merge(self._group.stacked(fresh).numpy())
         taken = self._group.sum(int(rollout.valid.sum()))
         if not taken:
             raise CollectError(
@@ -139,10 +145,12 @@ class RolloutLearner(Learner):
 
         Midway the environments are somewhere on the way: they begin new episodes later.
         """
+        normaliser = self._collector.normaliser
         own = {
             "updater": self._updater.state_dict(),
             "episodes": self._episodes.state_dict(),
             "collector": None if midway else self._collector.state_dict(),
+            "normaliser": None if normaliser is None else normaliser.state_dict(),
         }
         return {
             "iteration": self.iteration,
@@ -164,6 +172,8 @@ class RolloutLearner(Learner):
         self._updater.load_state_dict(own["updater"])
         self._episodes.load_state_dict(own["episodes"])
         self.record = self._episodes.record(self._group)
+        if self._collector.normaliser is not None:
+            self._collector.normaliser.load_state_dict(own["normaliser"])
         if not self._put_back(own["collector"]):
             self._episodes.forget_unfinished()
             log.warning(
@@ -192,6 +202,7 @@ class RolloutLearner(Learner):
                 seed=self._seed + EVALUATION_SEED + self.iteration,
                 compute=self._params.compute,
                 device=self._group.device(self._params.compute.device),
+                normaliser=self._collector.normaliser,
             )
         finally:
             vector.close()

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
 from empo_core.config import EnvironmentRef, PolicyLossRef, merged
+from empo_environments.params import NormaliseParams
 from empo_learning.params import Compute, Optimiser, Reporting
 from empo_rollout.presets import PRESETS, Preset
 
@@ -287,6 +288,9 @@ class RolloutParams(Config):
         None,
         description="The environment, e.g. gymnasium/CartPole-v1; null where a function of the "
         "Python API makes it.",
+    )
+    normalise: NormaliseParams | None = Field(
+        None, description="Running normalisation of observations and rewards; null: none."
     )
     vectorisation: Vectorisation = Vectorisation()
     experience: ExperienceParams = ExperienceParams()

@@ -1,48 +1,313 @@
-"""From components of kind ``environment`` to the tasks of the latent agent."""
+"""Single tasks as the latent agent acts in them: actions in [-1, 1], all last observations."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped, UInt8
+
 from empo_core.config import EnvironmentRef
-from empo_core.errors import ConfigError
+from empo_core.errors import CollectError, ConfigError
 from empo_core.experiment import build
-from empo_core.protocols.environments import EnvironmentContext
+from empo_core.protocols.environments import (
+    ActionSpec,
+    Environment,
+    EnvironmentContext,
+    EnvSpec,
+    ObservationSpec,
+    TimeStep,
+    VectorEnv,
+    VectorLayout,
+)
 from empo_environments.components import GymnasiumBacked
-from empo_latent.environments.contract import Environment
-from empo_latent.environments.gymnasium_env import GymnasiumEnvironment
+from empo_environments.serial import SerialVectorEnv
+from empo_latent.types import Interface
 
 PICTURE_SIZE = 64
 """Height and width of pictures where a task does not say."""
+MOST_WORDS = 2**16
+"""Most numbers of an observation; networks of what is longer would not fit anywhere."""
+UNBOUNDED = 1e9
+"""A bound beyond this stands for none, e.g. MuJoCo's 1e10."""
 
 
-def task_of(task: EnvironmentRef | GymnasiumBacked) -> GymnasiumBacked:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of an action in one environment.
+
+    Attributes:
+        last: Observation that the action led to; the last of its episode where that ended.
+        reward: Reward, over all repetitions.
+        terminated: Whether the episode is over.
+        truncated: Whether it was cut off.
+        success: 1 where the task was achieved meanwhile, 0 where not; NaN where the environment
+            does not say.
+        current: Observation to act on next; the first of a new episode where one ended.
+    """
+
+    last: Shaped[np.ndarray, " word"]
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: float
+    current: Shaped[np.ndarray, " word"]
+
+
+class TaskEnv:
+    """One copy of an environment: a ``VectorEnv`` of one agent, whose actions are in [-1, 1].
+
+    Attributes:
+        spec: Constants of the copy.
+        current: The current observation.
+    """
+
+    spec: EnvSpec
+    current: Shaped[np.ndarray, " word"]
+
+    def __init__(
+        self, environment: Environment, number: int, *, name: str, where: str, rendering: bool
+    ) -> None:
+        """Make the copy.
+
+        Args:
+            environment: Makes it.
+            number: Its number, from which the seeds of its episodes follow.
+            name: Name of the task, for messages.
+            where: Place of the task in the config, for messages.
+            rendering: Whether ``render`` will be called.
+
+        Raises:
+            ConfigError: It cannot be made or learned in; the message says why, and what to do.
+        """
+        self._name = name
+        layout = VectorLayout(first=number, terminal_observations=True, rendering=rendering)
+        try:
+            self._vector = _vector(environment, layout)
+        except (ConfigError, CollectError) as error:
+            raise ConfigError(f"{where}: {error}") from error
+        self.spec = spec = self._vector.spec
+        try:
+            _check(spec)
+        except ConfigError as error:
+            self._vector.close()
+            raise ConfigError(f"{where}{error}") from error
+        low, high = np.array(spec.actions.low), np.array(spec.actions.high)
+        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self._low, self._high = low, high
+
+    def start(self, seed: int) -> Shaped[np.ndarray, " word"]:
+        """The first observation of the first episode of a run with this seed."""
+        try:
+            self._vector.start(seed)
+            return self._received().current
+        except CollectError as error:
+            raise self._named(error) from error
+
+    def step(self, action: Float[np.ndarray, " number"]) -> Outcome:
+        """Act by the first numbers of an action, those that the task uses.
+
+        Raises:
+            CollectError: The environment failed, or showed or paid no finite number.
+        """
+        numbers = action[: self.spec.actions.size]
+        # Not np.clip, which takes several times as long for so few numbers.
+        scaled = self._middle + self._half * np.minimum(np.maximum(numbers, -1.0), 1.0)
+        bounded = np.minimum(np.maximum(scaled, self._low), self._high).astype(np.float32)
+        try:
+            self._vector.send(0, bounded[None])
+            return self._received()
+        except CollectError as error:
+            raise self._named(error) from error
+
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture for people.
+
+        Raises:
+            ConfigError: None can be taken; the message says why.
+        """
+        if not isinstance(self._vector, SerialVectorEnv):
+            raise ConfigError(f"environment {self._name} draws no pictures")
+        return self._vector.render(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the environment."""
+        return self._vector.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Go on from a state; False where a new episode was begun instead."""
+        exact = self._vector.load_state_dict(state)
+        self._received()
+        return exact
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._vector.close()
+
+    def _received(self) -> Outcome:
+        found: TimeStep = self._vector.recv()
+        if not found.acts[0]:
+            raise CollectError(
+                "the environment ends episodes in steps of their own (autoreset); algorithm "
+                "'latent' needs one that begins the next episode within the step"
+            )
+        self.current = last = found.observation[0].copy()
+        terminated, truncated = bool(found.terminated[0]), bool(found.truncated[0])
+        if terminated or truncated:
+            if not len(found.final_row):
+                raise CollectError("the environment does not tell the last observation")
+            last = found.final_observation[0].copy()
+        success = -1 if found.success is None else int(found.success[0])
+        return Outcome(
+            last=last,
+            reward=float(found.reward[0]),
+            terminated=terminated,
+            truncated=truncated,
+            success=math.nan if success < 0 else float(success),
+            current=self.current,
+        )
+
+    def _named(self, error: CollectError) -> CollectError:
+        return CollectError(f"task {self._name}: {error}")
+
+
+def environment_of(task: EnvironmentRef | Environment, where: str) -> Environment:
     """The environment that a config names.
 
     Raises:
-        ConfigError: It is not one made of single Gymnasium environments.
+        ConfigError: It cannot be built; the message begins with ``where``.
     """
-    if isinstance(task, GymnasiumBacked):
+    if not isinstance(task, EnvironmentRef):
         return task
-    environment = build(task, EnvironmentContext())
-    if not isinstance(environment, GymnasiumBacked):
-        raise ConfigError(
-            f"environment {task.name!r} cannot be a task: algorithm 'latent' learns in single "
-            "Gymnasium environments, e.g. gymnasium/Pendulum-v1 or dmc/cartpole-swingup"
-        )
+    try:
+        environment: Environment = build(task, EnvironmentContext())
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     return environment
 
 
-def made(task: GymnasiumBacked, *, rendering: bool) -> Environment:
-    """A new environment of a task.
+def task_names(tasks: Sequence[Environment]) -> tuple[str, ...]:
+    """Names of the tasks; those of one name get a number each."""
+    names = [task.name for task in tasks]
+    seen: Counter[str] = Counter()
+    told = []
+    for name in names:
+        seen[name] += 1
+        told.append(name if names.count(name) == 1 else f"{name}#{seen[name]}")
+    return tuple(told)
 
-    Args:
-        task: The task.
-        rendering: Whether ``render`` will be called.
+
+def common_interface(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> Interface:
+    """The interface that fits all tasks.
 
     Raises:
-        ConfigError: It cannot be made or learned in.
+        ConfigError: Pictures and numbers, or pictures of different shapes or scales.
     """
-    size = task.params.picture_size or PICTURE_SIZE
-    return GymnasiumEnvironment(task.gym_env(rendering), picture_size=size)
+    seen = [spec.observations for spec in specs]
+    pictures = _is_picture(seen[0])
+    if len({_is_picture(each) for each in seen}) > 1:
+        kinds = ["pictures" if _is_picture(each) else "numbers" for each in seen]
+        raise _unequal(names, kinds, "which reads one of the two: learn them in runs of their own")
+    if pictures and len({each.scale for each in seen}) > 1:
+        scales = [f"0 to {each.scale:g}" for each in seen]
+        advice = "which divides pictures by one number: learn them in runs of their own"
+        raise _unequal(names, scales, advice)
+    if pictures and len({each.grid for each in seen}) > 1:
+        shapes = [f"{each.grid} (channels, height, width)" for each in seen]
+        advice = "so these must be equal: set frame_stack and picture_size to make them so"
+        raise _unequal(names, shapes, advice)
+    words = max(each.words for each in seen)
+    actions = max(spec.actions.size for spec in specs)
+    return Interface(
+        words=words,
+        pictures=pictures,
+        shape=seen[0].grid if pictures and seen[0].grid else (words,),
+        actions=actions,
+        scale=seen[0].scale,
+        active=tuple(tuple(i < spec.actions.size for i in range(actions)) for spec in specs),
+        tasks=names,
+        action_repeats=tuple(spec.action_repeat for spec in specs),
+        episode_lengths=tuple(spec.max_episode_steps or 0 for spec in specs),
+    )
 
 
-__all__ = ["PICTURE_SIZE", "made", "task_of"]
+def location(number: int) -> str:
+    """Place of a task in a config, for messages."""
+    return f"algorithm.params.tasks.{number}"
+
+
+def _vector(environment: Environment, layout: VectorLayout) -> VectorEnv:
+    """A copy, whose picture is a square of the usual size where the task does not say."""
+    vector = environment.vector(1, layout)
+    seen = vector.spec.observations
+    is_alone = seen.grid is not None and seen.words == math.prod(seen.grid)
+    if not (_is_picture(seen) and is_alone and isinstance(environment, GymnasiumBacked)):
+        return vector
+    sized = environment.with_picture_size(PICTURE_SIZE)
+    if sized is environment:
+        return vector
+    vector.close()
+    return sized.vector(1, layout)
+
+
+def _is_picture(seen: ObservationSpec) -> bool:
+    return seen.dtype == "uint8"
+
+
+def _check(spec: EnvSpec) -> None:
+    """Refuse environments that cannot be learned in.
+
+    Raises:
+        ConfigError: The message says why, and what to do.
+    """
+    seen = spec.observations
+    if len(spec.agents) > 1:
+        raise ConfigError(
+            f": has {len(spec.agents)} agents, and algorithm 'latent' learns to act as one; "
+            "algorithm 'rollout' lets several learn"
+        )
+    if seen.grid is not None and seen.words > math.prod(seen.grid):
+        raise ConfigError(
+            ": the observation has a picture beside other parts; only one picture alone, or "
+            "numbers alone, can be seen. Choose one of them by 'keys'"
+        )
+    if not _is_picture(seen) and seen.words > MOST_WORDS:
+        raise ConfigError(
+            f": the observation has {seen.words:,} numbers; there must be at most "
+            f"{MOST_WORDS:,}. Choose some of them by 'keys'"
+        )
+    _check_actions(spec.actions)
+    if spec.max_episode_steps is None:
+        raise ConfigError(
+            ".params.max_episode_steps: the environment does not say after how many steps episodes "
+            "of this task are cut off, and learning depends on it; set it, e.g. to 1000"
+        )
+
+
+def _check_actions(actions: ActionSpec) -> None:
+    if actions.is_discrete:
+        counts = " x ".join(map(str, actions.choices))
+        raise ConfigError(
+            f": actions are choices among {counts} options, and algorithm 'latent' needs numbers; "
+            "algorithm 'rollout' learns to choose between options"
+        )
+    if max(np.abs(actions.low).max(), np.abs(actions.high).max()) >= UNBOUNDED:
+        raise ConfigError(
+            f": the action space, from {list(actions.low)} to {list(actions.high)}, has no bounds, "
+            "and actions are chosen between bounds; choose another environment"
+        )
+
+
+def _unequal(names: Sequence[str], found: Sequence[str], advice: str) -> ConfigError:
+    shown = ", ".join(f"{name} shows {each}" for name, each in zip(names, found, strict=True))
+    return ConfigError(f"algorithm.params.tasks: {shown}; tasks share one encoder, {advice}")
+
+
+__all__ = [
+    "PICTURE_SIZE", "Outcome", "TaskEnv", "common_interface", "environment_of", "location",
+    "task_names",
+]  # fmt: skip

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from empo_core.protocols.environments import ObservationSpec
+from empo_environments.normalisation import EPSILON
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.recurrent import Recurrent
 
@@ -118,6 +119,29 @@ def scaled(
     if observation.dtype == torch.uint8:
         return observation.float().div_(scale)
     return observation
+
+
+class ObservationNormalisation(nn.Module):
+    """Observations shifted and scaled to mean 0 and variance 1, and cut to ``[-clip, clip]``.
+
+    The same numbers as ``empo_environments.normalisation.normalise_observations`` gives.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(
+        self, mean: Float[Tensor, " word"], variance: Float[Tensor, " word"], clip: float
+    ) -> None:
+        super().__init__()
+        self.clip = clip
+        self.register_buffer("mean", mean)
+        self.register_buffer("variance", variance)
+
+    def forward(self, observation: Float[Tensor, "*batch word"]) -> Float[Tensor, "*batch word"]:
+        """Normalised observations, float32."""
+        scaled = (observation - self.mean) / torch.sqrt(self.variance + EPSILON)
+        return scaled.clamp(-self.clip, self.clip).float()
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

@@ -17,6 +17,7 @@ from empo_rollout.policies.distributions import MultiCategorical, diagonal_norma
 from empo_rollout.policies.layers import (
     POLICY_GAIN,
     VALUE_GAIN,
+    ObservationNormalisation,
     Trunk,
     initialise,
     orthogonal,
@@ -59,15 +60,24 @@ def build_policy(
     return policy.to(device)
 
 
-def blank_policy(params: PolicyParams, env_spec: EnvSpec) -> Networks:
+def blank_policy(
+    params: PolicyParams, env_spec: EnvSpec, normalisation: ObservationNormalisation | None = None
+) -> Networks:
     """A policy that fits some environments, on device ``meta``: without any weights.
+
+    Args:
+        params: What it is made of.
+        env_spec: What its agents see and do.
+        normalisation: What it does to observations first; also on ``meta``.
 
     Raises:
         ConfigError: The parameters do not fit what agents see or do.
     """
     _check(params, env_spec)
     with torch.device("meta"):
-        return Networks(params, env_spec)
+        policy = Networks(params, env_spec)
+    policy.normalisation = normalisation
+    return policy
 
 
 def _check(params: PolicyParams, env_spec: EnvSpec) -> None:
@@ -147,11 +157,19 @@ class Network(nn.Module):
 
 
 class Networks(nn.Module):
-    """An ``ActorCritic``: one network for all agents, or one for each."""
+    """An ``ActorCritic``: one network for all agents, or one for each.
+
+    Attributes:
+        normalisation: Normalises observations before the networks read them, where a finished run
+            learned from normalised ones; None while it learns, for the collector does it then.
+    """
+
+    normalisation: ObservationNormalisation | None
 
     def __init__(self, params: PolicyParams, env_spec: EnvSpec) -> None:
         """Use ``build_policy``, which checks its arguments and draws the weights."""
         super().__init__()
+        self.normalisation = None
         self._choices = env_spec.actions.choices
         number = len(env_spec.agents) if params.agents == "separate" else 1
         self.networks = nn.ModuleList(Network(params, env_spec) for _ in range(number))
@@ -181,6 +199,8 @@ class Networks(nn.Module):
         mask: Bool[Tensor, "agent option"] | None = None,
     ) -> PolicyStep:
         """Distribution, value and next memory; where an episode starts, memory is void."""
+        if self.normalisation is not None:
+            observation = self.normalisation(observation)
         if self._memory_size:
             memory = forgotten(memory, starts)
         if len(self.networks) == 1:
@@ -199,6 +219,8 @@ class Networks(nn.Module):
         agent: Int[Tensor, " segment"],
     ) -> Unrolled:
         """The same as ``step`` step by step, for whole segments at once."""
+        if self.normalisation is not None:
+            observation = self.normalisation(observation)
         if len(self.networks) == 1:
             return Unrolled(*self.each[0].unroll(observation, memory, starts))
         hidden, value = self._routed(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import Field, JsonValue
-from torch import Tensor, nn
 
 from empo_core.errors import StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 from empo_rollout.params import PolicyParams
+from empo_rollout.policies.layers import ObservationNormalisation
 from empo_rollout.policies.networks import Networks, blank_policy
 
 FORMAT = Format("empo-rollout-policy", 1)
 POLICY = "policy.safetensors"
+NORMALISATION = "normalisation."
+"""How names of the policy's statistics of observations begin."""
 
 
 class _Observations(StrictModel):
@@ -46,6 +49,9 @@ class _Body(StrictModel):
     params: dict[str, JsonValue]
     interface: _Interface
     world: dict[str, JsonValue] | None
+    normalise_clip: float | None = Field(
+        gt=0, description="Bound of normalised observations; None: they are not normalised."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +63,21 @@ class SavedPolicy:
         params: What they are made of.
         interface: What they were made for, as if there were one environment.
         world: Identity of the world in which humans learned; None otherwise.
-        statistics: Statistics of observations and rewards by name, if environments kept any.
     """
 
     policy: Networks
     params: PolicyParams
     interface: EnvSpec
     world: dict[str, JsonValue] | None = None
-    statistics: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save_policy(
     path: str | Path,
-    policy: nn.Module,
+    policy: Networks,
     params: PolicyParams,
     interface: EnvSpec,
     *,
     world: Mapping[str, JsonValue] | None = None,
-    statistics: Mapping[str, Tensor] | None = None,
     ops: FileOps = DISK,
 ) -> None:
     """Write a policy into a file.
@@ -85,19 +88,26 @@ def save_policy(
         params: What it is made of.
         interface: What it acts in.
         world: Identity of the world, where it was humans that learned: they can be a human prior.
-        statistics: Statistics of observations and rewards by name, if environments keep any.
         ops: What writes.
 
     Raises:
         NonFiniteError: A weight is not finite.
         StorageError: The disk refuses, or something else has that place.
     """
+    normalisation = policy.normalisation
     body = _Body(
         params=params.model_dump(mode="json"),
         interface=_described(interface),
         world=None if world is None else dict(world),
+        normalise_clip=None if normalisation is None else normalisation.clip,
     )
-    write_model(Path(path), FORMAT, body, policy.state_dict(), statistics=statistics, ops=ops)
+    weights, statistics = {}, {}
+    for name, tensor in policy.state_dict().items():
+        if name.startswith(NORMALISATION):
+            statistics[name.removeprefix(NORMALISATION)] = tensor
+        else:
+            weights[name] = tensor
+    write_model(Path(path), FORMAT, body, weights, statistics=statistics, ops=ops)
 
 
 def load_policy(path: str | Path, interface: EnvSpec | None = None) -> SavedPolicy:
@@ -117,11 +127,20 @@ def load_policy(path: str | Path, interface: EnvSpec | None = None) -> SavedPoli
         learned = _interface_of(saved.body.interface)
         params = PolicyParams.model_validate(saved.body.params)
         # On ``meta``, so that shapes are compared before memory is taken.
-        policy = blank_policy(params, learned)
-        load_weights(policy, saved.weights, assign=True)
+        policy = blank_policy(params, learned, _blank_normalisation(learned, saved.body))
+        statistics = {f"{NORMALISATION}{name}": each for name, each in saved.statistics.items()}
+        load_weights(policy, {**saved.weights, **statistics}, assign=True)
     if interface is not None:
         check_fit(path, learned, interface, params)
-    return SavedPolicy(policy, params, learned, saved.body.world, saved.statistics)
+    return SavedPolicy(policy, params, learned, saved.body.world)
+
+
+def _blank_normalisation(learned: EnvSpec, body: _Body) -> ObservationNormalisation | None:
+    """A normalisation of observations without numbers, where the policy has one."""
+    if body.normalise_clip is None:
+        return None
+    mean, variance = torch.empty(2, learned.observations.words, dtype=torch.float64, device="meta")
+    return ObservationNormalisation(mean, variance, body.normalise_clip)
 
 
 def check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams) -> None:
