@@ -206,7 +206,7 @@ def test_several_tasks_share_one_model(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "discrete actions": (
         {"tasks": ["gymnasium/CartPole-v1"]},
-        "tasks.0: action space Discrete",
+        "tasks.0: actions are choices among 2 options",
     ),
     "one candidate for awr": (
         {"imagination": {"candidates": 1}},
