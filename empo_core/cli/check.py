@@ -132,8 +132,10 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
             for a in spec.agents
         }
         goals = {f"{spec.agents[g.human].name}: {g.name}": g.weight for g in spec.goals}
-        head = {"file": str(path), "is": "world", "world_model": candidate}
-        return head | {
+        return {
+            "file": str(path),
+            "is": "world",
+            "world_model": candidate,
             "world": sizes(world) | count_states(world),
             "agents": agents,
             "goals": goals,

@@ -74,7 +74,7 @@ def save_arrays(
     directory = Path(directory)
     with written_directory(directory, ops) as new:
         entries = {name: _write_array(new, name, array, ops) for name, array in arrays.items()}
-        body = {"arrays": entries, "metadata": dict(metadata or {})}
+        body: dict[str, JsonData] = {"arrays": entries, "metadata": dict(metadata or {})}
         write_synced(new / MANIFEST, sealed_json(directory, FORMAT, VERSION, body), ops)
 
 

@@ -210,11 +210,11 @@ def _token_problem(token: str, impenetrable: int) -> str:
 
 def _map_error(document: Document, y: int, x: int, reason: str) -> ConfigError:
     """An error about one cell of the map, however the map is written."""
-    written = document.data["map"]
+    written = document.value(("map",))
     if isinstance(written, list):
         loc = ("map", y, x) if isinstance(written[y], list) else ("map", y)
         return located_error(document, loc, f"cell ({x},{y}): {reason}")
-    lines = written.splitlines()
+    lines = str(written).splitlines()
     line = [number for number, text in enumerate(lines) if text.strip()][y]
     column = [match.start() for match in re.finditer(r"\S+", lines[line])][x]
     return located_error(document, ("map",), f"cell ({x},{y}): {reason}", at=(line, column))

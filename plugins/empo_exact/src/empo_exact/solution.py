@@ -145,7 +145,8 @@ class Solution:
         """States (given by number) from which the episode goes on at a time [state]."""
         if self.horizon is not None and time >= self.horizon:
             return np.zeros(len(states), np.bool_)
-        return self.graph.alive[states]
+        alive: Bool[np.ndarray, " state"] = self.graph.alive[states]
+        return alive
 
     # Values and policies by state number and time.
 

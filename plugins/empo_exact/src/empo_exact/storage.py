@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from pydantic import JsonValue
@@ -14,6 +14,7 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage.arrays import load_arrays, save_arrays
+from empo_core.storage.atomic import StrictModel
 from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
@@ -45,6 +46,18 @@ class Record:
     seed: int
 
 
+class _Metadata(StrictModel):
+    world: dict[str, JsonValue]
+    human_prior: bool
+    habit_prior: bool
+    params: dict[str, JsonValue]
+    num_expanded: int
+    times: list[int]
+    values: list[str] | None  # The folder and the digest of those that were kept on disk.
+    seconds: dict[str, float]
+    seed: int
+
+
 def save(solution: Solution, record: Record, directory: Path) -> None:
     """Write graph, values and parameters into ``directory / "tables"``.
 
@@ -58,18 +71,18 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
     for time in solution.times if place is None else ():
         for name, array in solution.store.at(time)._asdict().items():
             arrays[f"time_{time}_{name}"] = array
-    metadata = {
-        "world": _identity(solution.spec),
-        "human_prior": problem.prior is not None,
-        "habit_prior": problem.habit is not None,
-        "params": record.params.model_dump(mode="json"),
-        "num_expanded": graph.num_expanded,
-        "times": solution.times,
-        "values": place,
-        "seconds": vars(record.seconds),
-        "seed": record.seed,
-    }
-    save_arrays(directory / "tables", arrays, metadata)
+    metadata = _Metadata(
+        world=_identity(solution.spec),
+        human_prior=problem.prior is not None,
+        habit_prior=problem.habit is not None,
+        params=record.params.model_dump(mode="json"),
+        num_expanded=graph.num_expanded,
+        times=list(solution.times),
+        values=None if place is None else list(place),
+        seconds=vars(record.seconds),
+        seed=record.seed,
+    )
+    save_arrays(directory / "tables", arrays, metadata.model_dump())
 
 
 def read(
@@ -83,17 +96,22 @@ def read(
     Raises:
         StorageError: The files are missing or damaged, or belong to another world.
     """
-    arrays, metadata = load_arrays(directory / "tables")
+    arrays, found = load_arrays(directory / "tables")
     try:
-        _check_world(arrays, metadata["world"], world)
-        params = ExactParams.model_validate(metadata["params"])
+        metadata = _Metadata.model_validate(found)
+        _check_world(arrays, metadata.world, world)
+        params = ExactParams.model_validate(metadata.params)
         assumed = Assumptions(
-            habit_prior=_prior(habit_prior, params.habit, world, metadata, "habit_prior"),
-            human_prior=_prior(human_prior, params.human_prior, world, metadata, "human_prior"),
+            habit_prior=_prior(
+                "habit_prior", habit_prior, params.habit, world, needed=metadata.habit_prior
+            ),
+            human_prior=_prior(
+                "human_prior", human_prior, params.human_prior, world, needed=metadata.human_prior
+            ),
         )
-        problem = _problem(arrays, metadata["num_expanded"], world, params, assumed)
+        problem = _problem(arrays, metadata.num_expanded, world, params, assumed)
         store = _store(arrays, metadata, directory)
-        return problem, store, Record(params, Seconds(**metadata["seconds"]), metadata["seed"])
+        return problem, store, Record(params, Seconds(**metadata.seconds), metadata.seed)
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{directory / 'tables'} is not a saved result of this solver ({error}); save it again"
@@ -114,17 +132,17 @@ def _problem(
     return replace(problem, humans=humans, habit=assumed.habit_prior)
 
 
-def _store(arrays: Arrays, metadata: dict[str, Any], directory: Path) -> ValueStore:
-    if metadata["values"] is None:
+def _store(arrays: Arrays, metadata: _Metadata, directory: Path) -> ValueStore:
+    if metadata.values is None:
         store = ValueStore("all", None, "")
-        for time in metadata["times"]:
+        for time in metadata.times:
             fields = (arrays[f"time_{time}_{name}"] for name in Values._fields)
             store.put(time, Values(*fields))
         return store
-    folder, digest = metadata["values"]
+    folder, digest = metadata.values
     store = ValueStore("disk", directory / folder, digest)
-    last = max(metadata["times"])
-    if store.recover(last) != min(metadata["times"]):
+    last = max(metadata.times)
+    if store.recover(last) != min(metadata.times):
         raise StorageError(f"the values of {last + 1} times are not in {directory / folder}")
     return store
 
@@ -155,14 +173,15 @@ def _check_world(arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel)
 
 
 def _prior(
+    key: str,
     given: HumanPrior | None,
     named: HumanPriorRef | None,
     world: WorldModel,
-    metadata: dict[str, Any],
-    key: str,
+    *,
+    needed: bool,
 ) -> HumanPrior | None:
     """The prior a result was solved with: the caller's, or the one its params name."""
-    if not metadata[key]:
+    if not needed:
         return None
     prior = given or build_prior(named, world)
     if prior is None:

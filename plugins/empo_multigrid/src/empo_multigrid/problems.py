@@ -41,7 +41,7 @@ class Problems:
         if tuple(str(part) for part in loc) in self._document.blocks or place.line == 0:
             return place.line, place.column
         # Elsewhere line breaks are written \n, so the string is on one line of the file.
-        text = self._document.value(loc)
+        text = str(self._document.value(loc))
         before = sum(len(line) + 2 for line in text.split("\n")[: place.line])
         return 0, before + place.column
 

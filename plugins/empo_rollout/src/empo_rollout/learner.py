@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
@@ -181,7 +180,7 @@ class RolloutLearner(Learner):
                 "episodes, so the run goes on, but not as it would have without a break"
             )
 
-    def _put_back(self, collector: Mapping[str, Any] | None) -> bool:
+    def _put_back(self, collector: StateDict | None) -> bool:
         """Put the environments where they were; False where that cannot be."""
         if collector is None:  # The run broke off in the middle of an iteration.
             self.start()

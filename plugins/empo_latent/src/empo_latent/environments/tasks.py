@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
 
-from empo_core.config import EnvironmentRef
+from empo_core.config import ComponentRef, EnvironmentRef
 from empo_core.errors import CollectError, ConfigError
 from empo_core.experiment import build
 from empo_core.protocols.environments import (
@@ -24,6 +23,7 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
+from empo_core.trees import StateDict
 from empo_environments.components import GymnasiumBacked
 from empo_environments.serial import SerialVectorEnv
 from empo_latent.types import Interface
@@ -134,11 +134,11 @@ class TaskEnv:
             raise ConfigError(f"environment {self._name} draws no pictures")
         return self._vector.render(0)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the environment."""
         return self._vector.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state: StateDict) -> bool:
         """Go on from a state; False where a new episode was begun instead."""
         exact = self._vector.load_state_dict(state)
         self._received()
@@ -181,7 +181,7 @@ def environment_of(task: EnvironmentRef | Environment, where: str) -> Environmen
     Raises:
         ConfigError: It cannot be built; the message begins with ``where``.
     """
-    if not isinstance(task, EnvironmentRef):
+    if not isinstance(task, ComponentRef):
         return task
     try:
         environment: Environment = build(task, EnvironmentContext())
