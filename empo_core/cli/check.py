@@ -136,7 +136,7 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
             "file": str(path),
             "is": "world",
             "world_model": candidate,
-            "world": sizes(world) | count_states(world),
+            "world": {**sizes(world), **count_states(world)},
             "agents": agents,
             "goals": goals,
         }
