@@ -123,9 +123,9 @@ def main() -> None:
     console = Console()
     if chosen:
         learner, replay, _ = prepared(chosen, StageProfile(enabled=False))
-        chunks_ms(functools.partial(learner.step, memory=replay))
+        chunks_ms(functools.partial(learner.step, replay=replay))
         profiler = cProfile.Profile(time.process_time)
-        profiler.runcall(chunks_ms, functools.partial(learner.step, memory=replay))
+        profiler.runcall(chunks_ms, functools.partial(learner.step, replay=replay))
         pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
         return
     table = Table(title="A training step on the trivial world (T=5), batch 64, one core")
@@ -134,7 +134,7 @@ def main() -> None:
     stages = []
     for network, aim in AIMS_MS.items():
         learner, replay, collector = prepared(network, StageProfile(enabled=False))
-        train = functools.partial(learner.step, memory=replay)
+        train = functools.partial(learner.step, replay=replay)
         alone = chunks_ms(train)
         with Counting() as counting:
             targets, _ = train(0)
@@ -151,7 +151,7 @@ def main() -> None:
         )  # fmt: skip
         profile = StageProfile(clock=time.process_time)
         learner, replay, collector = prepared(network, profile)
-        measured = chunks_ms(functools.partial(learner.step, memory=replay))
+        measured = chunks_ms(functools.partial(learner.step, replay=replay))
         collector.stop()
         stages.append((network, profile, measured, targets))
     console.print(table)
