@@ -42,14 +42,19 @@ def is_compiled(function: Callable[..., Any]) -> bool:
     )
 
 
+SHARED = Path(__file__).parent / "worlds"
+"""Whose kernels those of plugins call."""
+
+
 @cache
-def forget_stale_code(package: Path) -> None:
-    """Delete machine code that is older than any source file of its package.
+def forget_stale_code(package: Path, shared: Path = SHARED) -> None:
+    """Delete machine code that is older than any source file of its package, or of ``shared``.
 
     Numba only looks at the file that a function stands in, but machine code also contains what
     the function calls in other files: an update that touches one of those would go unnoticed.
     """
-    newest = max((file.stat().st_mtime for file in package.glob("*.py")), default=0.0)
+    sources = (*package.glob("*.py"), *shared.glob("*.py"))
+    newest = max((file.stat().st_mtime for file in sources), default=0.0)
     for file in (package / "__pycache__").glob("*.nb[ic]"):
         try:
             if file.stat().st_mtime < newest:

@@ -1,4 +1,8 @@
-"""Numbering distinct rows in order of first discovery; compiled hash table."""
+"""Numbering distinct rows in order of first discovery; compiled hash table.
+
+The table has open addressing: a slot holds a row's number plus 1, and 0 where it is empty, so that
+fresh memory is an empty table.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled
+from empo_core.compilation import compiled, inlined
 
 Rows = NDArray[Any]
 
 
-@compiled
+@inlined
 def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
     """A 64-bit hash of one row (multiply-xorshift per word)."""
     value = np.uint64(0x9E3779B97F4A7C15)
@@ -24,26 +28,14 @@ def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
     return value ^ (value >> np.uint64(32))
 
 
-@compiled
-def rebuild(states: Rows, count: int, slots: NDArray[np.int32]) -> None:
-    """Enter the first ``count`` states into empty slots (-1); their number is a power of 2."""
-    mask = np.uint64(len(slots) - 1)
-    words = states.shape[1]
-    for state in range(count):
-        slot = row_hash(states, state, words) & mask
-        while slots[slot] >= 0:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot] = state
-
-
-@compiled
+@inlined
 def find_slot(rows: Rows, item: int, states: Rows, slots: NDArray[np.int32]) -> np.uint64:
     """The slot that holds a row's number, or the empty one where it belongs."""
     mask = np.uint64(len(slots) - 1)
     words = rows.shape[1]
     slot = row_hash(rows, item, words) & mask
-    while slots[slot] >= 0:
-        state = slots[slot]
+    while slots[slot] > 0:
+        state = slots[slot] - 1
         same = True
         for word in range(words):
             if states[state, word] != rows[item, word]:
@@ -53,6 +45,13 @@ def find_slot(rows: Rows, item: int, states: Rows, slots: NDArray[np.int32]) -> 
             break
         slot = (slot + np.uint64(1)) & mask
     return slot
+
+
+@compiled
+def rebuild(states: Rows, count: int, slots: NDArray[np.int32]) -> None:
+    """Enter the first ``count`` states into empty slots; their number is a power of 2."""
+    for state in range(count):
+        slots[find_slot(states, state, states, slots)] = state + 1
 
 
 @compiled
@@ -72,14 +71,14 @@ def intern(
     limit = min(len(states), len(slots) // 2)
     for item in range(first, len(rows)):
         slot = find_slot(rows, item, states, slots)
-        if slots[slot] < 0:
+        if slots[slot] == 0:
             if count >= limit:
                 return item, count
             for word in range(rows.shape[1]):
                 states[count, word] = rows[item, word]
-            slots[slot] = count
             count += 1
-        index[item] = slots[slot]
+            slots[slot] = count
+        index[item] = slots[slot] - 1
     return len(rows), count
 
 
@@ -87,7 +86,7 @@ def intern(
 def look_up(rows: Rows, states: Rows, slots: NDArray[np.int32], index: NDArray[np.int32]) -> None:
     """The number of each row among the states; -1 where it is not there."""
     for item in range(len(rows)):
-        index[item] = slots[find_slot(rows, item, states, slots)]
+        index[item] = slots[find_slot(rows, item, states, slots)] - 1
 
 
 class RowTable:
@@ -104,7 +103,7 @@ class RowTable:
         size = words * dtype.itemsize
         self._piece = next(np.dtype(f"u{n}") for n in (8, 4, 2, 1) if size % n == 0)
         self._states = np.empty((1024, size // self._piece.itemsize), self._piece)
-        self._slots = np.full(4096, -1, np.int32)
+        self._slots = np.zeros(4096, np.int32)
 
     @classmethod
     def of(cls, rows: Rows) -> RowTable:
@@ -149,5 +148,5 @@ class RowTable:
             states[: self.count] = self._states[: self.count]
             self._states = states
         if self.count >= len(self._slots) // 2:
-            self._slots = np.full(2 * len(self._slots), -1, np.int32)
+            self._slots = np.zeros(2 * len(self._slots), np.int32)
             rebuild(self._states, self.count, self._slots)

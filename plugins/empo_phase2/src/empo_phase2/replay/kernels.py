@@ -1,55 +1,33 @@
 """Compiled loops of the replay: numbering of states, and copies of ragged successors.
 
-A ``RowTable`` only grows; this table also removes states, whose ids are used again. Both share
-the hash function.
-
-States are numbered by an open-addressing hash table whose slots hold ids plus 1, 0 where empty,
-so that fresh memory is an empty table. A state in use has its number of references; an id that
-is free has ``-2 - next``, where ``next`` is the free id after it or -1.
+The hash table is that of ``empo_core.worlds.row_table``. A ``RowTable`` only grows; here states are
+removed, too, and their ids used again. A state in use has its number of references; an id that is
+free has ``-2 - next``, where ``next`` is the free id after it or -1.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled, inlined
-from empo_core.worlds.row_table import row_hash
+from empo_core.worlds.row_table import find_slot, row_hash
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint8]
-
-
-@inlined
-def home(keys: Keys, index: int, mask: np.uint64) -> np.uint64:
-    """The slot where a key belongs."""
-    return row_hash(keys, index, keys.shape[1]) & mask
-
-
-@inlined
-def same(keys: Keys, index: int, others: Keys, other: int) -> bool:
-    """True if two keys are equal."""
-    word, words = 0, keys.shape[1]
-    while word < words and keys[index, word] == others[other, word]:
-        word += 1
-    return word == words
+Flags = NDArray[np.bool_]
+Counts = NDArray[np.uint8] | NDArray[np.uint16]
 
 
 @compiled
 def rebuild(keys: Keys, references: Ids, used: int, slots: Ids) -> None:
     """Enter all states in use into empty slots, whose number is a power of 2."""
-    mask = np.uint64(len(slots) - 1)
     for state in range(used):
         if references[state] >= 0:
-            slot = home(keys, state, mask)
-            while slots[slot] > 0:
-                slot = (slot + np.uint64(1)) & mask
-            slots[slot] = state + 1
+            slots[find_slot(keys, state, keys, slots)] = state + 1
 
 
 @compiled
@@ -80,12 +58,9 @@ def intern(
     Returns:
         ``used`` and ``free`` afterwards, and how many states are new.
     """
-    mask = np.uint64(len(slots) - 1)
     added = 0
     for item in range(len(new_keys)):
-        slot = home(new_keys, item, mask)
-        while slots[slot] > 0 and not same(new_keys, item, keys, slots[slot] - 1):
-            slot = (slot + np.uint64(1)) & mask
+        slot = find_slot(new_keys, item, keys, slots)
         state = slots[slot] - 1
         if state < 0:
             if free >= 0:
@@ -117,13 +92,11 @@ def hold(ids: Ids, references: Ids) -> None:
 def forget(keys: Keys, state: int, slots: Ids) -> None:
     """Take a state out of the hash table and close the gap, so that no tombstones pile up."""
     mask = np.uint64(len(slots) - 1)
-    gap = home(keys, state, mask)
-    while slots[gap] != state + 1:
-        gap = (gap + np.uint64(1)) & mask
+    gap = find_slot(keys, state, keys, slots)
     probe = (gap + np.uint64(1)) & mask
     while slots[probe] > 0:
         # Whatever would not be found any more behind the gap moves into it.
-        start = home(keys, slots[probe] - 1, mask)
+        start = row_hash(keys, slots[probe] - 1, keys.shape[1]) & mask
         if ((probe - start) & mask) >= ((probe - gap) & mask):
             slots[gap] = slots[probe]
             gap = probe
@@ -163,9 +136,7 @@ def unpack(
 
 
 @compiled
-def offsets_of(
-    indices: Places, counts: NDArray[Any], oldest: int, length: int, offsets: Places
-) -> int:
+def offsets_of(indices: Places, counts: Counts, oldest: int, length: int, offsets: Places) -> int:
     """Offsets of pairs from how many successors each has.
 
     Args:
@@ -216,9 +187,7 @@ def copy_items(
 
 
 @compiled
-def to_evict(
-    counts: NDArray[Any], oldest: int, length: int, least: int, excess: int
-) -> tuple[int, int]:
+def to_evict(counts: Counts, oldest: int, length: int, least: int, excess: int) -> tuple[int, int]:
     """Number of transitions to evict, and of their successors.
 
     Args:
@@ -241,7 +210,7 @@ def to_evict(
 @compiled
 def link(
     environment: Places,
-    first: NDArray[np.bool_],
+    first: Flags,
     begin: int,
     oldest: int,
     record: Ids,
