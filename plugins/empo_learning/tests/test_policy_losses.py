@@ -216,14 +216,15 @@ class TestEntropyCoefficient:
             "entropy_term": 0.4 * entropy,
             "entropy_coef": 0.1,
         }
-        assert {key: float(each) for key, each in bonus.metrics.items()} == pytest.approx(expected)
+        found = {key: float(each) for key, each in bonus.metrics().items()}
+        assert found == pytest.approx(expected)
 
     def test_what_is_paid_nothing_gets_no_gradient_but_is_reported(self) -> None:
         std = torch.ones(3, 2, requires_grad=True)
         policy = Independent(Normal(torch.zeros(3, 2), std), 1)
         bonus = EntropyCoefficient(EntropyParams(coef=0.0)).bonus(policy, torch.ones(3))
         assert not bonus.paid.requires_grad
-        assert float(bonus.metrics["entropy"]) != 0
+        assert float(bonus.metrics()["entropy"]) != 0
         rising = EntropyCoefficient(linear(coef=0.0, end=1.0)).bonus(policy, torch.ones(3))
         assert rising.paid.requires_grad
 

@@ -83,7 +83,7 @@ class Awr:
         bonus = self._entropy.bonus(distribution, weight)
         per_start = nll - bonus.paid
         memory = {"entropy_coef": bonus.moved}
-        metrics = dict(bonus.metrics)
+        metrics = bonus.metrics()
         if self._region is not None:
             assert batch.proposal is not None
             distance = self._region.distance(distribution, batch.proposal, weight)

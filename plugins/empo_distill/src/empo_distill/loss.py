@@ -68,7 +68,7 @@ class Distill:
         metrics = {"divergence": weighted_mean(far, batch.weight), "scale": scale}
         return LossOutput(
             loss,
-            metrics | policy_metrics(distribution, batch.weight) | bonus.metrics,
+            metrics | policy_metrics(distribution, batch.weight) | bonus.metrics(),
             {"scale": moved, "entropy_coef": bonus.moved},
         )
 

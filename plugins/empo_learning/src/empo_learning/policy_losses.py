@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float, Shaped
@@ -178,19 +178,35 @@ def scheduled(params: EntropyParams, progress: float) -> float:
     return start + (end - start) * share
 
 
-class EntropyBonus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EntropyBonus:
     """The entropy bonus of a policy.
 
     Attributes:
+        entropy: Of each start, summed over the numbers of an action.
+        scaled: Times a power of how many numbers there are.
+        coefficient: Of the bonus.
         paid: Coefficient times scaled entropy of each start; its gradient is the policy's.
-        metrics: ``entropy`` (per start, summed over the numbers of an action),
-            ``entropy_scaled``, ``entropy_term`` and ``entropy_coef``, for people.
+        weight: How much each start counts in metrics.
         moved: What ``EntropyCoefficient.adapt`` wants.
     """
 
+    entropy: Float[Tensor, " start"]
+    scaled: Float[Tensor, " start"]
+    coefficient: Float[Tensor, ""]
     paid: Float[Tensor, " start"]
-    metrics: dict[str, Tensor]
+    weight: Float[Tensor, " start"]
     moved: Float[Tensor, ""]
+
+    @torch.no_grad()
+    def metrics(self) -> dict[str, Tensor]:
+        """Means of ``entropy``, ``entropy_scaled`` and ``entropy_term``; ``entropy_coef``."""
+        return {
+            "entropy": weighted_mean(self.entropy, self.weight),
+            "entropy_scaled": weighted_mean(self.scaled, self.weight),
+            "entropy_term": weighted_mean(self.paid, self.weight),
+            "entropy_coef": self.coefficient.clone(),
+        }
 
 
 class EntropyCoefficient:
@@ -219,36 +235,18 @@ class EntropyCoefficient:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not worthless):
             entropy = policy_entropy(distribution, params.jacobian)
             scaled = entropy * num_numbers(distribution) ** params.action_power
-        coefficient = self.value.to(scaled)
-        paid = coefficient * scaled
-        with torch.no_grad():
-            metrics = {
-                "entropy": weighted_mean(entropy, weight),
-                "entropy_scaled": weighted_mean(scaled, weight),
-                "entropy_term": weighted_mean(paid, weight),
-                "entropy_coef": coefficient.clone(),
-            }
-            per_number = entropy / num_numbers(distribution)
-        return EntropyBonus(paid, metrics, self.moved(per_number.detach(), weight))
-
-    def moved(
-        self, entropy: Float[Tensor, " start"], weight: Float[Tensor, " start"]
-    ) -> Float[Tensor, ""]:
-        """The coefficient after a step, as far as entropies decide it.
-
-        Args:
-            entropy: Entropy of each start per number of an action.
-            weight: How much each start counts.
-        """
-        value = self.value.to(entropy)
-        if self._params.target_entropy is None:
-            return value.clone()
-        # 0 where nothing counts, which leaves the coefficient as it is.
-        excess = weighted_mean(entropy - self._params.target_entropy, weight)
-        return (value.log() - self._params.rate * excess).clamp(*LOG_COEFFICIENTS).exp()
+        value = self.value.to(scaled)
+        moved = value.clone()
+        if params.target_entropy is not None:
+            with torch.no_grad():
+                per_number = entropy / num_numbers(distribution)
+                # 0 where nothing counts, which leaves the coefficient as it is.
+                excess = weighted_mean(per_number - params.target_entropy, weight)
+                moved = (value.log() - params.rate * excess).clamp(*LOG_COEFFICIENTS).exp()
+        return EntropyBonus(entropy, scaled, value, value * scaled, weight, moved)
 
     def adapt(self, moved: Float[Tensor, ""], progress: float) -> None:
-        """Take what ``moved`` returned, or what the schedule says; and move to its device."""
+        """Take the ``moved`` of a bonus, or what the schedule says; and go to its device."""
         self.value = written(self.value, moved)
         if self._params.target_entropy is None:
             self.value.fill_(scheduled(self._params, progress))

@@ -88,7 +88,7 @@ class Svg:
         }
         return LossOutput(
             loss,
-            metrics | policy_metrics(distribution, batch.weight) | bonus.metrics,
+            metrics | policy_metrics(distribution, batch.weight) | bonus.metrics(),
             {"scale": self._moved(judged.value, weight), "entropy_coef": bonus.moved},
         )
 

@@ -31,6 +31,7 @@ class Optimiser:
         """
         is_muon = params.name == "muon"
         self.weights = list(weights)
+        self._size = sum(each.numel() for each in self.weights)
         self._matrices = [each for each in self.weights if is_muon and each.ndim == 2]
         self._others = [each for each in self.weights if not (is_muon and each.ndim == 2)]
         self._optimisers: dict[str, torch.optim.Optimizer] = {}
@@ -44,7 +45,7 @@ class Optimiser:
 
     def zeros(self) -> Float[Tensor, " weight"]:
         """A gradient of 0, to add others to."""
-        return torch.zeros_like(flattened(self.weights))
+        return torch.zeros(self._size, dtype=self.weights[0].dtype, device=self.weights[0].device)
 
     def gradient(self, loss: Float[Tensor, ""]) -> Float[Tensor, " weight"]:
         """The gradient of a loss in all weights; 0 for those that it does not depend on."""

@@ -151,7 +151,7 @@ class Ppo:
         ratio = log_ratio.exp()
         policy_loss = -clipped_surrogate(ratio, advantage * share, self._clip).sum()
         bonus = self._entropy.bonus(distribution, weight)
-        paid = (bonus.paid.masked_fill(weight <= 0, 0.0) * of_start).sum()
+        paid = (bonus.paid.masked_fill(ignored[:, 0], 0.0) * of_start).sum()
 
         with torch.no_grad():
             # Schulman's estimate of the divergence: never negative, and less noisy than the mean
@@ -159,9 +159,10 @@ class Ppo:
             kl = ratio - 1 - log_ratio
             clipped = ((ratio - 1).abs() > self._clip).to(ratio.dtype)
             means = (torch.stack((kl, clipped, ratio)) * share).sum((1, 2))
-            entropy = [bonus.metrics[name].to(means) for name in ("entropy", "entropy_coef")]
+            entropy = (bonus.entropy.masked_fill(ignored[:, 0], 0.0) * of_start).sum()
+            few = torch.stack((policy_loss, entropy, bonus.coefficient))
             # One transfer for all: each waits for the device.
-            numbers = torch.cat((torch.stack((policy_loss.to(means), *entropy)), means)).tolist()
+            numbers = torch.cat((few, means)).tolist()
         names = (
             "policy_loss", "entropy", "entropy_coef", "approx_kl", "clip_fraction", "importance"
         )  # fmt: skip
