@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +22,7 @@ from empo_latent.params import LatentParams
 from empo_latent.published import SOURCE, STEPS, published
 from empo_latent.types import Interface
 from empo_latent.videos import save_videos
+from empo_learning.report import csv_text, time_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,7 +113,7 @@ class LatentResult:
         parts: list[RenderableType] = []
         if self._newest:
             parts.append(self._evaluation())
-        parts += [self._times(), self._effort()]
+        parts += [time_table(self.time_shares), self._effort()]
         return Group(*parts)
 
     def save(self, directory: Path) -> None:
@@ -121,10 +121,10 @@ class LatentResult:
         directory.mkdir(parents=True, exist_ok=True)
         save_model(directory / MODEL, self.model, self.params, self.interface)
         rows = list(self.curve())
-        write_file(directory / CURVE, _csv(CurveRow._fields, rows))
+        write_file(directory / CURVE, csv_text(CurveRow._fields, rows))
         if self.history:
             names = [field.name for field in fields(self.history[0])]
-            write_file(directory / TRAINING, _csv(names, map(astuple, self.history)))
+            write_file(directory / TRAINING, csv_text(names, map(astuple, self.history)))
         if rows:
             buffer = io.BytesIO()
             self._figure(rows).savefig(buffer, format="png", dpi=120)
@@ -203,16 +203,6 @@ class LatentResult:
     def _says_success(self) -> bool:
         return any(found.outcome().success is not None for found in self._newest.values())
 
-    def _times(self) -> Table:
-        table = Table(
-            title="Where the time went", title_justify="left", title_style="bold", box=box.ROUNDED
-        )
-        table.add_column("part", min_width=8)
-        table.add_column("%", justify="right")
-        for name, share in self.time_shares.items():
-            table.add_row("  " * name.count("/") + name.rpartition("/")[2], f"{share:.1f}")
-        return table
-
     def _effort(self) -> str:
         if not self.history:
             return "nothing was done"
@@ -266,11 +256,3 @@ def _cells(outcome: Outcome, *, with_success: bool) -> list[str]:
     if with_success:
         cells.append("" if outcome.success is None else f"{outcome.success:.0%}")
     return cells
-
-
-def _csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-    return stream.getvalue()

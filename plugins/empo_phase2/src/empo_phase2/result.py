@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -18,6 +15,7 @@ from empo_core.protocols import Weights, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import strict_json
 from empo_core.types import WorldSpec
+from empo_learning.report import csv_text, report_table
 from empo_phase2.compare import Comparison
 from empo_phase2.params import Phase2Params
 from empo_phase2.pictures import Curve, draw
@@ -116,7 +114,7 @@ class Phase2Result:
         }
 
     def _values(self) -> Table:
-        table = _table(f"{self.spec.name}: start state", "quantity", *self._columns())
+        table = report_table(f"{self.spec.name}: start state", "quantity", *self._columns())
         right = self.comparison.right if self.comparison is not None else None
         exact = [f"{float(right.v_r[0]):.6g}"] if right is not None else []
         table.add_row("V_r  robot's value", f"{float(self.root.v_r[0]):.6g}", *exact)
@@ -128,13 +126,13 @@ class Phase2Result:
 
     def _robot(self) -> Table:
         title = "Robot's policy at the start"
-        table = _table(title, "action", *self._columns("probability"), "Q_r")
+        table = report_table(title, "action", *self._columns("probability"), "Q_r")
         right = self.comparison.right.pi_r[0].tolist() if self.comparison is not None else None
         policy, q_r = self.root.pi_r[0].tolist(), self.root.q_r[0].tolist()
         names = list(joint_names(self.spec))
-        order = range(len(names))
+        order: Sequence[int] = range(len(names))
         if len(names) > MAX_ROBOT_ROWS:
-            order = sorted(order, key=lambda action: -policy[action])[:MAX_ROBOT_ROWS]  # type: ignore[assignment]
+            order = sorted(order, key=lambda action: -policy[action])[:MAX_ROBOT_ROWS]
         for action in order:
             exact = [] if right is None else [f"{right[action]:.6f}"]
             q = "unavailable" if math.isnan(q_r[action]) else f"{q_r[action]:.6g}"
@@ -145,7 +143,8 @@ class Phase2Result:
 
     def _goals(self) -> Table:
         title = "Goals at the start"
-        table = _table(title, "human", "goal", "weight", *self._columns("attainable V_e"))
+        columns = ("human", "goal", "weight", *self._columns("attainable V_e"))
+        table = report_table(title, *columns, texts=("goal",))
         right = self.comparison.right.v_h_e[0].tolist() if self.comparison is not None else None
         for position, goal in enumerate(self.spec.goals):
             table.add_row(
@@ -161,7 +160,7 @@ class Phase2Result:
         """The gap to the right values at the start, on average, and at worst."""
         gap = self.gap
         title = f"Gap to {self.params.reporting.compare} ({gap['Compare/coverage']:.1%} seen)"
-        table = _table(title, "quantity", "start", "mean", "worst")
+        table = report_table(title, "quantity", "start", "mean", "worst")
         for name, unit, what in (
             ("V_r", "rel", "V_r, relative"),
             ("V_r", "abs", "V_r, absolute"),
@@ -196,20 +195,5 @@ def joint_names(spec: WorldSpec) -> Iterator[str]:
 def as_csv(curve: Curve) -> str:
     """A table with a line per step, and a column for every name that occurs."""
     names = dict.fromkeys(name for _, numbers in curve for name in numbers)
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["step", *names])
-    for step, numbers in curve:
-        writer.writerow([step, *(repr(numbers[n]) if n in numbers else "" for n in names)])
-    return stream.getvalue()
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
-    for position, column in enumerate(columns):
-        is_text = position == 0 or column == "goal"
-        if is_text:  # Folded where a terminal is narrow, but not to nothing.
-            table.add_column(column, min_width=8, overflow="fold")
-        else:
-            table.add_column(column, justify="right", no_wrap=True)
-    return table
+    rows = ([step, *(numbers.get(name, "") for name in names)] for step, numbers in curve)
+    return csv_text(["step", *names], rows)

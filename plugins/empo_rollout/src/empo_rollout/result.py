@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -17,6 +15,7 @@ from empo_core.pictures import replace_file
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
+from empo_learning.report import csv_text, report_table, time_table
 from empo_rollout.empowerment.identity import identity
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
@@ -95,7 +94,7 @@ class RolloutResult:
         parts: list[RenderableType] = []
         if self.evaluations:
             parts.append(self._evaluation(self.evaluations[-1][2]))
-        parts += [self._times(), self._effort()]
+        parts += [time_table(self.time_shares), self._effort()]
         return Group(*parts)
 
     def save(self, directory: Path) -> None:
@@ -103,7 +102,8 @@ class RolloutResult:
         directory.mkdir(parents=True, exist_ok=True)
         world = None if self.humans_of is None else identity(self.humans_of)
         save_policy(directory / POLICY, self.policy, self.params, self.interface, world=world)
-        write_file(directory / CURVE, self._csv())
+        names = [field.name for field in fields(Mark)]
+        write_file(directory / CURVE, csv_text(names, map(astuple, self.history)))
         if self.history:
             buffer = io.BytesIO()
             self._figure().savefig(buffer, format="png", dpi=120)
@@ -117,7 +117,7 @@ class RolloutResult:
         return self.evaluations[-1][2].mean_return >= self.solved_at
 
     def _evaluation(self, found: Evaluation) -> Table:
-        table = _table(f"Evaluation: {found.episodes:,} episodes", "quantity", "value")
+        table = report_table(f"Evaluation: {found.episodes:,} episodes", "quantity", "value")
         table.add_row("mean return", f"{found.mean_return:.6g} ± {found.standard_error:.2g}")
         table.add_row("least to greatest", f"{found.min_return:.6g} to {found.max_return:.6g}")
         table.add_row("mean length", f"{found.mean_length:.6g}")
@@ -128,12 +128,6 @@ class RolloutResult:
             table.add_row(f"solved (at least {self.solved_at:g})", answer)
         return table
 
-    def _times(self) -> Table:
-        table = _table("Where the time went", "part", "%")
-        for name, share in self.time_shares.items():
-            table.add_row("  " * name.count("/") + name.rpartition("/")[2], f"{share:.1f}")
-        return table
-
     def _effort(self) -> str:
         if not self.history:
             return "nothing was done"
@@ -142,13 +136,6 @@ class RolloutResult:
             f"{last.steps:,} steps in {self.iterations:,} iterations and {last.seconds:.1f} s: "
             f"{last.steps / last.seconds:,.0f} steps/s"
         )
-
-    def _csv(self) -> str:
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Mark)])
-        writer.writerows(astuple(mark) for mark in self.history)
-        return stream.getvalue()
 
     def _figure(self) -> Figure:
         """Mean return over steps, of training and of evaluations."""
@@ -170,11 +157,3 @@ class RolloutResult:
         axes.grid(alpha=0.3)
         axes.legend()
         return figure
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
-    table.add_column(columns[0], min_width=8, overflow="fold")
-    for column in columns[1:]:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table

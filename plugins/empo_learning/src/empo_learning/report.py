@@ -1,0 +1,39 @@
+"""Tables of reports on the terminal, and tables as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping
+
+from rich import box
+from rich.table import Table
+
+
+def report_table(title: str, *columns: str, texts: Collection[str] = ()) -> Table:
+    """An empty table whose first column is text, as are those named by ``texts``; else numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
+    for position, column in enumerate(columns):
+        if position == 0 or column in texts:
+            # Folded where a terminal is narrow, but not to nothing.
+            table.add_column(column, min_width=8, overflow="fold")
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def time_table(shares: Mapping[str, float]) -> Table:
+    """Per cent of the time by name of what it was spent on; parts are indented."""
+    table = report_table("Where the time went", "part", "%")
+    for name, share in shares.items():
+        table.add_row("  " * name.count("/") + name.rpartition("/")[2], f"{share:.1f}")
+    return table
+
+
+def csv_text(names: Iterable[str], rows: Iterable[Iterable[str | float | bool | None]]) -> str:
+    """A table as CSV, with a line of names."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return stream.getvalue()
