@@ -17,6 +17,7 @@ from empo_async_actors.plugin import AsyncParams
 from empo_core.errors import CollectError, WorkerError
 from empo_core.experiment import build
 from empo_core.protocols import (
+    Actor,
     ActorFactory,
     Executor,
     Needs,
@@ -25,6 +26,7 @@ from empo_core.protocols import (
     WorkerFactory,
     WorkerState,
 )
+from empo_executors.frames import pickled
 
 _TICK_S = 0.02
 """The longest wait between two looks at the actors."""
@@ -80,7 +82,7 @@ class ActorPool:
         self._acknowledged = [0] * params.actors
         self._failure: CollectError | None = None
         self._stalled_s, self._looked = 0.0, time.monotonic()
-        factory = _worker_factory(pickled(make_actor, "the actor factory"))
+        factory = _worker_factory(_pickled(make_actor, "the actor factory"))
         try:
             self.executor.start(factory, params.actors, Needs(), directory, params.max_restarts)
         except CollectError:
@@ -186,7 +188,7 @@ class ActorPool:
             self.states[actor] = state
             handle = self._handles[actor]
             if state is not None and handle is not None:
-                body = pickled(state, f"the state of actor {actor}")
+                body = _pickled(state, f"the state of actor {actor}")
                 handle.request(Message(Request.LOAD_STATE, body=body))
                 handle.pump(self.executor)
 
@@ -286,30 +288,19 @@ class ActorPool:
             self._replace(handle, f"raised\n{traceback}")
 
 
-def pickled(value: object, what: str) -> bytes:
-    """A value as it goes to an actor's process.
-
-    Raises:
-        CollectError: It cannot be sent.
-    """
-    try:
-        data: bytes = cloudpickle.dumps(value)
-    except Exception as error:
-        raise CollectError(
-            f"{what} cannot be sent to an actor process: {type(error).__name__}: {error}. "
-            "Leave out open files, locks and the like, or use the collector 'sync'."
-        ) from error
-    return data
+def _pickled(value: object, what: str) -> bytes:
+    return pickled(value, what, instead="use the collector 'sync'", error=CollectError)
 
 
 def _worker_factory(make_actor: bytes) -> WorkerFactory:
     def make(number: int, incarnation: int) -> Worker:
-        def make_later(index: int) -> Any:
-            return cloudpickle.loads(make_actor)(index)
+        def make_later(index: int) -> Actor:
+            make: ActorFactory = cloudpickle.loads(make_actor)
+            return make(index)
 
         return ActorWorker(make_later)
 
     return make
 
 
-__all__ = ["ActorPool", "Arrived", "pickled"]
+__all__ = ["ActorPool", "Arrived"]

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.util import Finalize
 from typing import Any, Literal
 
-import cloudpickle  # type: ignore[import-untyped]
-
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
 from empo_environments.block_schedule import BlockScheduler
@@ -21,6 +19,7 @@ from empo_environments.single_env import MakeEnv, episode_seed
 from empo_environments.snapshots import Snapshot, shares
 from empo_environments.types import State, Value
 from empo_environments.worker import Worker, worker_context
+from empo_executors.frames import pickled
 
 log = logging.getLogger(__name__)
 OnCrash = Literal["stop", "restart"]
@@ -300,15 +299,8 @@ def _check_sizes(envs: int, workers: int, blocks: int) -> None:
 
 
 def _payload(make: Sequence[MakeEnv]) -> bytes:
-    try:
-        payload: bytes = cloudpickle.dumps(list(make))
-    except Exception as error:
-        raise ConfigError(
-            f"what makes the environments cannot be sent to a worker process: "
-            f"{type(error).__name__}: {error}; leave out open files, locks and the like, or step "
-            "the environments in this process (backend: serial)"
-        ) from error
-    return payload
+    serial = "step the environments in this process (backend: serial)"
+    return pickled(list(make), "what makes the environments", instead=serial, error=ConfigError)
 
 
 __all__ = ["ProcessVectorEnv"]

@@ -15,12 +15,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from multiprocessing.connection import Connection
-from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from empo_core.errors import WorkerError
+from empo_core.errors import EmpoError, WorkerError
+from empo_executors.supervised_process import Pipe
 
 _HEADER = struct.Struct("<4sIIIIQQQQ12x")  # Magic, CRC, then the fields of ``send``.
 _MAGIC = b"EMF1"
@@ -71,7 +71,7 @@ class Disconnected(Exception):
 class Sender:
     """The worker's end: numbers the frames."""
 
-    def __init__(self, pipe: Connection[Any, Any], worker: int, incarnation: int) -> None:
+    def __init__(self, pipe: Pipe, worker: int, incarnation: int) -> None:
         self._pipe = pipe
         self._worker = worker
         self._incarnation = incarnation
@@ -103,7 +103,7 @@ class Sender:
 class Receiver:
     """The caller's end: accepts the next frame of one incarnation, and nothing else."""
 
-    def __init__(self, pipe: Connection[Any, Any], worker: int, incarnation: int) -> None:
+    def __init__(self, pipe: Pipe, worker: int, incarnation: int) -> None:
         self._pipe = pipe
         self._worker = worker
         self._incarnation = incarnation
@@ -145,6 +145,34 @@ class Receiver:
             f"a message of worker {self._worker} (incarnation {self._incarnation}) {why}, where "
             f"frame {self.accepted} was due; nothing of it was used"
         )
+
+
+def pickled(
+    value: object,
+    what: str,
+    *,
+    instead: str = "work without worker processes",
+    error: type[EmpoError] = WorkerError,
+) -> bytes:
+    """A value as it goes to another process.
+
+    Args:
+        value: The value.
+        what: Its name, for errors.
+        instead: Another way, for errors.
+        error: Raised where the value cannot be sent.
+
+    Raises:
+        EmpoError: As ``error`` says.
+    """
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as reason:
+        raise error(
+            f"{what} cannot be sent to another process: {type(reason).__name__}: {reason}. "
+            f"Leave out open files, locks and the like, or {instead}."
+        ) from reason
+    return data
 
 
 def encode_arrays(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
@@ -190,4 +218,5 @@ __all__ = [
     "Sender",
     "decode_arrays",
     "encode_arrays",
+    "pickled",
 ]

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import cloudpickle  # type: ignore[import-untyped]
 import psutil
 
 from empo_core.errors import StorageError, WorkerError
@@ -28,7 +27,7 @@ from empo_core.protocols.executors import (
 )
 from empo_executors.blobs import BlobWriter
 from empo_executors.cells import Cell
-from empo_executors.frames import Frame, Kind
+from empo_executors.frames import Frame, Kind, pickled
 from empo_executors.plugin import LocalParams
 from empo_executors.restart_budget import RestartBudget
 from empo_executors.supervised_process import process_context
@@ -340,22 +339,6 @@ class _Handle:
         return "unavailable" if self.process.silence_s() > params.heartbeat_s / 2 else "ready"
 
 
-def pickled(value: object, what: str) -> bytes:
-    """A value as it goes to a worker process.
-
-    Raises:
-        WorkerError: It cannot be sent.
-    """
-    try:
-        data: bytes = cloudpickle.dumps(value)
-    except Exception as error:
-        raise WorkerError(
-            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}. "
-            "Leave out open files, locks and the like, or work without worker processes."
-        ) from error
-    return data
-
-
 def _folder(directory: Path) -> Path:
     """A folder for cells and broadcasts; those of callers that were killed are removed."""
     try:
@@ -371,4 +354,4 @@ def _folder(directory: Path) -> Path:
         ) from error
 
 
-__all__ = ["LocalExecutor", "pickled"]
+__all__ = ["LocalExecutor"]

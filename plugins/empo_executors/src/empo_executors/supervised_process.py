@@ -16,13 +16,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from empo_core.plugins.imports import extra_imports, import_extra
 
 StartMethod = Literal["forkserver", "spawn"]
 Context: TypeAlias = ForkServerContext | SpawnContext
-Pipe: TypeAlias = "Connection[Any, Any]"
+Pipe: TypeAlias = "Connection[bytes, bytes]"
 KILL_S = 1.0
 """Seconds that the system may need to take a killed process away."""
 _PR_SET_PDEATHSIG = 1

@@ -27,7 +27,8 @@ from empo_core.protocols.executors import (
     Worker,
     WorkerFactory,
 )
-from empo_executors.local import LocalExecutor, pickled
+from empo_executors.frames import pickled
+from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
 from empo_executors.supervised_process import StartMethod, process_context
 
