@@ -17,11 +17,9 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
+from empo_latent.row_rings import RowRings
 from empo_latent.sequence_queue import SequenceQueue
 from empo_latent.types import Interface, SequenceBatch
-
-FEWEST_ROWS = 1024
-"""Rows per environment that memory is taken for at once; more as they are needed."""
 
 
 class Replay:
@@ -65,27 +63,26 @@ class Replay:
         self._actions, self._device = interface.actions, torch.device(device)
         several = len(interface.tasks) > 1
         self._task = torch.arange(envs) % len(interface.tasks) if several else None
-        kind = np.uint8 if interface.pictures else np.float32
-        rows = min(self._most, max(FEWEST_ROWS, horizon + 1))
-        numbers = interface.actions * (3 if expert else 1) + 2
-        # Arrays of numpy, which writes single rows faster than torch; torch draws from the same.
-        self._seen = np.empty((envs, rows, interface.words), kind)
-        # Action, reward, termination and expert side by side, to be found in one look.
-        self._steps = np.empty((envs, rows, numbers), np.float32)
-        self._first = np.zeros((envs, rows), bool)
-        self._queue = SequenceQueue(envs, rows, most=self._most, horizon=horizon)
+        self._rings = RowRings(
+            envs,
+            self._most,
+            words=interface.words,
+            numbers=interface.actions * (3 if expert else 1) + 2,
+            pictures=interface.pictures,
+        )
+        self._queue = SequenceQueue(envs, self._rings.rows, most=self._most, horizon=horizon)
         # Per environment: rows ever written, and steps of the episode.
         self._written = np.zeros(envs, np.int64)
         self._age = np.full(envs, -1)
 
     def __len__(self) -> int:
         """Number of steps that are kept."""
-        used = np.minimum(self._written, self._most)
-        firsts = sum(int(row[:n].sum()) for row, n in zip(self._first, used, strict=True))
+        used, first = np.minimum(self._written, self._most), self._rings.first
+        firsts = sum(int(row[:n].sum()) for row, n in zip(first, used, strict=True))
         # What led to the oldest row is of no use where the row before it is overwritten.
         cut = sum(
             n > 0 and not bool(row[(w - n) % self._most])
-            for row, n, w in zip(self._first, used, self._written, strict=True)
+            for row, n, w in zip(first, used, self._written, strict=True)
         )
         return int(used.sum()) - firsts - int(cut)
 
@@ -97,7 +94,7 @@ class Replay:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that are taken for it."""
-        return sum(each.nbytes for each in (self._seen, self._steps, self._first, self._queue))
+        return self._rings.nbytes + self._queue.nbytes
 
     @property
     def ready(self) -> bool:
@@ -116,9 +113,9 @@ class Replay:
         envs = np.flatnonzero(rows)
         self._age[envs] = 0
         places = self._places(envs)
-        self._seen[envs, places] = observation[envs]
-        self._steps[envs, places] = np.nan
-        self._first[envs, places] = True
+        self._rings.seen[envs, places] = observation[envs]
+        self._rings.steps[envs, places] = np.nan
+        self._rings.first[envs, places] = True
         self._advance(envs)
 
     def add(
@@ -149,18 +146,18 @@ class Replay:
                 "call begin first"
             )
         if expert is not None and not self._expert:
-            raise ValueError("nobody asked to remember the planner's actions: set expert")
+            raise ValueError("rows have no room for the planner's actions: set expert")
         envs = np.arange(len(self._age))
         self._age += 1
         places = self._places(envs)
-        self._seen[envs, places] = observation
-        steps, actions = self._steps, self._actions
+        self._rings.seen[envs, places] = observation
+        steps, actions = self._rings.steps, self._actions
         steps[envs, places, :actions] = action.cpu().numpy()
         steps[envs, places, actions], steps[envs, places, actions + 1] = reward, terminated
         if self._expert:
             known = np.nan if expert is None else expert.cpu().flatten(1).numpy()
             steps[envs, places, actions + 2 :] = known
-        self._first[envs, places] = False
+        self._rings.first[envs, places] = False
         self._advance(envs)
         self._age[terminated] = -1
 
@@ -187,33 +184,31 @@ class Replay:
     def gather(self, number: Int64[Tensor, " sequence"]) -> SequenceBatch:
         """The sequences of these indices, below ``num_sequences``; adding steps moves them."""
         rows, env = self._places_of(number.numpy())
-        steps = self._taken(self._steps, rows[1:])
+        steps = self._rings.gathered("steps", rows[1:], self._device)
         actions = self._actions
         expert = None
         if self._expert:
             expert = steps[..., actions + 2 :].view(*steps.shape[:2], 2, actions)
         return SequenceBatch(
-            observation=self._taken(self._seen, rows),
+            observation=self._rings.gathered("seen", rows, self._device),
             action=steps[..., :actions],
             reward=steps[..., actions : actions + 1],
             terminated=steps[..., actions + 1 : actions + 2],
-            task=None if self._task is None else self._moved(self._task[env]),
+            task=None
+            if self._task is None
+            else self._task[env].to(self._device, non_blocking=True),
             expert=expert,
         )
 
     def state_dict(self) -> dict[str, Any]:
         """All that is remembered, as a tree for checkpoints; tensors are not copied."""
         used = np.minimum(self._written, self._most).tolist()
-        tables = {"seen": self._seen, "steps": self._steps, "first": self._first}
         return {
             "capacity": self._most,
             "horizon": self._horizon,
             "written": torch.from_numpy(self._written.copy()),
             "age": torch.from_numpy(self._age.copy()),
-            "rows": [
-                {name: torch.from_numpy(table[env, :n]) for name, table in tables.items()}
-                for env, n in enumerate(used)
-            ],
+            "rows": self._rings.saved(used),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -223,7 +218,7 @@ class Replay:
             StorageError: The state is one of other tasks or sizes.
         """
         rows = state["rows"]
-        mine = (len(self._age), self._most, self._horizon, *self._widths())
+        mine = (len(self._age), self._most, self._horizon, *self._rings.widths)
         found = (len(rows), state["capacity"], state["horizon"], *_widths(rows))
         if mine != found:
             raise StorageError(
@@ -234,35 +229,25 @@ class Replay:
         self._written = state["written"].numpy().copy()
         self._age = state["age"].numpy().copy()
         self._grow(min(self._most, int(self._written.max(initial=1))))
+        self._rings.restore(rows)
         for env, row in enumerate(rows):
-            n = len(row["first"])
-            self._seen[env, :n], self._steps[env, :n] = row["seen"].numpy(), row["steps"].numpy()
-            self._first[env, :n] = row["first"].numpy()
             written = int(self._written[env])
-            held = np.arange(written - n, written)
-            self._queue.refill(env, held, self._first[env, held % self._most])
-
-    def _widths(self) -> tuple[int, int]:
-        return self._seen.shape[2], self._steps.shape[2]
+            held = np.arange(written - len(row["first"]), written)
+            self._queue.refill(env, held, self._rings.first[env, held % self._most])
 
     def _places(self, envs: Int64[np.ndarray, " row"]) -> Int64[np.ndarray, " row"]:
         """Places of the next rows of environments, with memory for them."""
         needed = int(self._written[envs].max(initial=0)) + 1
-        if needed > self._seen.shape[1] and self._seen.shape[1] < self._most:
-            self._grow(min(self._most, max(needed, 2 * self._seen.shape[1])))
+        room = self._rings.rows
+        if room < min(needed, self._most):
+            self._grow(min(self._most, max(needed, 2 * room)))
         places: np.ndarray = self._written[envs] % self._most
         return places
 
     def _grow(self, rows: int) -> None:
-        """Take memory for so many rows per environment; nothing is overwritten before."""
-        before = self._seen.shape[1]
+        """Take memory for so many rows per environment."""
         self._queue.grow(rows)
-        for name in ("_seen", "_steps", "_first"):
-            old = getattr(self, name)
-            if rows > before:
-                new = np.empty((len(old), rows, *old.shape[2:]), old.dtype)
-                new[:, :before] = old
-                setattr(self, name, new)
+        self._rings.grow(rows)
 
     def _advance(self, envs: Int64[np.ndarray, " row"]) -> None:
         """Count rows that were written, queue sequences that end there, drop overwritten ones."""
@@ -276,22 +261,8 @@ class Replay:
         """Rows of sequences, counted through all rings, and the environment of each."""
         ends, env = self._queue.find(number)
         rows = (ends + np.arange(-self._horizon, 1)[:, None]) % self._most
-        rows += env * self._seen.shape[1]
+        rows += env * self._rings.rows
         return torch.from_numpy(rows), torch.from_numpy(env)
-
-    def _taken(
-        self, table: Shaped[np.ndarray, "env row number"], rows: Int64[Tensor, "moment sequence"]
-    ) -> Shaped[Tensor, "moment sequence number"]:
-        """Rows of all rings, where they are needed."""
-        flat = torch.from_numpy(table).flatten(0, 1)
-        # Memory that the device can read by itself while we go on; torch keeps it until then.
-        pinned = self._device.type == "cuda"
-        into = torch.empty(rows.numel(), flat.shape[1], dtype=flat.dtype, pin_memory=pinned)
-        torch.index_select(flat, 0, rows.flatten(), out=into)
-        return self._moved(into.view(*rows.shape, flat.shape[1]))
-
-    def _moved(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._device, non_blocking=True)
 
 
 def _widths(rows: list[Mapping[str, Tensor]]) -> tuple[int, int]:

@@ -1,0 +1,103 @@
+"""Rings of the rows of a replay, one per environment, which take memory as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Int64, Shaped
+from torch import Tensor
+
+FEWEST_ROWS = 1024
+"""Rows per environment that memory is taken for at once; more as they are needed."""
+
+Column = Literal["seen", "steps", "first"]
+COLUMNS: tuple[Column, ...] = ("seen", "steps", "first")
+
+
+class RowRings:
+    """Rows of each environment; row ``i`` lies at place ``i`` modulo ``most``.
+
+    Arrays of numpy, which writes single rows faster than torch; torch draws from the same.
+
+    Attributes:
+        most: Rows per environment that are kept.
+        seen: Observations.
+        steps: Action, reward, termination and expert side by side, to be found in one look.
+        first: Whether an episode begins with the row.
+    """
+
+    def __init__(self, envs: int, most: int, *, words: int, numbers: int, pictures: bool) -> None:
+        """Begin with memory for few rows.
+
+        Args:
+            envs: Number of environments.
+            most: Rows per environment that are kept.
+            words: Numbers of an observation.
+            numbers: Numbers of a step.
+            pictures: Whether observations are bytes.
+        """
+        self.most = most
+        rows = min(most, FEWEST_ROWS)
+        kind = np.uint8 if pictures else np.float32
+        self.seen: Shaped[np.ndarray, "env row word"] = np.empty((envs, rows, words), kind)
+        self.steps: Float32[np.ndarray, "env row number"]
+        self.steps = np.empty((envs, rows, numbers), np.float32)
+        self.first: Bool[np.ndarray, "env row"] = np.zeros((envs, rows), bool)
+
+    @property
+    def rows(self) -> int:
+        """Rows per environment that there is memory for."""
+        rows: int = self.first.shape[1]
+        return rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that are taken."""
+        return self.seen.nbytes + self.steps.nbytes + self.first.nbytes
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Numbers of an observation and of a step."""
+        return self.seen.shape[2], self.steps.shape[2]
+
+    def grow(self, rows: int) -> None:
+        """Take memory for so many rows per environment; nothing was overwritten before."""
+        before = self.rows
+        for name in COLUMNS if rows > before else ():
+            old = getattr(self, name)
+            new = np.empty((len(old), rows, *old.shape[2:]), old.dtype)
+            new[:, :before] = old
+            setattr(self, name, new)
+
+    def gathered(
+        self,
+        name: Literal["seen", "steps"],
+        rows: Int64[Tensor, "moment sequence"],
+        device: torch.device,
+    ) -> Shaped[Tensor, "moment sequence number"]:
+        """Rows of all rings, counted through, on a device; the copy there may still be going on."""
+        flat = torch.from_numpy(getattr(self, name)).flatten(0, 1)
+        # Memory that the device can read by itself while we go on; torch keeps it until then.
+        pinned = device.type == "cuda"
+        into = torch.empty(rows.numel(), flat.shape[1], dtype=flat.dtype, pin_memory=pinned)
+        torch.index_select(flat, 0, rows.flatten(), out=into)
+        return into.view(*rows.shape, flat.shape[1]).to(device, non_blocking=True)
+
+    def saved(self, used: Sequence[int]) -> list[dict[Column, Tensor]]:
+        """The first ``used`` rows of each environment, in tensors that share their memory."""
+        return [
+            {name: torch.from_numpy(getattr(self, name)[env, :n]) for name in COLUMNS}
+            for env, n in enumerate(used)
+        ]
+
+    def restore(self, rows: Sequence[Mapping[Column, Tensor]]) -> None:
+        """Take over what ``saved`` returned; there must be memory for it."""
+        for env, row in enumerate(rows):
+            for name in COLUMNS:
+                getattr(self, name)[env, : len(row[name])] = row[name].numpy()
+
+
+__all__ = ["FEWEST_ROWS", "RowRings"]
