@@ -129,21 +129,6 @@ in each ``[state]``."""
 
 
 @runtime_checkable
-class Empowering(Protocol):
-    """An algorithm whose finished runs know the intrinsic reward U_r of states; optional.
-
-    Learners whose reward is another run's estimate of human power ask for it.
-    """
-
-    def intrinsic_reward(self, context: RunContext) -> IntrinsicReward:
-        """U_r as the run in ``context.directory`` has it, for states of ``context.world``.
-
-        Raises:
-            StorageError: The run left nothing that can be loaded, or knows another world.
-        """
-
-
-@runtime_checkable
 class Algorithm(Protocol):
     """The procedure of a run."""
 
@@ -160,3 +145,18 @@ class Algorithm(Protocol):
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Estimated needs of a run (sizes, RAM), without running it; for ``empo check``."""
+
+
+@runtime_checkable
+class Empowering(Algorithm, Protocol):
+    """An algorithm whose finished runs know the intrinsic reward U_r of states; optional.
+
+    Learners whose reward is another run's estimate of human power ask for it.
+    """
+
+    def intrinsic_reward(self, context: RunContext) -> IntrinsicReward:
+        """U_r as the run in ``context.directory`` has it, for states of ``context.world``.
+
+        Raises:
+            StorageError: The run left nothing that can be loaded, or knows another world.
+        """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -93,8 +92,7 @@ def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicRewar
             "run on this world, or let 'algorithm' solve it"
         )
     algorithm = _empowering(config.algorithm, registry, f"{where} comes from algorithm")
-    source: IntrinsicReward = algorithm.intrinsic_reward(_context(world, path, config.seed))
-    return source
+    return algorithm.intrinsic_reward(_context(world, path, config.seed))
 
 
 def _of_algorithm(
@@ -109,8 +107,7 @@ def _of_algorithm(
         directory.mkdir(parents=True, exist_ok=True)
         algorithm.run(_context(world, directory, seed, resume)).save(directory / RESULTS)
         write_file(done, "")
-    source: IntrinsicReward = algorithm.intrinsic_reward(_context(world, directory, seed))
-    return source
+    return algorithm.intrinsic_reward(_context(world, directory, seed))
 
 
 def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True) -> RunContext:
@@ -119,7 +116,7 @@ def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True)
     )
 
 
-def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Any:
+def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Empowering:
     """The algorithm, which must know U_r.
 
     Raises:
