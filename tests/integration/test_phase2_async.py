@@ -90,7 +90,7 @@ RND = {"name": "rnd", "params": {"feature_dim": 8, "hidden_dim": 16}}
 @pytest.mark.slow
 def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Path) -> None:
     setting = params(
-        steps=600,
+        total_steps=600,
         warm_up={"v_h_e": 60, "q_r": 60, "ramp": 60},
         collector={"name": "async", "params": {"min_env_steps": 2500}},
         exploration={"frontier_prob": 0.5, "human": ["epsilon-greedy", RND]},

@@ -88,15 +88,7 @@ def test_no_process_outlives_the_run(
             raise
     _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
-    expected = {
-        "normal": 0,
-        "forgets to stop": 0,
-        "SIGTERM": -15,
-        "SIGKILL": -9,
-        "Ctrl-C": -2,
-        "Ctrl-C twice": -2,
-    }
-    assert learner.returncode == expected.get(ending, 1), errors
+    assert learner.returncode == CODES[ending], errors
     if ending == "actor raises":
         assert "RuntimeError: the planted fault" in errors
     if ending not in {"SIGTERM", "SIGKILL"}:
