@@ -233,7 +233,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "imitating nobody": (
         {"policy_loss": "distill", "collection": {"acting": "policy"}},
-        "policy_loss: it imitates the planner, and nobody plans",
+        "policy_loss: it imitates the planner, and there is none",
     ),
     "optimism nobody asks": (
         {"optimistic_loss": "awr", "collection": {"acting": "policy"}},

@@ -60,8 +60,8 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
             )
         if loss.needs.expert and params.collection.acting != "planner":
             yield (
-                f"{name}_loss: it imitates the planner, and nobody plans; set collection.acting to "
-                "planner"
+                f"{name}_loss: it imitates the planner, and there is none; set "
+                "collection.acting to planner"
             )
     weighs = isinstance(losses["policy"], WeighsCandidates)
     if params.value.weighting == "policy" and not weighs:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError, StorageError
@@ -90,7 +91,7 @@ class _Graph(nn.Module):
         super().__init__()
         self.network, self._names = network, names
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Shaped[Tensor, "query ..."]) -> Float[Tensor, " query"]:
         """The value of each question."""
         given = dict(zip(self._names, inputs, strict=True))
         questions = inputs[0].shape[0]

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 import safetensors.torch
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -192,7 +192,9 @@ class Network(nn.Module):
         return NetworkRegression(self, weight_decay, max_grad_norm)
 
 
-def given(query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity) -> Tensor:
+def given(
+    query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity
+) -> Int[Tensor, " query"]:
     """Indices that each query names.
 
     Raises:

@@ -96,7 +96,9 @@ class RobotBehaviour:
         return policy_of(q_r, sources.states.available, beta_r)
 
     @torch.no_grad()
-    def q_r(self, states: States, transitions: Transitions) -> tuple[Tensor, TimedStates]:
+    def q_r(
+        self, states: States, transitions: Transitions
+    ) -> tuple[Float[Tensor, "transition robot_action"], TimedStates]:
         """Q_r where some transitions start, and these timed states."""
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         if self.quantity == "q_r":

@@ -194,7 +194,7 @@ def policy_step(
 
 def observation_tensor(
     observation: Shaped[np.ndarray, "agent word"], device: torch.device
-) -> Tensor:
+) -> Shaped[Tensor, "agent word"]:
     """Observations in memory of torch's own.
 
     Products of matrices may differ in their last bits with the alignment of memory, which is

@@ -204,7 +204,7 @@ class AgentLosses:
         """
         loss, model = self._losses[name], self._model
 
-        def policy(features: Tensor) -> BoundedNormal:
+        def policy(features: Float[Tensor, "*batch feature"]) -> BoundedNormal:
             return model.policy(features, task=policy_batch.task, optimistic=name == "optimistic")
 
         through = None
@@ -250,7 +250,9 @@ class AgentLosses:
         """The batch as policy losses take it."""
         bound = self._params.policy.bound
 
-        def normal(loc: Tensor, log_std: Tensor) -> BoundedNormal:
+        def normal(
+            loc: Float[Tensor, "start action"], log_std: Float[Tensor, "start action"]
+        ) -> BoundedNormal:
             return BoundedNormal(loc, log_std, bound=bound, active=policy_batch.active)
 
         weight, expert = policy_batch.weight, None

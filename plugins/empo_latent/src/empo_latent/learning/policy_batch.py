@@ -95,7 +95,9 @@ def critic(
         front that features lack.
     """
 
-    def values(features: Tensor, u: Tensor) -> Tensor:
+    def values(
+        features: Float[Tensor, "*some feature"], u: Float[Tensor, "*batch action"]
+    ) -> Float[Tensor, "*batch head"]:
         features = features.expand(*u.shape[:-1], features.shape[-1])
         action = model.bounded(u, task=task)
         if model.critic == "q":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_latent.learning.loss_terms import disagreement
@@ -118,7 +118,7 @@ def auxiliary_target(
     return heads.reshape(heads.shape[0], moments, sequences, -1, 1).mean(3, keepdim=True)
 
 
-def joined(x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]) -> Tensor:
+def joined(x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]) -> Float[Tensor, "*rest"]:
     """Mean, least or greatest over some axes."""
     if mode == "mean":
         return x.mean(dims)
@@ -140,7 +140,7 @@ def bootstrapped(
     return found.expand_as(heads)
 
 
-def drawn_pair(heads: int, device: torch.device) -> Tensor:
+def drawn_pair(heads: int, device: torch.device) -> Int[Tensor, " 2"]:
     """Two different heads at random, the same for a whole batch."""
     # Not randperm(heads)[:2]: compilers of some versions of torch fail on that.
     return torch.rand(heads, device=device).topk(2).indices

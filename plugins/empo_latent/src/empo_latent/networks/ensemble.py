@@ -106,7 +106,7 @@ class MlpEnsemble(nn.Module):
         for place, head in enumerate(range(self.heads) if heads is None else heads.tolist()):
             own = [[tensors[head] for tensors in store] for store in stores]
             rows = x if x.ndim == 2 else x[place]
-            blocks: tuple[Tensor, ...] = rows.split(BLOCK)  # type: ignore[no-untyped-call]
+            blocks = torch.split(rows, BLOCK)
             outputs = [self._through(block, own, dropout) for block in blocks]
             results.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs))
         return results[0][None] if len(results) == 1 else torch.stack(results)
@@ -134,8 +134,12 @@ class MlpEnsemble(nn.Module):
         return h
 
 
-def linear(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear layer of one network, or of several, which may share their input."""
+def linear(
+    h: Float[Tensor, "*some input"],
+    weight: Float[Tensor, "*batch output input"],
+    bias: Float[Tensor, "*batch output"],
+) -> Float[Tensor, "*batch row output"]:
+    """A linear layer of one network, or of several (``batch``), which may share their input."""
     if weight.ndim == 2:
         return F.linear(h, weight, bias)
     if h.ndim == 3:
@@ -144,7 +148,11 @@ def linear(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return joint.view(len(h), *bias.shape).transpose(0, 1)
 
 
-def normalised(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def normalised(
+    h: Float[Tensor, "*batch row output"],
+    scale: Float[Tensor, "*batch output"],
+    shift: Float[Tensor, "*batch output"],
+) -> Float[Tensor, "*batch row output"]:
     """LayerNorm of one network, or of several."""
     if scale.ndim == 1:
         return F.layer_norm(h, h.shape[-1:], scale, shift)

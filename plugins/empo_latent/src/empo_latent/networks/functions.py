@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from empo_latent.params.networks import BinsParams
 
@@ -24,7 +25,7 @@ def symexp(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x.sign() * x.abs().expm1()
 
 
-def by_hand(x: Tensor) -> bool:
+def by_hand(x: Float[Tensor, "*shape"]) -> bool:
     """True where the variants for CPU caches are faster: on CPUs, outside of compilation."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -33,16 +34,20 @@ class _SimNorm(Function):
     """Softmax over the last axis; torch's own is an order slower where that axis is short."""
 
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         e = (x - x.amax(-1, keepdim=True)).exp_()
         return e.div_(e.sum(-1, keepdim=True))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(
+        ctx: FunctionCtx, inputs: tuple[Tensor], output: Float[Tensor, "*shape"]
+    ) -> None:
         ctx.save_for_backward(output)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Tensor:
+    def backward(
+        ctx: BackwardCFunction, *grads: Float[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
         (y,) = ctx.saved_tensors
         weighted = grads[0] * y
         return torch.addcmul(weighted, y, weighted.sum(-1, keepdim=True), value=-1)
@@ -52,16 +57,18 @@ def simnorm(x: Float[Tensor, "*batch latent"], group: int) -> Float[Tensor, "*ba
     """A softmax in each group of ``group`` numbers (SimNorm, Hansen et al. 2024, eq. 5)."""
     precise = x.to(torch.promote_types(x.dtype, torch.float32))
     groups = precise.reshape(*x.shape[:-1], -1, group)
-    softmax = _SimNorm.apply if by_hand(x) else partial(F.softmax, dim=-1)
-    probabilities: Tensor = softmax(groups)
-    return probabilities.flatten(-2)
+    apply: Callable[[Tensor], Tensor] = _SimNorm.apply
+    softmax = apply if by_hand(x) else partial(F.softmax, dim=-1)
+    return softmax(groups).flatten(-2)
 
 
 class _Mish(Function):
     """``mish`` and its slope, so that going back costs one product."""
 
     @staticmethod
-    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Float[Tensor, "*shape"],
+    ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
         # h = n / 2, share = h / (h + 1) = tanh(softplus(x)), dh/dx = e + e^2.
         e = x.clamp(max=20).exp_()
         h = torch.addcmul(e, e, e, value=0.5)
@@ -72,13 +79,19 @@ class _Mish(Function):
         return y, torch.addcmul(share, slope, x, out=share)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: FunctionCtx,
+        inputs: tuple[Tensor],
+        output: tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]],
+    ) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Tensor | None:
+    def backward(
+        ctx: BackwardCFunction, *grads: Float[Tensor, "*shape"] | None
+    ) -> Float[Tensor, "*shape"] | None:
         (slope,) = ctx.saved_tensors
         return None if grads[0] is None else grads[0] * slope
 
@@ -90,8 +103,8 @@ def mish(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """
     if by_hand(x):
         if torch.is_grad_enabled() and x.requires_grad:
-            y: Tensor = _Mish.apply(x)[0]  # type: ignore[no-untyped-call]
-            return y
+            apply: Callable[[Tensor], tuple[Tensor, Tensor]] = _Mish.apply
+            return apply(x)[0]
         e = x.clamp(max=20).exp_()
         h = e.addcmul_(e, e, value=0.5)
         return h.div_(h + 1).mul_(x)

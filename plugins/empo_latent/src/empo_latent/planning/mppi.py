@@ -137,9 +137,9 @@ class Planner:
         if params.policy_noise:
             shapes.append(proposals)
         sizes = [torch.Size(shape).numel() for shape in shapes]
-        kind = {"dtype": mean.dtype, "device": mean.device}
-        numbers = torch.randn(sum(sizes), generator=generator, **kind).split(sizes)  # type: ignore[call-overload]
-        parts = [part.view(shape) for part, shape in zip(numbers, shapes, strict=True)]
+        numbers = torch.randn(sum(sizes), generator=generator, dtype=mean.dtype, device=mean.device)
+        pieces = torch.split(numbers, sizes)
+        parts = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
         choice = mean.new_empty(env, params.elites).exponential_(generator=generator)
         heads = None
         if params.value_heads is not None and params.value_heads < self._values:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_latent.learning.targets import joined
@@ -27,23 +28,23 @@ class PlanContext(NamedTuple):
     """Constants of one call of the planner.
 
     Attributes:
-        z: Where the environments are, ``[env, latent]``.
-        task: Their tasks, ``[env, 1]``; None where there is one.
-        active: Which numbers of actions they use, ``[env, 1, action]``, or 1 for env; None: all.
+        z: Where the environments are.
+        task: Their tasks; None where there is one.
+        active: Which numbers of actions they use; None: all.
         discount: Per step, ``[env, 1]`` or 0-d.
         heads: Which value heads judge; None: all.
         curious: Whether what they do not agree on is worth more.
     """
 
-    z: Tensor
-    task: Tensor | None
-    active: Tensor | None
-    discount: Tensor
-    heads: Tensor | None
+    z: Float[Tensor, "env latent"]
+    task: Int[Tensor, "env 1"] | None
+    active: Bool[Tensor, "#env 1 action"] | None
+    discount: Float[Tensor, "*per_task"]
+    heads: Int[Tensor, " chosen"] | None
     curious: bool
 
-    def masked(self, action: Tensor) -> Tensor:
-        """Actions ``[..., env, plan, action]``, with 0 for numbers that are not used."""
+    def masked(self, action: Float[Tensor, "env plan action"]) -> Float[Tensor, "env plan action"]:
+        """Actions with 0 for numbers that are not used."""
         return action if self.active is None else action * self.active
 
 
@@ -64,23 +65,32 @@ class PlanScorer:
         self._model, self._params, self._horizon = model, params, horizon
         self._episodic, self._critic, self._precision = episodic, critic, precision
 
-    def scores(self, context: PlanContext, actions: Tensor) -> Tensor:
-        """Scores ``[env, plan]`` of plans ``[time, env, plan, action]``."""
+    def scores(
+        self, context: PlanContext, actions: Float[Tensor, "time env plan action"]
+    ) -> Float[Tensor, "env plan"]:
+        """Scores of plans."""
         return self._followed(context, actions.shape[2], lambda step, _: actions[step])[1]
 
     def proposals(
-        self, context: PlanContext, noise: Tensor, jitter: Tensor | None, *, optimistic: bool
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        context: PlanContext,
+        noise: Float[Tensor, "time env plan action"],
+        jitter: Float[Tensor, "time env plan action"] | None,
+        *,
+        optimistic: bool,
+    ) -> tuple[Float[Tensor, "time env plan action"], Float[Tensor, "env plan"]]:
         """Plans that the policy proposes, and their scores.
 
         Args:
             context: Where it starts.
-            noise: Standard normal, ``[time, env, plan, action]``; its actions are drawn with it.
+            noise: Standard normal; actions are drawn with it.
             jitter: Added to its actions; None: nothing.
             optimistic: Whether it is the optimistic policy.
         """
 
-        def choose(step: int, latent: Tensor) -> Tensor:
+        def choose(
+            step: int, latent: Float[Tensor, "env plan latent"]
+        ) -> Float[Tensor, "env plan action"]:
             policy = self._model.policy(latent, task=context.task, optimistic=optimistic)
             action = policy.bounded(policy.mean + policy.scale * noise[step])
             if jitter is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Int64
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_phase2.experience import Block
@@ -15,7 +15,7 @@ from empo_phase2.experience import Block
 
 def check_block(
     block: Block, *, capacity: int, policy: tuple[int, ...], humans: int, pairs: int
-) -> NDArray[np.int64]:
+) -> Int64[np.ndarray, " pair"]:
     """Number of successors of each pair of a block, after checking it.
 
     Args:

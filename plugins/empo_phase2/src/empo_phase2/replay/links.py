@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int32
 from numpy.typing import NDArray
 
 from empo_phase2.experience import Block
@@ -38,7 +39,13 @@ class EpisodeLinks:
         self._last: dict[int, Places] = {}
 
     def add(
-        self, block: Block, record: NDArray[np.int32], *, actor: int, number: int, oldest: int
+        self,
+        block: Block,
+        record: Int32[np.ndarray, "place column"],
+        *,
+        actor: int,
+        number: int,
+        oldest: int,
     ) -> None:
         """Link the transitions of a block with those before them.
 

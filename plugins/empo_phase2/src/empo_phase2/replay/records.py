@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from numpy.typing import NDArray
+from jaxtyping import Float, Int, Int32, Int64
 from torch import Tensor
 
 from empo_phase2.experience import Transitions
@@ -43,7 +42,9 @@ class TransitionRecords:
         """Shape of the humans' policies in a transition."""
         return self._policy.shape[1:]
 
-    def encoded(self, new: Transitions, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    def encoded(
+        self, new: Transitions, ids: Int32[np.ndarray, " distinct"]
+    ) -> Int32[np.ndarray, "transition column"]:
         """Rows of ``record`` for new transitions, given the ids of their block's states."""
         record = np.empty((len(new), self.record.shape[1]), np.int32)
         record[:, _STATE] = ids[new.state.numpy()]
@@ -56,8 +57,8 @@ class TransitionRecords:
 
     def write(
         self,
-        positions: NDArray[np.int64],
-        record: NDArray[np.int32],
+        positions: Int64[np.ndarray, " transition"],
+        record: Int32[np.ndarray, "transition column"],
         new: Transitions,
         training_step: int,
     ) -> None:
@@ -69,7 +70,9 @@ class TransitionRecords:
     def read(
         self,
         positions: Int[Tensor, " transition"],
-        successors: tuple[Tensor, Tensor, Tensor],
+        successors: tuple[
+            Int[Tensor, " pair_plus_1"], Int[Tensor, " item"], Float[Tensor, " item"]
+        ],
         device: torch.device,
     ) -> Transitions:
         """The transitions at some positions, given offsets, states and chances of successors."""
@@ -89,7 +92,7 @@ class TransitionRecords:
             prob=prob,
         )
 
-    def states_at(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+    def states_at(self, positions: Int64[np.ndarray, " transition"]) -> Int32[np.ndarray, " state"]:
         """State and next state ids of some transitions, one after the other."""
         return self.record[positions, : _NEXT + 1].reshape(-1)
 

@@ -10,11 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from jaxtyping import Int, Shaped
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
@@ -55,7 +56,7 @@ class ArrayStorage:
         """True where tensors on the way to a device are page-locked."""
         return self.kind == "pinned"
 
-    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Shaped[np.ndarray, "*shape"]:
         """A new array of zeros; RAM is only taken where it is written to.
 
         Raises:
@@ -75,27 +76,35 @@ class ArrayStorage:
             return pinned.numpy().view(dtype).reshape(shape)
         return np.zeros(shape, dtype)
 
-    def enlarged(self, array: NDArray[Any], length: int) -> NDArray[Any]:
+    def enlarged(
+        self, array: Shaped[np.ndarray, "_row ..."], length: int
+    ) -> Shaped[np.ndarray, "{length} ..."]:
         """A copy with zeros behind it."""
         longer = self.zeros((length, *array.shape[1:]), array.dtype)
         longer[: len(array)] = array
         return longer
 
-    def empty_tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    def empty_tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Shaped[Tensor, "*shape"]:
         """An uninitialised tensor, page-locked where ``pinned``."""
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.pinned)
 
-    def gathered(self, array: NDArray[Any], index: Tensor) -> Tensor:
+    def gathered(
+        self, array: Shaped[np.ndarray, "_row ..."], index: Int[Tensor, " chosen"]
+    ) -> Shaped[Tensor, "chosen ..."]:
         """Some entries of an array, in a tensor that can be sent."""
         source = torch.from_numpy(array)
         out = self.empty_tensor((len(index), *array.shape[1:]), source.dtype)
         return torch.index_select(source, 0, index, out=out)
 
-    def send(self, tensor: Tensor, device: torch.device) -> Tensor:
+    def send(
+        self, tensor: Shaped[Tensor, "*shape"], device: torch.device
+    ) -> Shaped[Tensor, "*shape"]:
         """A tensor on a device; page-locked ones are copied without waiting."""
         return tensor.to(device, non_blocking=self.pinned)
 
-    def _mapped(self, shape: Sequence[int], dtype: np.dtype[Any], size: int) -> NDArray[Any]:
+    def _mapped(
+        self, shape: Sequence[int], dtype: np.dtype[np.generic], size: int
+    ) -> Shaped[np.ndarray, "*shape"]:
         assert self._directory is not None
         try:
             self._directory.mkdir(parents=True, exist_ok=True)

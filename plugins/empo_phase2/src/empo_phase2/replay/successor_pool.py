@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Float, Float32, Int, Int32, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_phase2.replay.kernels import copy_items, offsets_of, to_evict
 from empo_phase2.replay.storage import ArrayStorage
-
-Ids = NDArray[np.int32]
 
 
 class SuccessorPool:
@@ -55,7 +53,7 @@ class SuccessorPool:
         """Bytes that each transition takes besides its successors."""
         return self._counts.itemsize * self._pairs + self._start.itemsize
 
-    def accept(self, counts: NDArray[np.int64]) -> None:
+    def accept(self, counts: Int64[np.ndarray, " pair"]) -> None:
         """Prepare for pairs with so many successors each.
 
         Raises:
@@ -93,7 +91,7 @@ class SuccessorPool:
         if self._length + more > len(self._states):
             self._grow(self._length + more)
 
-    def drop(self, count: int) -> Ids:
+    def drop(self, count: int) -> Int32[np.ndarray, " item"]:
         """Forget the oldest successors; returns their states."""
         ids = _ring(self._states, self._tail, count)
         self._tail = (self._tail + count) % len(self._states)
@@ -102,10 +100,10 @@ class SuccessorPool:
 
     def append(
         self,
-        positions: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        states: Ids,
-        probs: NDArray[np.float32],
+        positions: Int64[np.ndarray, " transition"],
+        counts: Int64[np.ndarray, " pair"],
+        states: Int32[np.ndarray, " item"],
+        probs: Float32[np.ndarray, " item"],
     ) -> None:
         """Remember the successors of new transitions, for which there must be room."""
         size, head = len(self._states), self._tail + self._length
@@ -121,8 +119,8 @@ class SuccessorPool:
         self._length += len(states)
 
     def take(
-        self, indices: NDArray[np.int64], oldest: int, length: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, indices: Int64[np.ndarray, " transition"], oldest: int, length: int
+    ) -> tuple[Int[Tensor, " pair_plus_1"], Int[Tensor, " item"], Float[Tensor, " item"]]:
         """Offsets, states and probabilities of the successors of some transitions.
 
         Args:
@@ -197,7 +195,9 @@ class SuccessorPool:
         self._tail = 0
 
 
-def _ring(array: NDArray[Any], start: int, count: int) -> NDArray[Any]:
+def _ring(
+    array: Shaped[np.ndarray, " place"], start: int, count: int
+) -> Shaped[np.ndarray, " {count}"]:
     """So many entries of a ring from ``start`` on, in order."""
     end = start + count
     if end <= len(array):

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols.environments import ActionSpec, ObservationSpec
@@ -127,14 +127,16 @@ class WorldObservation:
         steps_left: Int[Tensor, " state"],
         learner: int,
         goal: Int[Tensor, " state"] | None = None,
-    ) -> Tensor:
-        """Observations of one learner in some states ``[state word]``; see ``annotate``."""
+    ) -> Float[Tensor, "state word"]:
+        """Observations of one learner in some states; see ``annotate``."""
         out = torch.empty(len(features), self.observations.words)
         out[:, : self.num_features] = features
         self.annotate(out.numpy(), steps_left, learner, goal)
         return out
 
-    def options(self, available: Tensor) -> Tensor:
-        """Which options each learner has ``[state agent option]``; all where it has none."""
+    def options(
+        self, available: Bool[Tensor, "state agent action"]
+    ) -> Bool[Tensor, "state learner option"]:
+        """Which options each learner has; all where it has none."""
         mine = available[:, list(self.agents), : self.num_options]
         return mine | ~mine.any(-1, keepdim=True)

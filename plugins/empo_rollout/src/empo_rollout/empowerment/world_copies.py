@@ -19,7 +19,7 @@ from empo_rollout.empowerment.observation import WorldObservation
 
 REASONS = ("terminal", "horizon", "cut", "goal")
 TERMINAL, HORIZON, CUT, GOAL = range(4)
-"""Nobody can act any more; no steps are left; the first episode was cut off; a human arrived."""
+"""No agent can act any more; no steps are left; the first episode was cut off; a human arrived."""
 
 STATE = (
     "rows", "left", "available", "cut", "acts", "starts", "reward", "terminated", "truncated",
@@ -37,7 +37,7 @@ class Stage:
     Attributes:
         world: The world.
         sight: What learners see.
-        goals: What humans pursue; None where nobody asks.
+        goals: Those that humans pursue; None where no prior and no learner needs one.
         pays_goals: Whether humans are paid for reaching their goals.
         goal_resample_prob: Chance per step that a human pursues another goal.
         start: The state that episodes start in.
@@ -70,9 +70,9 @@ class Stage:
         return self.world.spec.horizon or 1
 
     def joint(
-        self, copies: Copies, options: Int[Tensor, "env agent"], generator: torch.Generator
-    ) -> Tensor:
-        """Actions ``[env agent]``: the given ones of learners, sampled ones of the others."""
+        self, copies: Copies, options: Int[Tensor, "env learner"], generator: torch.Generator
+    ) -> Int[Tensor, "env agent"]:
+        """Actions of all agents: the given ones of learners, sampled ones of the others."""
         spec = self.world.spec
         actions = torch.zeros((len(copies.rows), len(spec.agents)), dtype=torch.int64)
         actions[:, list(self.sight.agents)] = options

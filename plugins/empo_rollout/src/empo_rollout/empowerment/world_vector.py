@@ -45,7 +45,7 @@ class WorldVectorEnv:
         desync: Whether to cut off first episodes, so that they do not all end together.
 
     Raises:
-        ConfigError: Nobody is there to learn, or an agent is neither human nor robot.
+        ConfigError: No agent could learn, or an agent is neither human nor robot.
         SolveError: A human has no goal that it could pursue.
     """
 
@@ -197,7 +197,7 @@ def world_spec(observation: WorldObservation, copies: int, blocks: int = 1) -> E
 
 
 def check_learners(spec: WorldSpec, learners: Learners) -> None:
-    """Refuse worlds in which nobody learns, or nothing says how somebody acts.
+    """Refuse worlds in which no agent learns, or nothing says how some agent acts.
 
     Raises:
         ConfigError: The world is one of these.

@@ -297,7 +297,7 @@ def _empty(
 ) -> Rollout:
     """A rollout of zeros."""
 
-    def steps(dtype: torch.dtype, *width: int) -> Tensor:
+    def steps(dtype: torch.dtype, *width: int) -> Shaped[Tensor, "time segment *rest"]:
         return torch.zeros(horizon, segments, *width, dtype=dtype, device=device)
 
     actions, seen = env_spec.actions, env_spec.observations

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -65,10 +64,10 @@ class Rollout:
 
     def segments(self, chosen: Int[Tensor, " chosen"]) -> Rollout:
         """Copies of some segments, in the order asked for."""
-
-        def copied(name: str) -> Any:  # None where there are no masks.
-            tensor = getattr(self, name)
-            axis = 0 if name in {"memory", "agent"} else 1
-            return None if tensor is None else tensor.index_select(axis, chosen)
-
-        return Rollout(**{field.name: copied(field.name) for field in fields(self)})
+        parts: dict[str, Tensor] = {}
+        for field in fields(self):
+            tensor: Tensor | None = getattr(self, field.name)
+            if tensor is not None:  # There may be no masks.
+                axis = 0 if field.name in {"memory", "agent"} else 1
+                parts[field.name] = tensor.index_select(axis, chosen)
+        return replace(self, **parts)

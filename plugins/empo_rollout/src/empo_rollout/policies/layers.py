@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from empo_core.protocols.environments import ObservationSpec
 from empo_environments.normalisation import EPSILON
@@ -32,19 +33,21 @@ class Tanh(nn.Module):
             return values.tanh()
         if not torch.is_grad_enabled():
             return _tanh(values)
-        result: Tensor = _Tanh.apply(values)  # type: ignore[no-untyped-call]
-        return result
+        apply: Callable[[Tensor], Tensor] = _Tanh.apply
+        return apply(values)
 
 
 class _Tanh(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         result = _tanh(values)
         ctx.save_for_backward(result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(
+        ctx: BackwardCFunction, gradient: Float[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
         (result,) = ctx.saved_tensors
         slope: Tensor = torch.ops.aten.tanh_backward(gradient, result)
         return slope
