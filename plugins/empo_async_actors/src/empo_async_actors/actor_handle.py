@@ -16,9 +16,6 @@ _CALLS = 2
 """Requests under way: one being answered, and one that makes the actor look up from it."""
 _RENEW_S = 0.1
 """Shortest time between two messages that tell an actor nothing but the training step."""
-_NEWS = 10
-"""A grant is extended where at least ``1 / _NEWS`` of it is new: else every round of an actor would
-be interrupted by a message."""
 _SLACK = 4
 """A grant is taken back where more than its ``1 / _SLACK`` is too much."""
 
@@ -113,10 +110,9 @@ class ActorHandle:
         if acting:
             last, left = acting[-1], acting[-1].count - received
             too_much = last.count - until > left / _SLACK
-            more = until > last.count and (until - last.count) * _NEWS >= until - received
             now = time.monotonic()
             stale = last.training_step != training_step and now - self._granted_at > _RENEW_S
-            if not (more or too_much or stale):
+            if not (until > last.count or too_much or stale):
                 return
         elif until <= received:
             return

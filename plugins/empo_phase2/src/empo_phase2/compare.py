@@ -213,7 +213,7 @@ def solver_for(
     )
 
 
-def _symbols(model: type | None) -> frozenset[str]:
+def _symbols(model: Any) -> frozenset[str]:
     """Names of the fields of a config model; none of what is no such model."""
     is_model = isinstance(model, type) and issubclass(model, Config)
     return frozenset(model.model_fields) if is_model else frozenset()

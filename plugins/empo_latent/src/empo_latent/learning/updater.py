@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,6 @@ from empo_latent.learning.gradient_contract import check_gradients
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
-
-Args, Found = ParamSpec("Args"), TypeVar("Found")
 
 MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
 """Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
@@ -160,7 +158,7 @@ class Updater:
         if self._params.compute.check_gradients:
             check_gradients(self._model, loss, self._params, may_be_idle=may_be_idle)
 
-    def _compiled(self, function: Callable[Args, Found]) -> Callable[Args, Found]:
+    def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not self._params.compute.compile:
             return function
         cuda = torch.device(self._params.compute.device).type == "cuda"
