@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
@@ -178,8 +178,7 @@ def scheduled(params: EntropyParams, progress: float) -> float:
     return start + (end - start) * share
 
 
-@dataclass(frozen=True, slots=True)
-class EntropyBonus:
+class EntropyBonus(NamedTuple):
     """The entropy bonus of a policy.
 
     Attributes:
@@ -198,15 +197,15 @@ class EntropyBonus:
     weight: Float[Tensor, " start"]
     moved: Float[Tensor, ""]
 
-    @torch.no_grad()
     def metrics(self) -> dict[str, Tensor]:
         """Means of ``entropy``, ``entropy_scaled`` and ``entropy_term``; ``entropy_coef``."""
-        return {
-            "entropy": weighted_mean(self.entropy, self.weight),
-            "entropy_scaled": weighted_mean(self.scaled, self.weight),
-            "entropy_term": weighted_mean(self.paid, self.weight),
-            "entropy_coef": self.coefficient.clone(),
-        }
+        with torch.no_grad():
+            return {
+                "entropy": weighted_mean(self.entropy, self.weight),
+                "entropy_scaled": weighted_mean(self.scaled, self.weight),
+                "entropy_term": weighted_mean(self.paid, self.weight),
+                "entropy_coef": self.coefficient.clone(),
+            }
 
 
 class EntropyCoefficient:

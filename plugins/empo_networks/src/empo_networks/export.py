@@ -91,7 +91,7 @@ class _Graph(nn.Module):
         super().__init__()
         self.network, self._names = network, names
 
-    def forward(self, *inputs: Shaped[Tensor, "query ..."]) -> Float[Tensor, " query"]:
+    def forward(self, *inputs: Shaped[Tensor, "query ..."]) -> Float[Tensor, "query output"]:
         """The value of each question."""
         given = dict(zip(self._names, inputs, strict=True))
         questions = inputs[0].shape[0]
