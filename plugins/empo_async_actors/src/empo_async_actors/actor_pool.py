@@ -27,11 +27,10 @@ from empo_core.protocols import (
     WorkerState,
 )
 from empo_executors.frames import pickled
+from empo_executors.start_deadline import StartDeadline
 
 _TICK_S = 0.02
 """The longest wait between two looks at the actors."""
-_OTHERS_S = 2.0
-"""For how long, or for as long again as the first took, slower actors are waited for."""
 _LONGEST_LOOK_S = 1.0
 _SHOWN = 3
 """Of how many actors an error shows the traceback."""
@@ -125,19 +124,15 @@ class ActorPool:
         Raises:
             CollectError: One raised while it was built, or none can be started.
         """
-        begun, first_s = time.monotonic(), 0.0
+        deadline = StartDeadline()
         while True:
             self.supervise()
             self.receive(wait=True)
-            passed = time.monotonic() - begun
             given_up = [s.number for s in self.executor.workers() if s.state == "given_up"]
             ready = [h.account.actor for h in self.handles]
-            if len({*given_up, *ready}) == self._params.actors and ready:
+            settled = len({*given_up, *ready}) == self._params.actors and ready
+            if settled or deadline.is_over(len(ready)):
                 break
-            if ready:
-                first_s = first_s or passed
-                if passed > first_s + max(first_s, _OTHERS_S):
-                    break
         self.supervise()
 
     def supervise(self) -> None:

@@ -30,6 +30,7 @@ from empo_executors.cells import Cell
 from empo_executors.frames import Frame, Kind, pickled
 from empo_executors.plugin import LocalParams
 from empo_executors.restart_budget import RestartBudget
+from empo_executors.start_deadline import StartDeadline
 from empo_executors.supervised_process import process_context
 from empo_executors.worker_process import Launch, WorkerProcess
 
@@ -37,8 +38,6 @@ _TICK_S = 0.02
 """The longest wait between two looks at the workers."""
 _LOOK_S = 0.005
 """The shortest time between two looks, where replies are plenty."""
-_OTHERS_S = 2.0
-"""For how long, or for as long again as the first took, ``start`` waits for slower workers."""
 _STOP_SHARE = 0.3
 """Part of the time to stop in which workers may end by themselves."""
 _PREFIX = "workers-"
@@ -199,18 +198,14 @@ class LocalExecutor:
 
     def _await_workers(self) -> None:
         """Start all workers and wait until they are ready, the slow ones for a while only."""
-        begun, first_s = time.monotonic(), 0.0
+        deadline = StartDeadline()
         while True:
             self._look()
             self._receive(_TICK_S)
             states = [handle.state(self._params).state for handle in self._handles]
-            if all(state in ("ready", "unavailable", "given_up") for state in states):
+            settled = all(state in ("ready", "unavailable", "given_up") for state in states)
+            if settled or deadline.is_over(states.count("ready")):
                 break
-            passed = time.monotonic() - begun
-            if "ready" in states:
-                first_s = first_s or passed
-                if passed > first_s + max(first_s, _OTHERS_S):
-                    break
         if all(handle.budget.given_up for handle in self._handles):
             failure = self._handles[0].budget.last_failure
             raise WorkerError(f"no worker can be started; the last failure: {failure}")
