@@ -43,7 +43,9 @@ class PlanContext(NamedTuple):
     heads: Int[Tensor, " chosen"] | None
     curious: bool
 
-    def masked(self, action: Float[Tensor, "env plan action"]) -> Float[Tensor, "env plan action"]:
+    def masked(
+        self, action: Float[Tensor, "*time env plan action"]
+    ) -> Float[Tensor, "*time env plan action"]:
         """Actions with 0 for numbers that are not used."""
         return action if self.active is None else action * self.active
 
