@@ -50,6 +50,12 @@ def given(directory: Path, reference: WorldModelRef | None = REFERENCE) -> RunCo
     return context
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Kernels are compiled here first: learner and actors at once may take minutes over it."""
+    Phase2(params(collector="sync")).run(given(tmp_path_factory.mktemp("compiled")))
+
+
 class Stopper(RecordingTracker):
     """Sends the signal that Ctrl-C sends, at a training step."""
 

@@ -24,6 +24,7 @@ from empo_learning.policy_losses import (
     RunningScale,
     constants,
     disagreement,
+    entropy_metrics,
     joined_heads,
     normal_parameters,
     num_numbers,
@@ -216,7 +217,7 @@ class TestEntropyCoefficient:
             "entropy_term": 0.4 * entropy,
             "entropy_coef": 0.1,
         }
-        found = {key: float(each) for key, each in bonus.metrics().items()}
+        found = {key: float(each) for key, each in entropy_metrics(bonus).items()}
         assert found == pytest.approx(expected)
 
     def test_what_is_paid_nothing_gets_no_gradient_but_is_reported(self) -> None:
@@ -224,7 +225,7 @@ class TestEntropyCoefficient:
         policy = Independent(Normal(torch.zeros(3, 2), std), 1)
         bonus = EntropyCoefficient(EntropyParams(coef=0.0)).bonus(policy, torch.ones(3))
         assert not bonus.paid.requires_grad
-        assert float(bonus.metrics()["entropy"]) != 0
+        assert float(entropy_metrics(bonus)["entropy"]) != 0
         rising = EntropyCoefficient(linear(coef=0.0, end=1.0)).bonus(policy, torch.ones(3))
         assert rising.paid.requires_grad
 

@@ -26,6 +26,7 @@ from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.policy_losses import (
     EntropyCoefficient,
     constants,
+    entropy_metrics,
     policy_metrics,
     require_needs,
     weighted_mean,
@@ -84,7 +85,7 @@ class Awr:
         bonus = self._entropy.bonus(distribution, weight)
         per_start = nll - bonus.paid
         memory = {"entropy_coef": bonus.moved}
-        metrics = bonus.metrics()
+        metrics = entropy_metrics(bonus)
         if self._region is not None:
             assert batch.proposal is not None
             distance = self._region.distance(distribution, batch.proposal, weight)

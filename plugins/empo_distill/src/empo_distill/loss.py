@@ -19,6 +19,7 @@ from empo_learning.policy_losses import (
     EntropyCoefficient,
     RunningScale,
     constants,
+    entropy_metrics,
     normal_parameters,
     policy_metrics,
     require_needs,
@@ -68,7 +69,7 @@ class Distill:
         metrics = {"divergence": weighted_mean(far, batch.weight), "scale": scale}
         return LossOutput(
             loss,
-            metrics | policy_metrics(distribution, batch.weight) | bonus.metrics(),
+            metrics | policy_metrics(distribution, batch.weight) | entropy_metrics(bonus),
             {"scale": moved, "entropy_coef": bonus.moved},
         )
 

@@ -208,6 +208,17 @@ class EntropyBonus(NamedTuple):
             }
 
 
+def entropy_metrics(bonus: EntropyBonus) -> dict[str, Tensor]:
+    """Means of ``entropy``, ``entropy_scaled`` and ``entropy_term``; ``entropy_coef``."""
+    with torch.no_grad():
+        return {
+            "entropy": weighted_mean(bonus.entropy, bonus.weight),
+            "entropy_scaled": weighted_mean(bonus.scaled, bonus.weight),
+            "entropy_term": weighted_mean(bonus.paid, bonus.weight),
+            "entropy_coef": bonus.coefficient.clone(),
+        }
+
+
 class EntropyCoefficient:
     """The coefficient of entropy in a policy loss: constant, scheduled, or tuned.
 

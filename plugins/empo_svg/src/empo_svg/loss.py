@@ -17,6 +17,7 @@ from empo_learning.policy_losses import (
     RunningScale,
     constants,
     disagreement,
+    entropy_metrics,
     joined_heads,
     policy_metrics,
     require_needs,
@@ -89,7 +90,7 @@ class Svg:
         }
         return LossOutput(
             loss,
-            metrics | policy_metrics(distribution, batch.weight) | bonus.metrics(),
+            metrics | policy_metrics(distribution, batch.weight) | entropy_metrics(bonus),
             {"scale": self._moved(judged.value, weight), "entropy_coef": bonus.moved},
         )
 
