@@ -96,18 +96,30 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return executed(rollout(**GYMNASIUM), tmp_path_factory.mktemp("cartpole"))
 
 
-def test_episodes_are_those_that_training_evaluated(cartpole: Path) -> None:
-    final = json.loads((cartpole / "results" / "summary.json").read_text())["evaluation"]
+def assert_is_as_training_evaluated(run: Path) -> None:
+    """The last evaluation of a run, played again by its seed, has the same outcome."""
+    final = json.loads((run / "results" / "summary.json").read_text())["evaluation"]
     seed = 1 + EVALUATION_SEED + 256 // (4 * 8)
-    done = evaluate_run(cartpole, episodes=6, seed=seed)
-    assert isinstance(done.evaluation, ReturnEvaluation)
-    (found,) = done.evaluation.groups
+    evaluation = evaluate_run(run, episodes=6, seed=seed).evaluation
+    assert isinstance(evaluation, ReturnEvaluation)
+    (found,) = evaluation.groups
     assert found.mean_return == pytest.approx(final["mean_return"], rel=1e-12)
     assert found.standard_error == pytest.approx(final["standard_error"])
     assert found.mean_length == pytest.approx(final["mean_length"])
     assert found.episodes == final["episodes"] == 6
     low, high = found.interval
     assert low < found.mean_return < high
+
+
+def test_episodes_are_those_that_training_evaluated(cartpole: Path) -> None:
+    assert_is_as_training_evaluated(cartpole)
+
+
+def test_statistics_of_observations_come_from_the_policy_or_the_checkpoint(tmp_path: Path) -> None:
+    run = executed(rollout(**GYMNASIUM, normalise={"observations": True}), tmp_path)
+    assert_is_as_training_evaluated(run)
+    (run / "results" / "policy.safetensors").unlink()
+    assert_is_as_training_evaluated(run)
 
 
 def test_the_command_prints_them(cartpole: Path) -> None:
