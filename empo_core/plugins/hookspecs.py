@@ -67,6 +67,9 @@ class Component:
         options: For algorithms: flags that ``empo run`` gets.
         short: The param that ``<component>/<rest>`` stands for where there is no library, e.g.
             the ``id`` of an environment.
+        regression: For value networks: ``"package.module:callable"`` of the regression that fits
+            them, called with the network, ``weight_decay`` and ``max_grad_norm``; None for
+            gradient descent on squared errors.
     """
 
     kind: Kind
@@ -79,6 +82,7 @@ class Component:
     default: Literal["config", "terminal"] | None = None
     options: tuple[Option, ...] = ()
     short: str | None = None
+    regression: str | None = None
 
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.
@@ -87,6 +91,16 @@ class Component:
             PluginLoadError: The module does not import or lacks the name.
         """
         return _load(f"{self.kind} {self.name!r}", self.target)
+
+    def load_regression(self) -> Callable[..., Any] | None:
+        """Import and return the factory behind ``regression``; None where there is none.
+
+        Raises:
+            PluginLoadError: The module does not import or lacks the name.
+        """
+        if self.regression is None:
+            return None
+        return _load(f"the regression of {self.kind} {self.name!r}", self.regression)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,11 @@ class ValueNetwork(Protocol):
 
 @runtime_checkable
 class Regression(Protocol):
-    """Fits one value network to targets, and remembers what it needs for that."""
+    """Fits one value network to targets, and remembers what it needs for that.
+
+    The component of a value network names its regression; without one it is fitted by gradient
+    descent on squared errors.
+    """
 
     def fit(
         self,
@@ -77,17 +81,6 @@ class Regression(Protocol):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-
-
-@runtime_checkable
-class FitsItself(Protocol):
-    """A value network that brings its own way of fitting it; optional.
-
-    Others are fitted by gradient descent on squared errors.
-    """
-
-    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
-        """The regression that fits this network."""
 
 
 @runtime_checkable

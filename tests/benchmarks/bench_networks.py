@@ -22,6 +22,7 @@ from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import load_world
 from empo_networks.network import Network, grid_conv, identity, mlp, size_bytes
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams
+from empo_networks.regression import NetworkRegression
 
 STATES, BATCH = 1000, 64
 CASE_S = 1.0
@@ -73,7 +74,7 @@ def row(spec: WorldSpec, states: torch.Tensor, name: str, quantity: Quantity, hi
     with torch.no_grad():
         answer_ms = best_ms(lambda: network(many))
         target = network(few) * 0.5
-    regression = network.regression(weight_decay=0.0, max_grad_norm=10.0)
+    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=10.0)
     weight = torch.ones_like(target)
     fit_ms = best_ms(lambda: regression.fit(few, target, weight, lr=1e-4))
     return {"bytes": size_bytes(network), "answer": answer_ms, "fit": fit_ms}

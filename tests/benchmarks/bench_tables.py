@@ -97,7 +97,7 @@ def best_s(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
 def filled(quantity: Quantity, rule: str, known: int) -> tuple[LookupTable, TableRegression]:
     """A table that knows a number of states."""
     table = LookupTable(LookupParams.model_validate({"rule": rule}), SPEC, quantity)
-    regression = table.regression(weight_decay=0.0, max_grad_norm=None)
+    regression = TableRegression(table, weight_decay=0.0, max_grad_norm=None)
     which = torch.arange(known)
     goal = which % GOALS if quantity == "v_h_e" else None
     query = ValueQuery(rows_of(which), which % 5 + 1, goal=goal)

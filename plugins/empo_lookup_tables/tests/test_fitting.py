@@ -18,6 +18,7 @@ from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_lookup_tables.plugin import LookupParams
+from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import BOUNDS, LookupTable
 
 Make = Callable[..., LookupTable]
@@ -148,7 +149,7 @@ def test_a_table_learns_what_a_dictionary_learns(
     )
     weight_decay = 0.0 if means else weight_decay
     table = LookupTable(LookupParams.model_validate(params), SPEC, quantity)
-    regression = table.regression(weight_decay=weight_decay, max_grad_norm=max_norm)
+    regression = TableRegression(table, weight_decay=weight_decay, max_grad_norm=max_norm)
     plain = PlainTable(table, weight_decay, max_norm)
     outputs = table.values.shape[1]
     for size, seed, shared in batches:
@@ -177,7 +178,7 @@ def test_a_table_learns_what_a_dictionary_learns(
 def test_a_running_mean_is_the_mean_of_all_targets(make: Make, ask: Ask) -> None:
     """By hand: one target, then two in one batch, then one that weighs 4 times as much."""
     table = make("v_r", min_rate=0.0)
-    fit = table.regression(weight_decay=0.0, max_grad_norm=1e-3).fit
+    fit = TableRegression(table, weight_decay=0.0, max_grad_norm=1e-3).fit
     mean = []
     for targets, weights in (([-3.0], [1.0]), ([-6.0, -9.0], [1.0, 1.0]), ([-20.0], [4.0])):
         query = ask([5] * len(targets))
@@ -190,7 +191,7 @@ def test_a_running_mean_is_the_mean_of_all_targets(make: Make, ask: Ask) -> None
 def test_a_running_mean_stays_exact_over_many_targets(make: Make, ask: Ask) -> None:
     targets = -10 * torch.rand(500, 1, generator=torch.Generator().manual_seed(0))
     table = make("v_r", min_rate=0.0)
-    regression = table.regression(weight_decay=0.0, max_grad_norm=None)
+    regression = TableRegression(table, weight_decay=0.0, max_grad_norm=None)
     for target in targets:
         regression.fit(ask([1]), target[:, None], torch.ones(1, 1), lr=1e-3)
     assert float(table(ask([1])).detach()) == pytest.approx(
@@ -200,7 +201,7 @@ def test_a_running_mean_stays_exact_over_many_targets(make: Make, ask: Ask) -> N
 
 def test_each_output_counts_for_itself(make: Make, ask: Ask) -> None:
     table = make("q_r", min_rate=0.0)
-    fit = table.regression(weight_decay=0.0, max_grad_norm=None).fit
+    fit = TableRegression(table, weight_decay=0.0, max_grad_norm=None).fit
     nan = math.nan
     fit(ask([1]), torch.tensor([[-5.0, nan]]), torch.tensor([[1.0, 0.0]]), lr=1.0)
     assert table(ask([1])).tolist() == [[-5.0, -1.0]]
@@ -213,7 +214,7 @@ def test_adam_is_the_usual_adam_where_every_value_is_asked_about_every_time(
     make: Make, ask: Ask, weight_decay: float
 ) -> None:
     table, query = make("v_h_e", rule="adam"), ask([1, 2, 3], goal=[0, 0, 1])
-    regression = table.regression(weight_decay=weight_decay, max_grad_norm=0.1)
+    regression = TableRegression(table, weight_decay=weight_decay, max_grad_norm=0.1)
     values = torch.nn.Parameter(torch.zeros(3, 1))
     usual = torch.optim.AdamW([values], lr=0.01, weight_decay=weight_decay)
     generator = torch.Generator().manual_seed(0)
@@ -232,7 +233,7 @@ def test_adam_is_the_usual_adam_where_every_value_is_asked_about_every_time(
 @pytest.mark.parametrize("rule", RULES)
 def test_growing_keeps_what_was_remembered(make: Make, ask: Ask, rule: str) -> None:
     tables = [make("q_r", rule=rule), make("q_r", rule=rule)]
-    regressions = [t.regression(weight_decay=0.0, max_grad_norm=None) for t in tables]
+    regressions = [TableRegression(t, weight_decay=0.0, max_grad_norm=None) for t in tables]
     target, one = torch.tensor([[-2.0, -3.0]]), torch.ones(1, 2)
     for number, regression in enumerate(regressions):
         for step in range(3):
@@ -254,12 +255,12 @@ def test_a_restored_table_goes_on_exactly_as_before(make: Make, ask: Ask, rule: 
         return query, -torch.rand((64, 2), generator=generator), torch.ones(64, 2)
 
     table = make("q_r", rule=rule)
-    regression = table.regression(weight_decay=0.0, max_grad_norm=1.0)
+    regression = TableRegression(table, weight_decay=0.0, max_grad_norm=1.0)
     for _ in range(10):
         regression.fit(*lesson(), lr=0.1)
     table(ask([700, 3, 701]))  # Asks about some without fitting them.
     other = make("q_r", rule=rule)
-    copied = other.regression(weight_decay=0.0, max_grad_norm=1.0)
+    copied = TableRegression(other, weight_decay=0.0, max_grad_norm=1.0)
     copied.fit(*lesson(), lr=0.1)  # It has other entries, in another order.
     other.load_state_dict(table.state_dict())
     copied.load_state_dict(regression.state_dict())
@@ -275,7 +276,7 @@ def test_a_restored_table_goes_on_exactly_as_before(make: Make, ask: Ask, rule: 
 
 def test_what_another_rule_remembered_is_refused(make: Make) -> None:
     adam, step = (
-        make(rule=rule).regression(weight_decay=0.0, max_grad_norm=None)
+        TableRegression(make(rule=rule), weight_decay=0.0, max_grad_norm=None)
         for rule in ("adam", "step")
     )
     with pytest.raises(ValueError, match=r"rule 'step' remembers \[\]"):
@@ -298,7 +299,7 @@ def test_what_is_not_finite_is_named_and_changes_nothing(
     make: Make, ask: Ask, rule: str, bad: dict[str, float], named: str
 ) -> None:
     table = make("q_r", rule=rule)
-    regression = table.regression(weight_decay=0.0, max_grad_norm=1.0)
+    regression = TableRegression(table, weight_decay=0.0, max_grad_norm=1.0)
     regression.fit(ask([1, 2]), -torch.ones(2, 2) * 3, torch.ones(2, 2), lr=0.5)
     before = copy.deepcopy(table.state_dict() | regression.state_dict())
     target, weight = -torch.ones(2, 2), torch.ones(2, 2)
@@ -313,7 +314,7 @@ def test_what_is_not_finite_is_named_and_changes_nothing(
 
 def test_a_stored_value_that_is_not_finite_is_named(make: Make, ask: Ask) -> None:
     table = make()
-    regression = table.regression(weight_decay=0.0, max_grad_norm=None)
+    regression = TableRegression(table, weight_decay=0.0, max_grad_norm=None)
     regression.fit(ask([1]), -torch.ones(1, 1), torch.ones(1, 1), lr=0.5)
     table.load_state_dict(table.state_dict() | {"values": torch.tensor([[math.nan]])})
     with pytest.raises(NonFiniteError, match="stored value"):
@@ -323,7 +324,7 @@ def test_a_stored_value_that_is_not_finite_is_named(make: Make, ask: Ask) -> Non
 @pytest.mark.parametrize("rule", RULES)
 def test_without_weight_nothing_moves(make: Make, ask: Ask, rule: str) -> None:
     table = make("q_r", rule=rule)
-    regression = table.regression(weight_decay=0.0, max_grad_norm=1.0)
+    regression = TableRegression(table, weight_decay=0.0, max_grad_norm=1.0)
     for query in (ask([1, 2]), ask([])):
         nothing = torch.zeros(len(query), 2)
         fit = regression.fit(query, nothing + math.nan, nothing, lr=0.1)
@@ -336,7 +337,7 @@ def test_a_long_gradient_is_cut_where_the_rule_follows_it(make: Make, ask: Ask) 
     moved = {}
     for rule in RULES:
         table = make(rule=rule)
-        regression = table.regression(weight_decay=0.0, max_grad_norm=2.0)
+        regression = TableRegression(table, weight_decay=0.0, max_grad_norm=2.0)
         fit = regression.fit(ask([1, 2, 3, 4]), -9 * torch.ones(4, 1), torch.ones(4, 1), lr=0.5)
         assert float(fit.gradient_norm) == pytest.approx(8.0)
         moved[rule] = float(table(ask([3])).detach())
@@ -347,7 +348,7 @@ def test_a_long_gradient_is_cut_where_the_rule_follows_it(make: Make, ask: Ask) 
 
 def test_decay_draws_fitted_values_towards_the_default(make: Make, ask: Ask) -> None:
     table = make("v_r", rule="step", default=-4.0)
-    regression = table.regression(weight_decay=0.5, max_grad_norm=None)
+    regression = TableRegression(table, weight_decay=0.5, max_grad_norm=None)
     for _ in range(200):
         regression.fit(ask([1]), torch.tensor([[-7.0]]), torch.ones(1, 1), lr=0.5)
     # Where the pull of 1 to -7 and of 0.5 to -4 are equal.
@@ -356,7 +357,7 @@ def test_decay_draws_fitted_values_towards_the_default(make: Make, ask: Ask) -> 
 
 def test_a_running_mean_refuses_decay(make: Make) -> None:
     with pytest.raises(ConfigError, match=r"weight_decay 0\.1 has no meaning .*'step'"):
-        make().regression(weight_decay=0.1, max_grad_norm=None)
+        TableRegression(make(), weight_decay=0.1, max_grad_norm=None)
 
 
 def test_a_rule_without_min_rate_refuses_it() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_lookup_tables.inspection import as_table, records
+from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import LookupTable
 
 Make = Callable[..., LookupTable]
@@ -20,7 +21,7 @@ Ask = Callable[..., ValueQuery]
 def fitted(table: LookupTable, query: ValueQuery, values: list[list[float]]) -> LookupTable:
     target = torch.tensor(values)
     weight = torch.ones_like(target).masked_fill(target.isnan(), 0.0)
-    table.regression(weight_decay=0.0, max_grad_norm=None).fit(query, target, weight, lr=1.0)
+    TableRegression(table, weight_decay=0.0, max_grad_norm=None).fit(query, target, weight, lr=1.0)
     return table
 
 

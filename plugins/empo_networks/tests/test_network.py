@@ -17,6 +17,7 @@ from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_networks.network import Network, size_bytes
 from empo_networks.plugin import MlpParams
+from empo_networks.regression import NetworkRegression
 
 Make = Callable[..., Network]
 USERS: tuple[Quantity, ...] = ("q_r", "x_h", "u_r", "v_r")
@@ -159,7 +160,7 @@ def test_only_encoders_that_fit_are_shared(make: Make, picture_world: TinyWorld)
 
 def test_sharing_comes_before_fitting(make: Make) -> None:
     network = make("mlp", TinyWorld().spec, "q_r")
-    network.regression(weight_decay=0.0, max_grad_norm=None)
+    NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
     with pytest.raises(ConfigError, match="before it is fitted"):
         network.share(make("mlp", TinyWorld().spec, "v_h_e"))
 

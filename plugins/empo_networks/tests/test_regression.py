@@ -14,6 +14,7 @@ from empo_core.testing.value_network import QUANTITIES, every_question
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_networks.network import Network
+from empo_networks.regression import NetworkRegression
 
 Make = Callable[..., Network]
 
@@ -37,7 +38,7 @@ def problem(quantity: Quantity, outputs: int) -> tuple[ValueQuery, Tensor, Tenso
 def test_it_learns_any_values(make: Make, quantity: Quantity, kind: str) -> None:
     network = make(kind, TinyWorld().spec, quantity, hidden=32)
     query, target, weight = problem(quantity, network.out.out_features)
-    regression = network.regression(weight_decay=0.0, max_grad_norm=10.0)
+    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=10.0)
     for _ in range(200):
         regression.fit(query, target, weight, lr=5e-3)
     for _ in range(50):
@@ -54,7 +55,7 @@ def test_the_loss_is_the_weighted_mean_of_squared_errors(make: Make, space: str)
     error = network.scale.error(network.raw(query), target)
     expected = (weight * error**2).sum() / weight.sum()
     gradients = torch.autograd.grad(expected, list(network.parameters()))
-    fit = network.regression(weight_decay=0.0, max_grad_norm=None).fit(
+    fit = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None).fit(
         query, target, weight, lr=1e-3
     )
     torch.testing.assert_close(fit.loss, expected.detach())
@@ -69,7 +70,9 @@ def test_targets_without_weight_are_not_read(make: Make) -> None:
     for unread in (-3.0, float("nan"), float("inf")):
         network = make("mlp", TinyWorld().spec, "q_r")
         target[::2, 0] = unread
-        network.regression(weight_decay=0.0, max_grad_norm=1.0).fit(query, target, weight, lr=1e-2)
+        NetworkRegression(network, weight_decay=0.0, max_grad_norm=1.0).fit(
+            query, target, weight, lr=1e-2
+        )
         results.append(network(query).detach())
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
@@ -78,7 +81,7 @@ def test_targets_without_weight_are_not_read(make: Make) -> None:
 def test_nothing_changes_where_nothing_counts(make: Make) -> None:
     network = make("mlp", TinyWorld().spec, "q_r")
     query, target, weight = problem("q_r", 2)
-    regression = network.regression(weight_decay=0.1, max_grad_norm=None)
+    regression = NetworkRegression(network, weight_decay=0.1, max_grad_norm=None)
     regression.fit(query, target, weight, lr=1e-2)
     before = copy.deepcopy(network.state_dict())
     assert float(regression.fit(query, target, 0 * weight, lr=1e-2).loss) == 0
@@ -89,7 +92,7 @@ def test_nothing_changes_where_nothing_counts(make: Make) -> None:
 def test_a_step_that_would_spoil_the_network_is_refused_and_named(make: Make, what: str) -> None:
     network = make("mlp", TinyWorld().spec, "v_r")
     query, target, weight = problem("v_r", 1)
-    regression = network.regression(weight_decay=0.0, max_grad_norm=1.0)
+    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=1.0)
     regression.fit(query, target, weight, lr=1e-2)
     kept = copy.deepcopy(regression.state_dict())
     if what == "parameter":
@@ -112,7 +115,7 @@ def test_long_gradients_are_cut_and_reported_uncut(make: Make) -> None:
     for limit in (None, 1e-9):
         network = make("mlp", TinyWorld().spec, "v_r")
         before = network.out.bias.detach().clone()
-        regression = network.regression(weight_decay=0.0, max_grad_norm=limit)
+        regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=limit)
         norms.append(float(regression.fit(query, target, weight, lr=1e-2).gradient_norm))
         moved.append(float((network.out.bias.detach() - before).abs().max()))
     assert norms[0] == norms[1] > 1e-3
@@ -123,11 +126,11 @@ def test_long_gradients_are_cut_and_reported_uncut(make: Make) -> None:
 def test_a_restored_regression_goes_on_bit_for_bit(make: Make) -> None:
     query, target, weight = problem("q_r", 2)
     network = make("mlp", TinyWorld().spec, "q_r")
-    regression = network.regression(weight_decay=1e-3, max_grad_norm=1.0)
+    regression = NetworkRegression(network, weight_decay=1e-3, max_grad_norm=1.0)
     for _ in range(3):
         regression.fit(query, target, weight, lr=1e-2)
     other = make("mlp", TinyWorld().spec, "q_r")
-    resumed = other.regression(weight_decay=1e-3, max_grad_norm=1.0)
+    resumed = NetworkRegression(other, weight_decay=1e-3, max_grad_norm=1.0)
     other.load_state_dict(copy.deepcopy(network.state_dict()))
     resumed.load_state_dict(copy.deepcopy(regression.state_dict()))
     for _ in range(3):
@@ -139,7 +142,7 @@ def test_a_restored_regression_goes_on_bit_for_bit(make: Make) -> None:
 
 def test_a_fresh_regression_can_be_stored_and_restored(make: Make) -> None:
     network = make("mlp", TinyWorld().spec, "q_r")
-    regression = network.regression(weight_decay=0.0, max_grad_norm=None)
+    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
     assert regression.state_dict() == {}
     regression.fit(*problem("q_r", 2), lr=1e-2)
     regression.load_state_dict({})
@@ -148,11 +151,11 @@ def test_a_fresh_regression_can_be_stored_and_restored(make: Make) -> None:
 
 def test_the_state_of_another_network_is_refused(make: Make) -> None:
     wide = make("mlp", TinyWorld().spec, "q_r", hidden=32)
-    regression = wide.regression(weight_decay=0.0, max_grad_norm=None)
+    regression = NetworkRegression(wide, weight_decay=0.0, max_grad_norm=None)
     regression.fit(*problem("q_r", 2), lr=1e-2)
     other = make("mlp", TinyWorld().spec, "q_r", hidden=16)
     with pytest.raises(ValueError, match="fits no parameter of this q_r network"):
-        other.regression(weight_decay=0.0, max_grad_norm=None).load_state_dict(
+        NetworkRegression(other, weight_decay=0.0, max_grad_norm=None).load_state_dict(
             regression.state_dict()
         )
 
@@ -161,6 +164,6 @@ def test_units_are_dropped_while_fitting_only(make: Make) -> None:
     network = make("mlp", TinyWorld().spec, "q_r", dropout=0.5)
     query, target, weight = problem("q_r", 2)
     assert torch.equal(network(query), network(query))
-    regression = network.regression(weight_decay=0.0, max_grad_norm=None)
+    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
     losses = {float(regression.fit(query, target, weight, lr=1e-12).loss) for _ in range(3)}
     assert len(losses) == 3

@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_core.errors import NonFiniteError, StorageError
-from empo_core.protocols import FitsItself, Regression, ValueNetwork
+from empo_core.config import ValueNetworkRef, installed
+from empo_core.errors import NonFiniteError, PluginLoadError, StorageError
+from empo_core.plugins.registry import Registry
+from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Fit, ValueQuery
 from empo_learning.finite import check_finite
 
@@ -135,9 +137,26 @@ def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -
 
 
 def regression_of(
-    network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
+    reference: ValueNetworkRef,
+    network: ValueNetwork,
+    *,
+    weight_decay: float,
+    max_grad_norm: float | None,
+    registry: Registry | None = None,
 ) -> Regression:
-    """The regression of a network: its own where it brings one, else gradient descent."""
-    if isinstance(network, FitsItself):
-        return network.regression(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
-    return GradientRegression(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+    """The regression that a network's component names, else gradient descent.
+
+    Raises:
+        PluginLoadError: What it names does not import, or is no regression.
+    """
+    registry = registry if registry is not None else installed()
+    offer = registry.offer(reference.kind, reference.name)
+    factory = offer.component.load_regression() or GradientRegression
+    built = factory(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+    if not isinstance(built, Regression):
+        raise PluginLoadError(
+            f"the regression of {reference.kind} {reference.name!r} of "
+            f"{offer.provider.distribution} is a {type(built).__name__}, which lacks fit, "
+            "state_dict or load_state_dict"
+        )
+    return built

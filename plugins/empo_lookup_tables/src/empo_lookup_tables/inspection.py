@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Int, Shaped
 from rich.table import Table
 from torch import Tensor
 
@@ -25,7 +25,7 @@ def records(
     order: Order = "entry",
     descending: bool = False,
     limit: int | None = None,
-) -> NDArray[Any]:
+) -> Shaped[np.ndarray, " record"]:
     """The entries of a table as a structured array with one record per value.
 
     The fields are ``entry`` (in order of discovery), ``state`` (its words), ``steps_left`` where
@@ -92,7 +92,9 @@ _NUMBERS = ("steps_left", "value", "count")
 _FIELDS = ("entry", "state", "steps_left", "human", "goal", "action", "value", "count")
 
 
-def _what(table: LookupTable, column: Tensor, output: Tensor) -> dict[str, Tensor]:
+def _what(
+    table: LookupTable, column: Int[Tensor, " record"], output: Int[Tensor, " record"]
+) -> dict[str, Int[Tensor, " record"]]:
     """State, human and goal of each value."""
     if table.quantity == "q_r":
         return {"action": output}
@@ -104,7 +106,9 @@ def _what(table: LookupTable, column: Tensor, output: Tensor) -> dict[str, Tenso
     return {}
 
 
-def _structured(states: Tensor, fields: dict[str, Tensor]) -> NDArray[Any]:
+def _structured(
+    states: Int[Tensor, "entry word"], fields: dict[str, Shaped[Tensor, " record"]]
+) -> Shaped[np.ndarray, " record"]:
     arrays = {name: part.numpy() for name, part in fields.items()}
     arrays["state"] = states.numpy()[arrays["entry"]]
     names = [name for name in _FIELDS if name in arrays]
@@ -115,7 +119,12 @@ def _structured(states: Tensor, fields: dict[str, Tensor]) -> NDArray[Any]:
     return result
 
 
-def _text(spec: WorldSpec, name: str, value: Any, describe: Describe | None) -> str:
+def _text(
+    spec: WorldSpec,
+    name: str,
+    value: Shaped[np.ndarray, " word"] | np.generic,
+    describe: Describe | None,
+) -> str:
     if name == "state":
         row = torch.from_numpy(np.array(value))
         return " ".join(map(str, row.tolist())) if describe is None else describe(row)

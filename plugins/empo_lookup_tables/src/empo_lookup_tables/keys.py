@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.worlds.row_table import RowTable
@@ -89,7 +86,9 @@ class Keys:
         dtype = torch.zeros(0, dtype=self._dtype).numpy().dtype
         return RowTable(self._words + self._padding + time, dtype)
 
-    def _packed(self, states: Tensor, steps_left: Tensor) -> NDArray[Any]:
+    def _packed(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Int[np.ndarray, "state key_word"]:
         if states.ndim != 2 or states.shape[1] != self._words:
             raise ValueError(
                 f"the table's states have {self._words} words, but a question has states of shape "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -19,9 +18,7 @@ from empo_core.types import Fit, ValueQuery
 from empo_core.worlds.row_table import RowTable
 from empo_lookup_tables.keys import has_unknown
 from empo_lookup_tables.rules import Adam, Moved, Rule, RunningMean, Step, grown
-
-if TYPE_CHECKING:
-    from empo_lookup_tables.table import LookupTable
+from empo_lookup_tables.table import LookupTable
 
 
 class TableRegression:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -12,7 +10,6 @@ from empo_core.errors import ConfigError
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.keys import Keys, has_unknown
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.rules import grown
 
 DEFAULTS: dict[Quantity, float] = {
@@ -139,10 +136,6 @@ class LookupTable(nn.Module):
         low, high = BOUNDS[self.quantity]
         return values.clamp(low, high)
 
-    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> TableRegression:
-        """The regression of this table, by the rule of its params."""
-        return TableRegression(self, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
-
     def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "fitting output"]:
         """Those rows, of one per line, whose entries are saved; a view where that is all."""
         outputs = rows.shape[1]
@@ -209,7 +202,7 @@ class LookupTable(nn.Module):
         return per_entry.any(1).nonzero()[:, 0].cpu()
 
     def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+        self, destination: dict[str, Tensor], prefix: str, keep_vars: bool
     ) -> None:
         kept, states, steps_left = self._kept(), self.states(), self.steps_left()
         saved = {
@@ -223,9 +216,9 @@ class LookupTable(nn.Module):
 
     def _load_from_state_dict(
         self,
-        state_dict: dict[str, Any],
+        state_dict: dict[str, Tensor],
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: dict[str, object],
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],

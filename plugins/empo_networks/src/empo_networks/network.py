@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Regression, ValueNetwork
+from empo_core.protocols import ValueNetwork
 from empo_core.types import Features, Quantity, ValueQuery, WorldSpec
 from empo_networks.encoders import (
     ACTIVATIONS,
@@ -29,7 +29,6 @@ from empo_networks.encoders import (
 )
 from empo_networks.features import FeatureScaler
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams, NetworkParams
-from empo_networks.regression import NetworkRegression
 from empo_networks.scales import scale_of
 
 ASKED: dict[Quantity, tuple[str, ...]] = {
@@ -47,6 +46,12 @@ class Network(nn.Module):
 
     The first layer of the head is a sum of one linear map per encoder, applied to what there is
     to encode: states, humans and goals. Questions then only look up and add.
+
+    Attributes:
+        quantity: The quantity it estimates.
+        scale: The space of its output.
+        dropout: Probability of dropping a hidden unit while it is fitted.
+        is_fitted: Whether a regression fits its parameters, so that none may be added.
     """
 
     _slot: Tensor
@@ -68,7 +73,7 @@ class Network(nn.Module):
         self.scaler, self.encoders = scaler, nn.ModuleDict(encoders)
         self.scale = scale_of(quantity, params.space, params.z_exponent)
         self._activation, self.dropout = params.activation, params.dropout
-        self._is_fitted = False
+        self.is_fitted = False
         self.join = nn.ModuleDict(
             {
                 part: linear(encoder.width, params.hidden, bias=part == "state", active=active)
@@ -163,7 +168,7 @@ class Network(nn.Module):
             return False
         if source.scaler.layout != self.scaler.layout:
             return False
-        if self._is_fitted:
+        if self.is_fitted:
             raise ConfigError(f"share encoders with {self.quantity} before it is fitted")
         hidden = self.out.in_features
         for part in self.encoders:
@@ -185,11 +190,6 @@ class Network(nn.Module):
         for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
             if not name.startswith(shared):
                 yield name, parameter
-
-    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
-        """The optimiser of this network."""
-        self._is_fitted = True
-        return NetworkRegression(self, weight_decay, max_grad_norm)
 
 
 def given(

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.types import Fit, Quantity, ValueQuery
+from empo_core.types import Fit, ValueQuery
 from empo_learning.regression import size_of_moments
-from empo_networks.scales import Probability, Size
-
-
-@runtime_checkable
-class FittedNetwork(Protocol):
-    """The part of a network that its optimiser reads.
-
-    Attributes:
-        quantity: The quantity it estimates.
-        scale: The space of its output.
-        dropout: Probability of dropping a hidden unit while it is fitted.
-    """
-
-    quantity: Quantity
-    scale: Probability | Size
-    dropout: float
-
-    def raw(self, query: ValueQuery, dropout: float = 0.0) -> Float[Tensor, "query output"]:
-        """Output of the head, in the space of ``scale``."""
-        ...
-
-    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Its trainable parameters."""
-        ...
+from empo_networks.network import Network
 
 
 class NetworkRegression:
@@ -46,8 +23,9 @@ class NetworkRegression:
     """
 
     def __init__(
-        self, network: FittedNetwork, weight_decay: float, max_grad_norm: float | None
+        self, network: Network, *, weight_decay: float, max_grad_norm: float | None
     ) -> None:
+        network.is_fitted = True
         self._network, self._max_norm = network, max_grad_norm
         named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
         self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
