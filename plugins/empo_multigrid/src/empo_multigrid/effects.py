@@ -1,8 +1,8 @@
 """Effect of one agent's action on a scene, as the transition law defines it; compiled.
 
 A *scene* is a state being worked on: its row, and what stands in each cell. All functions
-here change the scene in place and allocate nothing. ``reference.py`` says the same in plain
-Python; the two are tested against each other.
+here change the scene in place and allocate nothing. ``reference_transition.py`` of the tests says
+the same in plain Python; the two are tested against each other.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Most joint actions are a set of actions that have nothing to do with one another. Each agent's
 action is then played out once per state, alone, and what it changes is kept as a *delta*; a
 joint action whose parts touch different cells follows by applying the deltas, and its chances
-multiply. Everything else goes the long way (``chance.play_out``). Both ways must agree, and
-the tests compare them with ``reference.py``.
+multiply. Everything else goes the long way (``outcomes.play_out``). Both ways must agree, and
+the tests compare them with a plain reference.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ from empo_multigrid.layout import (
     Bools,
     Floats,
     Ints,
-    Longs,
 )
 from empo_multigrid.outcomes import (
     MAX_OUTCOMES,
+    Listing,
     Luck,
+    Workspace,
     enter,
     list_outcomes,
     sort_items,
@@ -307,22 +308,16 @@ def make_solos(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck) -> None:
 
 @compiled
 def expand_independent(
-    t: Tables,
-    s: Scene,
-    p: Plans,
-    solo: Solos,
-    chosen: Ints,
-    first: int,
-    offsets: Longs,
-    rows: Ints,
-    probs: Floats,
+    t: Tables, work: Workspace, solo: Solos, first: int, listing: Listing
 ) -> int:
     """Append the successors of a state's joint actions while these are independent.
 
-    ``chosen`` is the joint action to begin with, ``first`` the position of its pair. Returns
-    how many pairs were done; it stops before one that is not independent, and before one
-    that might not fit. ``chosen`` is then that pair's joint action.
+    ``work.chosen`` is the joint action to begin with, ``first`` the position of its pair.
+    Returns how many pairs were done; it stops before one that is not independent, and before
+    one that might not fit. ``work.chosen`` is then that pair's joint action.
     """
+    s, p, chosen = work.scene, work.plans, work.chosen
+    offsets, rows, probs = listing.offsets, listing.rows, listing.probs
     number, choices, words = t.size[AGENTS], len(t.action), len(p.start)
     joint = 1
     for _ in range(number):

@@ -45,7 +45,9 @@ from empo_multigrid.layout import (
     Longs,
 )
 from empo_multigrid.outcomes import (
+    Listing,
     Luck,
+    Workspace,
     emit,
     empty_luck,
     form_blocks,
@@ -101,19 +103,14 @@ def expand_pair(
 
 @compiled
 def expand_state(
-    t: Tables,
-    s: Scene,
-    p: Plans,
-    solo: Solos,
-    luck: Luck,
-    chosen: Ints,
-    first: int,
-    joint: int,
-    offsets: Longs,
-    rows: Ints,
-    probs: Floats,
+    t: Tables, work: Workspace, solo: Solos, first: int, joint: int, listing: Listing
 ) -> bool:
-    """Append the successors of ``joint`` joint actions from ``chosen`` on; False if too many."""
+    """Append the successors of ``joint`` joint actions; False if there is no room for them.
+
+    ``work.chosen`` is the joint action to begin with, ``first`` the position of its pair.
+    """
+    s, p, luck, chosen = work.scene, work.plans, work.luck, work.chosen
+    offsets, rows, probs = listing.offsets, listing.rows, listing.probs
     # Playing each action alone pays only where many joint actions share it.
     fast = joint > t.size[AGENTS] * len(t.action)
     make_plans(t, s, p)
@@ -122,7 +119,7 @@ def expand_state(
     pair = 0
     while pair < joint:
         if fast:
-            pair += expand_independent(t, s, p, solo, chosen, first + pair, offsets, rows, probs)
+            pair += expand_independent(t, work, solo, first + pair, listing)
             if pair == joint:
                 break
         count = expand_pair(t, s, p, luck, chosen, rows, probs, offsets[first + pair])
@@ -137,23 +134,19 @@ def expand_state(
 @compiled
 def expand(
     t: Tables,
-    s: Scene,
-    p: Plans,
+    work: Workspace,
     solo: Solos,
-    luck: Luck,
-    chosen: Ints,
     states: Ints,
     actions: Longs,
     first: int,
-    offsets: Longs,
-    rows: Ints,
-    probs: Floats,
+    listing: Listing,
 ) -> int:
-    """Fill in the successors of the states from ``first`` on, as many as fit.
+    """List the successors of the states from ``first`` on, as many as fit.
 
     An empty ``actions`` asks for every joint action. Returns the first state that did not
-    fit; ``offsets`` is right up to its first pair.
+    fit; ``listing.offsets`` is right up to its first pair.
     """
+    s, chosen = work.scene, work.chosen
     number = t.size[AGENTS]
     joint = 1
     if not len(actions):
@@ -164,7 +157,7 @@ def expand(
             s.state[word] = states[state, word]
         for agent in range(number):
             chosen[agent] = actions[state, agent] if len(actions) else 0
-        fits = expand_state(t, s, p, solo, luck, chosen, state * joint, joint, offsets, rows, probs)
+        fits = expand_state(t, work, solo, state * joint, joint, listing)
         forget(t, s)
         if not fits:
             return state
@@ -243,38 +236,36 @@ def transitions(
     """
     tables = pack(layout) if isinstance(layout, Layout) else layout
     number, words, choices = int(tables.size[AGENTS]), states.shape[1], len(tables.action)
-    scene, plans, luck, chosen = _scratch(tables, words)
-    solos = empty_solos(number, choices)
+    work, solos = _workspace(tables, words), empty_solos(number, choices)
     pairs = len(states) * (1 if actions is not None else choices**number)
     asked = np.empty((0, number), np.int64) if actions is None else actions
     offsets = np.zeros(pairs + 1, np.int64)
     capacity = pairs + pairs // 8 + 256
-    rows, probs = np.empty((capacity, words), np.int16), np.empty(capacity)
-    done = expand(tables, scene, plans, solos, luck, chosen, states, asked, 0, offsets, rows, probs)
+    listing = Listing(offsets, np.empty((capacity, words), np.int16), np.empty(capacity))
+    done = expand(tables, work, solos, states, asked, 0, listing)
     while done < len(states):
         used = int(offsets[done * (pairs // len(states))])
         capacity *= 2
-        rows, probs = _grown(rows, used, capacity), _grown(probs, used, capacity)
-        done = expand(
-            tables, scene, plans, solos, luck, chosen, states, asked, done, offsets, rows, probs
-        )
+        rows, probs = _grown(listing.rows, used, capacity), _grown(listing.probs, used, capacity)
+        listing = Listing(offsets, rows, probs)
+        done = expand(tables, work, solos, states, asked, done, listing)
     used = int(offsets[-1])
-    return offsets, rows[:used], probs[:used]
+    return offsets, listing.rows[:used], listing.probs[:used]
 
 
 def step(layout: Layout | Tables, states: Ints, actions: Longs, uniform: Floats) -> Ints:
     """One successor per state, chosen by a number in [0, 1) per state."""
     tables = pack(layout) if isinstance(layout, Layout) else layout
-    scratch, out = _scratch(tables, states.shape[1]), states.copy()
+    work, out = _workspace(tables, states.shape[1]), states.copy()
     capacity, done = 64, 0
     while done < len(states):
         rows, probs = np.empty((capacity, states.shape[1]), np.int16), np.empty(capacity)
-        done = draw(tables, *scratch, states, actions, uniform, done, rows, probs, out)
+        done = draw(tables, work, states, actions, uniform, done, rows, probs, out)
         capacity *= 2
     return out
 
 
-def _scratch(tables: Tables, words: int) -> tuple[Scene, Plans, Luck, Ints]:
+def _workspace(tables: Tables, words: int) -> Workspace:
     """Room to work in."""
     number = int(tables.size[AGENTS])
     scene = Scene(
@@ -282,7 +273,7 @@ def _scratch(tables: Tables, words: int) -> tuple[Scene, Plans, Luck, Ints]:
         *(np.full(len(tables.cell), -1, np.int16) for _ in range(3)),
     )
     plans = empty_plans(number, len(tables.action), words)
-    return scene, plans, empty_luck(number), np.zeros(number, np.int16)
+    return Workspace(scene, plans, empty_luck(number), np.zeros(number, np.int16))
 
 
 def _grown(array: np.ndarray, used: int, capacity: int) -> np.ndarray:

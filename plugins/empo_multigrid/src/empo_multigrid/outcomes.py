@@ -56,6 +56,7 @@ from empo_multigrid.layout import (
     RIGHT,
     Floats,
     Ints,
+    Longs,
 )
 
 # What an individual outcome lets the agent do.
@@ -88,6 +89,36 @@ class Luck(NamedTuple):
     turn: Ints
     effect: Ints
     cell: Ints
+
+
+class Workspace(NamedTuple):
+    """Scratch for expanding or drawing one state at a time.
+
+    Attributes:
+        scene: The state being worked on.
+        plans: Intended effect of each agent's actions in it.
+        luck: Random events of the joint action being worked on.
+        chosen: That joint action [agent].
+    """
+
+    scene: Scene
+    plans: Plans
+    luck: Luck
+    chosen: Ints
+
+
+class Listing(NamedTuple):
+    """Successors in CSR form, filled from the front.
+
+    Attributes:
+        offsets: Start of each pair's successors; right up to the last pair listed [pair + 1].
+        rows: [item word].
+        probs: [item].
+    """
+
+    offsets: Longs
+    rows: Ints
+    probs: Floats
 
 
 def empty_luck(agents: int) -> Luck:

@@ -8,11 +8,10 @@ and one is picked. The answers are those of picking from ``kernel.transitions``.
 from __future__ import annotations
 
 from empo_core.compilation import compiled
-from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, perform
+from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Tables, perform
 from empo_multigrid.intents import (
     IDLE,
     NORMAL,
-    Plans,
     begin,
     executed,
     forget,
@@ -22,7 +21,7 @@ from empo_multigrid.intents import (
 )
 from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
 from empo_multigrid.outcomes import (
-    Luck,
+    Workspace,
     form_blocks,
     is_sequential,
     list_outcomes,
@@ -45,21 +44,13 @@ def pick(rows: Ints, probs: Floats, count: int, uniform: float, out: Ints, at: i
 
 @compiled
 def draw_state(
-    t: Tables,
-    s: Scene,
-    p: Plans,
-    luck: Luck,
-    chosen: Ints,
-    uniform: float,
-    rows: Ints,
-    probs: Floats,
-    out: Ints,
-    at: int,
+    t: Tables, work: Workspace, uniform: float, rows: Ints, probs: Floats, out: Ints, at: int
 ) -> bool:
     """Replace ``out[at]`` by a successor of the scene's state; False where ``rows`` is too short.
 
     Where an action is not available, nothing follows, and ``out`` stays as it is.
     """
+    s, p, luck, chosen = work.scene, work.plans, work.luck, work.chosen
     if t.size[MASKED] and not is_available(t, s, chosen):
         return True
     number = t.size[AGENTS]
@@ -97,10 +88,7 @@ def draw_state(
 @compiled
 def draw(
     t: Tables,
-    s: Scene,
-    p: Plans,
-    luck: Luck,
-    chosen: Ints,
+    work: Workspace,
     states: Ints,
     actions: Longs,
     uniform: Floats,
@@ -111,10 +99,10 @@ def draw(
 ) -> int:
     """Draw a successor of each state from ``first`` on; the first with too many, or how many."""
     for state in range(first, len(states)):
-        for word in range(len(s.state)):
-            s.state[word] = states[state, word]
+        for word in range(len(work.scene.state)):
+            work.scene.state[word] = states[state, word]
         for agent in range(t.size[AGENTS]):
-            chosen[agent] = actions[state, agent]
-        if not draw_state(t, s, p, luck, chosen, uniform[state], rows, probs, out, state):
+            work.chosen[agent] = actions[state, agent]
+        if not draw_state(t, work, uniform[state], rows, probs, out, state):
             return state
     return len(states)
