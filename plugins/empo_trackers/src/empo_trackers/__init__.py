@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from empo_trackers.ema import EMATracker
@@ -28,11 +28,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     """Import a class when it is first asked for: whoever lists plugins is spared torch."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    found: type = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 
@@ -16,10 +16,10 @@ class Accumulators(torch.nn.Module):
     rewards are useless in half precision, and counts are no numbers of that kind at all.
     """
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        def moved(tensor: Tensor) -> Tensor:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulators:
+        def moved(tensor: Shaped[Tensor, " *axes"]) -> Shaped[Tensor, " *axes"]:
             result = fn(tensor)
             return result if result.dtype == tensor.dtype else tensor.to(result.device)
 
-        module: Self = super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        module: Accumulators = super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         return module

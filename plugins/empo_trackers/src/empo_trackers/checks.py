@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int64, Shaped
 from torch import Tensor
 
 Real = float | int
@@ -18,7 +18,7 @@ OTHER = "other"
 """Name in statistics of all reasons without one."""
 
 
-def tensor_of(values: Any, name: str) -> Tensor:
+def tensor_of(values: object, name: str) -> Shaped[Tensor, " *batch"]:
     """Numbers as a tensor that no gradient goes through.
 
     Args:
@@ -37,11 +37,10 @@ def tensor_of(values: Any, name: str) -> Tensor:
             raise ValueError(f"{name} must be numbers, got {kind}: {error}") from error
     if values.dtype.is_complex:
         raise ValueError(f"{name} must be real numbers, got {values.dtype}")
-    tensor: Tensor = values.detach() if values.requires_grad else values
-    return tensor
+    return values.detach() if values.requires_grad else values
 
 
-def vector(values: Any, name: str, like: Tensor) -> Tensor:
+def vector(values: object, name: str, like: Shaped[Tensor, " env"]) -> Shaped[Tensor, " env"]:
     """One number per environment, where they are needed; a scalar would reach all of them."""
     if not isinstance(values, Tensor) or values.requires_grad or values.is_complex():
         values = tensor_of(values, name)
@@ -50,17 +49,16 @@ def vector(values: Any, name: str, like: Tensor) -> Tensor:
             f"{name} must have shape ({len(like)},), one number per environment, "
             f"got {tuple(values.shape)}"
         )
-    tensor: Tensor = values if values.device == like.device else values.to(like.device)
-    return tensor
+    return values if values.device == like.device else values.to(like.device)
 
 
-def flags(values: Any, name: str, like: Tensor) -> Tensor:
+def flags(values: object, name: str, like: Shaped[Tensor, " env"]) -> Bool[Tensor, " env"]:
     """One yes or no per environment; anything but 0 is a yes."""
     found = vector(values, name, like)
     return found if found.dtype is torch.bool else found != 0
 
 
-def checked_reasons(values: Any, like: Tensor) -> Tensor:
+def checked_reasons(values: object, like: Shaped[Tensor, " env"]) -> Int64[Tensor, " env"]:
     """One integer per environment."""
     reasons = vector(values, "termination_reasons", like)
     if reasons.dtype is torch.int64:

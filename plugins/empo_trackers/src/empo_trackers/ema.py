@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from empo_trackers.accumulators import Accumulators
@@ -27,8 +26,8 @@ class EMATracker(Accumulators):
         N: How many updates there were.
     """
 
-    ema: Tensor
-    N: Tensor
+    ema: Float[Tensor, ""]
+    N: Int64[Tensor, ""]
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class EMATracker(Accumulators):
         # 1 - decay**N, without cancellation where decay is close to 1.
         return average / -math.expm1(updates * self._log_decay) if updates else 0.0
 
-    def update(self, value: Tensor | Real) -> None:
+    def update(self, value: Shaped[Tensor, " *ones"] | Real) -> None:
         """Take in one number."""
         if self.disable:
             return
@@ -132,7 +131,7 @@ class EMATracker(Accumulators):
 
     def extra_repr(self) -> str:
         """The settings."""
-        extras: dict[str, Any] = {"bias_correction": self.bias_correction, "disable": self.disable}
+        extras = {"bias_correction": self.bias_correction, "disable": self.disable}
         return ", ".join([f"decay={self.decay}", *(name for name, on in extras.items() if on)])
 
 

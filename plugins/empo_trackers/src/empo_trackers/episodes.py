@@ -45,7 +45,7 @@ class _EpisodeTracker(Tracker, abc.ABC):
         """Take in a step of the environments, or of the active ones.
 
         Raises:
-            ValueError: Nobody said how many environments there are, or these are not as many.
+            ValueError: ``follow`` was not called, or with another number of environments.
         """
         if self._tracker is None:
             raise ValueError("step needs to know the environments: call follow first")
@@ -59,7 +59,7 @@ class _EpisodeTracker(Tracker, abc.ABC):
         """Go on as ``state_dict`` was.
 
         Raises:
-            ValueError: Nobody said how many environments there are.
+            ValueError: ``follow`` was not called.
             ConfigError: The state is of other environments, reasons or bins.
         """
         if self._tracker is None:

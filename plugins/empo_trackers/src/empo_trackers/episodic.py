@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, Literal, cast, get_args
+from typing import Literal, TypedDict, get_args
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int, Int64, Shaped
 from torch import Tensor
 
-from empo_trackers.accumulators import Accumulators
 from empo_trackers.checks import (
     OTHER,
     Real,
     checked_alpha,
     checked_choice,
-    checked_count,
     checked_names,
     checked_reasons,
     flags,
-    tensor_of,
     vector,
 )
 from empo_trackers.ema import EMATracker
+from empo_trackers.running_episodes import RunningEpisodes
 
 EmaUpdate = Literal["batch_mean", "per_episode"]
 KeyStyle = Literal["flat", "nested"]
 
 
 class TerminationReason(IntEnum):
-    """Why an episode ended, where nobody gave reasons of their own."""
+    """Reasons for which an episode ends, where no others are given."""
 
     TIME_LIMIT = 0
     PROGRESS_COMPLETE = 1
@@ -40,13 +38,45 @@ class TerminationReason(IntEnum):
 REASONS = tuple(reason.name.lower() for reason in TerminationReason)
 
 
-class EpisodicEMATracker(Accumulators):
-    """Follows the episodes of many environments, and averages what came out of them.
+class CompletedEpisodes(TypedDict):
+    """Episodes that ended with one step, in ascending order of environments.
 
     Attributes:
-        episode_rewards: What the running episodes paid so far, float32.
-        ema_reward_tracker: Averages what completed episodes paid.
-        ema_length_tracker: Averages how long they were.
+        count: How many they are.
+        rewards: Sum of rewards of each [episode].
+        lengths: Number of steps of each [episode].
+        env_indices: Environment of each [episode].
+    """
+
+    count: int
+    rewards: Shaped[Tensor, " episode"]
+    lengths: Int64[Tensor, " episode"]
+    env_indices: Int64[Tensor, " episode"]
+
+
+class StepResult(TypedDict, total=False):
+    """Result of a step of all environments; empty where no episode ended."""
+
+    completed_episodes: CompletedEpisodes
+
+
+class EpisodeOptions(TypedDict, total=False):
+    """Keyword arguments of ``EpisodicEMATracker``."""
+
+    reasons: Sequence[str]
+    ema_update: EmaUpdate
+    bias_correction: bool
+    key_style: KeyStyle
+    track_extremes: bool
+    disable: bool
+
+
+class EpisodicEMATracker(RunningEpisodes):
+    """Moving averages of rewards and lengths of the episodes of many environments.
+
+    Attributes:
+        ema_reward_tracker: Average of the sums of rewards of completed episodes.
+        ema_length_tracker: Average of their lengths.
         termination_counts: How many ended for each reason.
         other_terminations: How many ended for a reason without a name.
         total_terminations: How many came with a reason, with a name or without.
@@ -54,12 +84,11 @@ class EpisodicEMATracker(Accumulators):
         nan_episodes: How many of them paid NaN, which the average does not survive.
     """
 
-    episode_rewards: Tensor
-    termination_counts: Tensor
-    other_terminations: Tensor
-    total_terminations: Tensor
-    episodes_completed: Tensor
-    nan_episodes: Tensor
+    termination_counts: Int64[Tensor, " reason"]
+    other_terminations: Int64[Tensor, ""]
+    total_terminations: Int64[Tensor, ""]
+    episodes_completed: Int64[Tensor, ""]
+    nan_episodes: Int64[Tensor, ""]
 
     def __init__(
         self,
@@ -92,32 +121,27 @@ class EpisodicEMATracker(Accumulators):
         Raises:
             ValueError: An argument makes no sense.
         """
-        super().__init__()
-        self.num_envs = checked_count(num_envs)
+        super().__init__(num_envs, device, disable=disable)
         self.alpha = checked_alpha(alpha)
         self.reasons = checked_names(reasons)
         self.ema_update = checked_choice("ema_update", ema_update, get_args(EmaUpdate))
         self.key_style = checked_choice("key_style", key_style, get_args(KeyStyle))
         self.track_extremes = track_extremes
-        self.disable = disable
-        # Lengths as they are stored lack the last so many steps, which all environments took:
-        # a pass over all of them in every step would cost more than the rest.
-        self._pending = 0
         self._newest: tuple[Tensor, Tensor, Tensor] | None = None
-        average = {"bias_correction": bias_correction, "disable": disable}
-        self.ema_reward_tracker = EMATracker(1 - self.alpha, device, **average)
-        self.ema_length_tracker = EMATracker(1 - self.alpha, device, **average)
+        self.ema_reward_tracker, self.ema_length_tracker = (
+            EMATracker(1 - self.alpha, device, bias_correction=bias_correction, disable=disable)
+            for _ in ("reward", "length")
+        )
         if not disable:
             self._register(device)
 
     def _register(self, device: torch.device | str | None) -> None:
-        rewards = torch.zeros(self.num_envs, dtype=torch.float32, device=device)
-        self.register_buffer("episode_rewards", rewards)
-        shapes = {"episode_lengths": [self.num_envs], "termination_counts": [len(self.reasons)]}
-        scalars = ["other_terminations", "total_terminations", "episodes_completed"]
-        for name in [*shapes, *scalars, "nan_episodes", "total_steps"]:
-            zeros = torch.zeros(shapes.get(name, []), dtype=torch.int64, device=device)
-            self.register_buffer(name, zeros)
+        counts = torch.zeros(len(self.reasons), dtype=torch.int64, device=device)
+        self.register_buffer("termination_counts", counts)
+        for name in ("other_terminations", "total_terminations"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
+        for name in ("episodes_completed", "nan_episodes"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
         if self.track_extremes:
             inf, most = torch.inf, torch.iinfo(torch.int64).max
             self.register_buffer(
@@ -125,27 +149,15 @@ class EpisodicEMATracker(Accumulators):
             )
             self.register_buffer("length_extremes", torch.tensor([most, -1], device=device))
 
-    @property
-    def episode_lengths(self) -> Tensor:
-        """Number of steps the running episodes took so far, int64."""
-        self._settle()
-        return cast(Tensor, super().__getattr__("episode_lengths"))
-
-    @property
-    def total_steps(self) -> Tensor:
-        """Number of steps all environments took together."""
-        self._settle()
-        return cast(Tensor, super().__getattr__("total_steps"))
-
     def step_update(
         self,
-        rewards: Any,
-        dones: Any,
-        termination_reasons: Any = None,
+        rewards: object,
+        dones: object,
+        termination_reasons: object = None,
         *,
-        active: Any = None,
+        active: object = None,
         sync: bool = True,
-    ) -> dict[str, Any]:
+    ) -> StepResult:
         """Take in one step of every environment.
 
         Args:
@@ -168,29 +180,26 @@ class EpisodicEMATracker(Accumulators):
         """
         if self.disable:
             return {}
-        own = self.__dict__  # torch.nn.Module makes setting attributes slow.
-        totals = self._buffers["episode_rewards"]
-        assert totals is not None
+        totals = self._stored("episode_rewards")  # Faster than the attribute of a module.
         rewards = vector(rewards, "rewards", totals)
         dones = flags(dones, "dones", totals)
         reasons = None
         if termination_reasons is not None:
             reasons = checked_reasons(termination_reasons, totals)
         steps = None if active is None else flags(active, "active", totals)
-        if steps is None or _plainly_all(steps):
-            own["_pending"] += 1
-        else:
+        if steps is not None and _plainly_all(steps):
+            steps = None
+        if steps is not None:
             dones = dones & steps
             rewards = torch.where(steps, rewards, 0)
-            self.episode_lengths.add_(steps)
-            self.total_steps.add_(steps.sum())
+        self._add_step(steps)
         totals.add_(rewards)
         if not sync:
             self._complete_unseen(dones, reasons)
             return {}
         return self._complete(dones, reasons) if _any(dones) else {}
 
-    def newest_episodes(self) -> dict[str, Any]:
+    def newest_episodes(self) -> StepResult:
         """The result that the last ``step_update`` with ``sync=False`` would have had with it."""
         if self._newest is None:
             return {}
@@ -228,57 +237,33 @@ class EpisodicEMATracker(Accumulators):
         found["episodes/total_steps"] = int(self.total_steps)
         return found
 
-    def reset_env(self, env_indices: Any) -> None:
-        """Begin a new episode in some environments; what they did so far is not counted.
-
-        Raises:
-            ValueError: They are no integers.
-            IndexError: There is no such environment.
-        """
-        if self.disable:
-            return
-        index = tensor_of(env_indices, "env_indices").reshape(-1)
-        if len(index) and (index.is_floating_point() or index.dtype is torch.bool):
-            raise ValueError(f"env_indices must be integers, got {index.dtype}")
-        index = index.to(self.episode_rewards.device, torch.int64)
-        wrong = index[(index < 0) | (index >= self.num_envs)]
-        if len(wrong):
-            raise IndexError(
-                f"env_indices has {int(wrong[0])}; environments are 0 to {self.num_envs - 1}"
-            )
-        self.episode_rewards.index_fill_(0, index, 0)
-        self.episode_lengths.index_fill_(0, index, 0)
-
     def _complete(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
-    ) -> dict[str, Any]:
+    ) -> StepResult:
         """Take in what ended, and tell."""
-        totals, lengths = self.episode_rewards, cast(Tensor, self._buffers["episode_lengths"])
         index = dones.nonzero().squeeze(1)
-        result = _completed(index, totals[index], lengths[index] + self._pending)
+        lengths = self._stored("episode_lengths")[index] + self._pending
+        result = _completed(index, self.episode_rewards[index], lengths)
         completed = result["completed_episodes"]
         self._record(completed["rewards"], completed["lengths"])
         if reasons is not None:
             self._tally(reasons[index])
         self.episodes_completed.add_(len(index))
-        totals.index_fill_(0, index, 0)
-        lengths.index_fill_(0, index, -self._pending)
+        self._begin_at(index)
         return result
 
     def _complete_unseen(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
     ) -> None:
         """The same without asking the device whether anything ended."""
-        totals, lengths = self.episode_rewards, cast(Tensor, self._buffers["episode_lengths"])
-        rewards, steps = totals.clone(), lengths + self._pending
+        rewards, steps = self.episode_rewards.clone(), self._lengths()
         # The caller may use the same tensor of flags again.
         self.__dict__["_newest"] = dones.clone(), rewards, steps
         self._record(rewards, steps, dones)
         if reasons is not None:
             self._tally(reasons, dones)
         self.episodes_completed.add_(dones.sum())
-        totals.masked_fill_(dones, 0)
-        lengths.masked_fill_(dones, -self._pending)
+        self._begin_where(dones)
 
     def _record(
         self,
@@ -312,32 +297,12 @@ class EpisodicEMATracker(Accumulators):
         self.other_terminations.add_(counts[known])
         self.total_terminations.add_(counts.sum())
 
-    def _settle(self) -> None:
-        """Write down the steps that all environments took since the last time."""
-        if steps := self._pending:
-            self.__dict__["_pending"] = 0
-            cast(Tensor, self._buffers["episode_lengths"]).add_(steps)
-            cast(Tensor, self._buffers["total_steps"]).add_(steps * self.num_envs)
-
-    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-        """As for any module, with every step written down."""
-        self._settle()
-        return super().named_buffers(*args, **kwargs)
-
-    def _save_to_state_dict(self, *args: Any) -> None:
-        self._settle()
-        super()._save_to_state_dict(*args)
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        self._settle()  # What was pending belongs to what is replaced now.
-        super()._load_from_state_dict(*args)
-
     def extra_repr(self) -> str:
         """The settings that matter most."""
         return f"num_envs={self.num_envs}, alpha={self.alpha}, ema_update={self.ema_update!r}"
 
 
-def _any(ended: Tensor) -> bool:
+def _any(ended: Bool[Tensor, " env"]) -> bool:
     """True if one is set, in the fastest way: torch's own looks at every flag."""
     if ended.device.type != "cpu":
         return bool(ended.any())
@@ -345,7 +310,7 @@ def _any(ended: Tensor) -> bool:
     return array.size > 0 and bool(array[array.argmax()])
 
 
-def _plainly_all(active: Tensor) -> bool:
+def _plainly_all(active: Bool[Tensor, " env"]) -> bool:
     """True if all are set, as far as one can tell without waiting for the device."""
     if active.device.type != "cpu":
         return False
@@ -353,8 +318,14 @@ def _plainly_all(active: Tensor) -> bool:
     return array.size == 0 or bool(array[array.argmin()])
 
 
-def _completed(index: Tensor, rewards: Tensor, lengths: Tensor) -> dict[str, Any]:
-    completed = {"count": len(index), "rewards": rewards, "lengths": lengths, "env_indices": index}
+def _completed(
+    index: Int64[Tensor, " episode"],
+    rewards: Shaped[Tensor, " episode"],
+    lengths: Int64[Tensor, " episode"],
+) -> StepResult:
+    completed = CompletedEpisodes(
+        count=len(index), rewards=rewards, lengths=lengths, env_indices=index
+    )
     return {"completed_episodes": completed}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from empo_trackers.checks import Real, Reals
-from empo_trackers.episodic import EpisodicEMATracker
+from empo_trackers.episodic import EpisodeOptions, EpisodicEMATracker
 from empo_trackers.histogram import Closed, FastVectorizedHistogram
 from empo_trackers.plugin import LENGTH_BINS, REWARD_BINS
 
@@ -32,7 +32,7 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
         length_bins: Reals | None = None,
         *,
         closed: Closed = "left",
-        **options: Any,
+        **options: Unpack[EpisodeOptions],
     ) -> None:
         """Begin an episode in every environment.
 
@@ -56,7 +56,7 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
         self.reward_histogram = FastVectorizedHistogram(rewards, device, closed=closed)
         self.length_histogram = FastVectorizedHistogram(lengths, device, closed=closed)
 
-    def get_histograms(self) -> dict[str, np.ndarray]:
+    def get_histograms(self) -> dict[str, Shaped[np.ndarray, " bin"]]:
         """Counts, shares and edges of both histograms, as arrays.
 
         ``wandb.Histogram(np_histogram=(counts, edges))`` shows them as they are.
@@ -90,6 +90,6 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
         self.length_histogram.update_batch(lengths, mask)
 
 
-def _array(tensor: Tensor) -> np.ndarray:
+def _array(tensor: Shaped[Tensor, " bin"]) -> Shaped[np.ndarray, " bin"]:
     """A copy that later episodes do not change."""
     return tensor.cpu().numpy().copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,9 +28,9 @@ class FastVectorizedHistogram(Accumulators):
         outside: How many values were below the first edge, above the last one, and NaN.
     """
 
-    bin_edges: Tensor
-    bin_counts: Tensor
-    outside: Tensor
+    bin_edges: Float[Tensor, " edge"]
+    bin_counts: Int[Tensor, " bin"]
+    outside: Int[Tensor, " 3"]
 
     def __init__(
         self,
@@ -69,20 +69,20 @@ class FastVectorizedHistogram(Accumulators):
 
     @property
     def underflow(self) -> int:
-        """Number of values were below the first edge; the first bin counts them, too."""
+        """Number of values below the first edge; the first bin counts them, too."""
         return int(self.outside[0])
 
     @property
     def overflow(self) -> int:
-        """Number of values were above the last edge; the last bin counts them, too."""
+        """Number of values above the last edge; the last bin counts them, too."""
         return int(self.outside[1])
 
     @property
     def nan(self) -> int:
-        """Number of values were NaN; no bin counts them."""
+        """Number of values that are NaN; no bin counts them."""
         return int(self.outside[2])
 
-    def update_batch(self, values: Any, mask: Bool[Tensor, " *batch"] | None = None) -> None:
+    def update_batch(self, values: object, mask: Bool[Tensor, " *batch"] | None = None) -> None:
         """Count values.
 
         Args:

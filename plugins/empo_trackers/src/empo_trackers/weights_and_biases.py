@@ -9,7 +9,8 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, Protocol
 
 from empo_core.errors import ConfigError, PluginLoadError
 from empo_core.protocols import RunStatus, Tracker
@@ -20,6 +21,19 @@ from empo_trackers.plugin import WandbParams
 MAX_BINS = 512
 """More than that, W&B refuses to draw."""
 STEP = "step"
+
+
+class _Run(Protocol):
+    """The part of a run of W&B that is used here."""
+
+    def define_metric(self, name: str, *, step_metric: str) -> object:
+        """Draw some metrics over another one."""
+
+    def log(self, data: Mapping[str, object]) -> None:
+        """Send a point."""
+
+    def finish(self, exit_code: int) -> None:
+        """Wait until everything is sent."""
 
 
 class WandbTracker(Tracker):
@@ -34,7 +48,7 @@ class WandbTracker(Tracker):
 
     def __init__(self, params: WandbParams) -> None:
         self._params = params
-        self._run: Any = None
+        self._run: _Run | None = None
         with _surroundings(None, quiet=params.mode == "offline"):
             self._wandb = _imported()
 
@@ -42,7 +56,7 @@ class WandbTracker(Tracker):
         """Begin a run of W&B, or go on with the one that this directory knows.
 
         Raises:
-            ConfigError: W&B refuses, e.g. because nobody is logged in.
+            ConfigError: W&B refuses, e.g. because of a missing login.
         """
         params, folder = self._params, directory / "wandb"
         folder.mkdir(exist_ok=True)
@@ -88,10 +102,9 @@ class WandbTracker(Tracker):
             raise ValueError("log needs a started tracker: call start first, finish last")
         if STEP in metrics:
             raise ValueError("a metric cannot be called 'step'; use a key such as 'progress/step'")
-        point: dict[str, Any] = {STEP: step}
+        point: dict[str, object] = {STEP: step}
         for key, value in metrics.items():
-            drawable = isinstance(value, Histogram)
-            point[key] = self._drawn(value) if drawable else value  # type: ignore[arg-type]
+            point[key] = self._drawn(value) if isinstance(value, Histogram) else value
         self._run.log(point)
 
     def finish(self, status: RunStatus) -> None:
@@ -102,15 +115,16 @@ class WandbTracker(Tracker):
         self._run = None
         WandbTracker._open -= 1
         if WandbTracker._open == 0 and self._wandb.run is None:
-            self._wandb.teardown()  # Nobody else needs its process.
+            self._wandb.teardown()  # Its process is not needed any more.
 
-    def _drawn(self, histogram: Histogram) -> Any:
+    def _drawn(self, histogram: Histogram) -> object:
         """Counts and edges as they are; ``wandb.Histogram(counts)`` would count the counts."""
         counts, edges = _at_most(MAX_BINS, histogram.counts, finite_edges(histogram.edges))
-        return self._wandb.Histogram(np_histogram=(counts, edges))
+        drawn: object = self._wandb.Histogram(np_histogram=(counts, edges))
+        return drawn
 
 
-def _imported() -> Any:
+def _imported() -> ModuleType:
     try:
         return importlib.import_module("wandb")
     except ImportError as error:
