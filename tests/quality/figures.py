@@ -184,7 +184,9 @@ def figures(root: Path) -> list[Figure]:
     ]
     shaped = dict(tensor_functions(source))
     share = 100 * sum(shaped.values()) / max(len(shaped), 1)
-    references = [str(module.path) for module in source if "reference" in module.path.stem]
+    references = [
+        str(module.path) for module in source if "reference" in module.path.stem.split("_")
+    ]
     riddles = [
         f"{module.path}:{number}"
         for module in source
