@@ -27,7 +27,7 @@ from reference_solver import Parameters
 
 from empo_core.theory import CompleteTheory, HumanTheory
 from empo_core.worlds.sampling import is_terminal
-from empo_exact.plugin import ExactParams, PriorParams
+from empo_exact.plugin import Compute, ExactParams, PriorParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve
 
@@ -45,7 +45,9 @@ MODERATE = {
 
 def root(table: Table, params: ExactParams) -> StateValues:
     world = TableWorld(table)
-    return solve(world, params).at(world.initial_state())
+    # Worker processes would take most of the time.
+    alone = params.model_copy(update={"compute": Compute(workers=1)})
+    return solve(world, alone).at(world.initial_state())
 
 
 def close(found: object, expected: object) -> None:
@@ -181,7 +183,8 @@ def test_continuous_accrual_rescales_rewards_of_unit_transitions() -> None:
 def test_a_robot_with_beta_0_is_uniform_over_what_it_can_do() -> None:
     shape = Shape(6, ("robot", "human"), (3, 2), 3, timed=False, masked=True)
     world = TableWorld(random_table(shape, 5))
-    result = solve(world, ExactParams(theory=CompleteTheory(beta_r=0.0)))
+    params = ExactParams(theory=CompleteTheory(beta_r=0.0), compute=Compute(workers=1))
+    result = solve(world, params)
     for time in range(3):
         for index in result.reachable(time):
             state = torch.from_numpy(result.graph.states[index])[None]

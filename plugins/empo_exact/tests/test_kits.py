@@ -8,7 +8,7 @@ from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.types import AgentSpec
 from empo_core.worlds.enumeration import enumerate_world
 from empo_exact.algorithm import Exact
-from empo_exact.plugin import ExactParams, PriorParams, UniformParams
+from empo_exact.plugin import Compute, ExactParams, PriorParams, UniformParams
 from empo_exact.prior import ExactPrior, UniformPrior
 
 
@@ -44,13 +44,13 @@ class OnTheFerry(AlgorithmTests):
 class TestExact(OnTheFerry):
     @pytest.fixture
     def algorithm(self) -> Algorithm:
-        return Exact(ExactParams())
+        return Exact(ExactParams(compute=Compute(workers=1)))
 
 
 class TestExactOnDisk(OnTheFerry):
     @pytest.fixture
     def algorithm(self) -> Algorithm:
-        return Exact(ExactParams(keep="disk", preset="paper"))
+        return Exact(ExactParams(keep="disk", preset="paper", compute=Compute(workers=1)))
 
 
 class TestExactPrior(HumanPriorTests):

@@ -47,8 +47,9 @@ def solved(**options: Any) -> str:
 
 def test_processes_change_nothing() -> None:
     alone = solved(workers=1)
-    assert solved(workers=2, start_method="forkserver") == alone
-    assert solved(workers=3, start_method="spawn") == alone
+    assert solved(workers=3, start_method="forkserver") == alone
+    # Each process that is spawned imports torch anew.
+    assert solved(workers=2, start_method="spawn") == alone
 
 
 @pytest.mark.parametrize("seed", ["0", "1234"])

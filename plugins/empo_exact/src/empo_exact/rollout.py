@@ -31,7 +31,7 @@ def play(solution: Solution, generator: torch.Generator, goals: Mapping[int, int
     state, time = 0, 0
     episode: Episode = []
     while solution.alive(np.array([state]), time)[0]:
-        policies = solution.policies(time, np.array([state]))
+        policies = solution.policies_in(state, time)
         average = marginals(solution, policies.pi_h)
         actions = [0] * len(spec.agents)
         for h, human in enumerate(spec.humans):

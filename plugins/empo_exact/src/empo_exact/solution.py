@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int, Int32, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
@@ -36,8 +34,10 @@ from empo_exact.values import ValueStore
 
 AT_ONCE = 8192
 """States whose policies are worked out at the same time."""
+KEPT = 512
+"""Single states whose policies are kept for the next episode that comes by."""
 
-State = Tensor | NDArray[Any] | Sequence[int] | int
+State = Int[Tensor, " word"] | Int[np.ndarray, " word"] | Sequence[int] | int
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Solution:
         self.problem = problem
         self.store = store
         self._later = lru_cache(maxsize=2)(self._continuation)
+        self.policies_in = lru_cache(maxsize=KEPT)(self._policies_in)
 
     @property
     def spec(self) -> WorldSpec:
@@ -130,17 +131,17 @@ class Solution:
             raise WorldError(f"{self.spec.name!r} cannot reach the state {row[0].tolist()}")
         return number
 
-    def find_rows(self, rows: NDArray[Any]) -> NDArray[np.int32]:
+    def find_rows(self, rows: Shaped[np.ndarray, "state word"]) -> Int32[np.ndarray, " state"]:
         """The number of each state row; -1 where it cannot be reached [state]."""
         return self._table.find(rows.astype(self.graph.states.dtype))
 
-    def reachable(self, time: int) -> NDArray[np.int64]:
+    def reachable(self, time: int) -> Int64[np.ndarray, " reachable"]:
         """Numbers of the states that can be reached after exactly this many steps."""
         if self.horizon is None:
             return np.arange(self.graph.num_states)
         return np.flatnonzero(reachable_masks(self.graph, time)[time])
 
-    def alive(self, states: NDArray[np.int64], time: int) -> NDArray[np.bool_]:
+    def alive(self, states: Int64[np.ndarray, " state"], time: int) -> Bool[np.ndarray, " state"]:
         """States (given by number) from which the episode goes on at a time [state]."""
         if self.horizon is not None and time >= self.horizon:
             return np.zeros(len(states), np.bool_)
@@ -178,7 +179,7 @@ class Solution:
             pi_h=policies.pi_h[0][:, goals].T,
         )
 
-    def policies(self, time: int, states: NDArray[np.int64] | None = None) -> Policies:
+    def policies(self, time: int, states: Int64[np.ndarray, " state"] | None = None) -> Policies:
         """Policies in many states at one time, goals human by human [state ...].
 
         Args:
@@ -190,6 +191,10 @@ class Solution:
             last = self.graph.num_states if self.horizon is None else self.graph.within(time)
             states = np.arange(min(last, self.graph.num_expanded))
         return self._sweep(states.astype(np.int32), time)[0]
+
+    def _policies_in(self, state: int, time: int) -> Policies:
+        """Policies in one state, given by number, at a time; ``policies_in`` keeps the last."""
+        return self.policies(time, np.array([state]))
 
     def robot_policy(self, time: int = 0) -> Floats:
         """The robot's policy in all states reachable within ``time`` steps [state robot]."""
@@ -242,7 +247,9 @@ class Solution:
             raise WorldError(f"steps_left is {steps_left}; {limit}")
         return last - steps_left
 
-    def numbers_of(self, states: Int[Tensor, "state word"], steps_left: int) -> NDArray[np.int64]:
+    def numbers_of(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Int64[np.ndarray, " state"]:
         """The numbers of states from which an episode goes on with so many steps left [state].
 
         Raises:
@@ -273,7 +280,7 @@ class Solution:
             [part(self.policies(time, numbers[first : first + AT_ONCE])) for first in pieces]
         )
 
-    def _sweep(self, order: NDArray[np.int32], time: int) -> tuple[Policies, Values]:
+    def _sweep(self, order: Int32[np.ndarray, " state"], time: int) -> tuple[Policies, Values]:
         """Both phases again in some states; values by position."""
         problem = self.problem
         policies = empty_policies(problem, len(order))
