@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Int32, Int64
 
 from empo_core.compilation import compiled
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_exact.graph import StateGraph
 
-Counts = NDArray[np.int64]
-
 
 @compiled
-def count_predecessors(bounds: Counts, successor: NDArray[np.int32], into: Counts) -> None:
+def count_predecessors(
+    bounds: Int64[np.ndarray, " state_plus_1"],
+    successor: Int32[np.ndarray, " transition"],
+    into: Int64[np.ndarray, " state"],
+) -> None:
     """Count the transitions that lead into each state."""
     for item in range(bounds[len(bounds) - 1]):
         into[successor[item]] += 1
@@ -23,11 +25,11 @@ def count_predecessors(bounds: Counts, successor: NDArray[np.int32], into: Count
 
 @compiled
 def peel(
-    bounds: Counts,
-    successor: NDArray[np.int32],
-    into: Counts,
-    order: NDArray[np.int32],
-    depth: NDArray[np.int32],
+    bounds: Int64[np.ndarray, " state_plus_1"],
+    successor: Int32[np.ndarray, " transition"],
+    into: Int64[np.ndarray, " state"],
+    order: Int32[np.ndarray, " state"],
+    depth: Int32[np.ndarray, " state"],
 ) -> int:
     """Order states so that each comes after all its predecessors; how many could be."""
     tail = 0
@@ -49,7 +51,7 @@ def peel(
     return tail
 
 
-def levels_of(graph: StateGraph, world: WorldModel) -> list[NDArray[np.int32]]:
+def levels_of(graph: StateGraph, world: WorldModel) -> list[Int32[np.ndarray, " level"]]:
     """Groups of states, last first: all successors of a state lie in earlier groups.
 
     Raises:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from pydantic import JsonValue
 
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
@@ -61,11 +62,11 @@ class Exact:
         """
         return SolvedPower(_finished(context))
 
-    def check(self, world: WorldModel | None) -> Mapping[str, Any]:
+    def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes and memory of a run, as far as counting states takes little time."""
         world = _world(world)
         check_humans(world.spec)
-        sizes: dict[str, Any] = {
+        sizes: dict[str, JsonValue] = {
             "agents": len(world.spec.agents),
             "joint actions": world.spec.num_joint_actions,
             "goals": len(world.spec.goals),

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
-from empo_exact.kernel_data import Floats
 from empo_exact.solution import Solution
 from empo_exact.storm import write_labels, write_rewards
 
-Longs = NDArray[np.int64]
 OfStates = Callable[[Int[Tensor, "state word"]], Float[Tensor, " state"]]
 Event = Callable[[Int[Tensor, "state word"]], Bool[Tensor, " state"]]
 
@@ -38,14 +34,14 @@ class Chain:
         goal_names: One label per goal.
     """
 
-    time: Longs
-    state: Longs
-    rows: NDArray[np.generic]
-    offsets: Longs
-    target: Longs
-    prob: Floats
-    achieved: NDArray[np.bool_]
-    U_r: Floats
+    time: Int64[np.ndarray, " node"]
+    state: Int64[np.ndarray, " node"]
+    rows: Shaped[np.ndarray, "node word"]
+    offsets: Int64[np.ndarray, " node_plus_1"]
+    target: Int64[np.ndarray, " step"]
+    prob: Float64[np.ndarray, " step"]
+    achieved: Bool[np.ndarray, "node goal"]
+    U_r: Float64[np.ndarray, " node"]
     goal_names: tuple[str, ...]
 
     @property
@@ -59,11 +55,13 @@ class Chain:
         return len(self.time)
 
     @property
-    def final(self) -> NDArray[np.bool_]:
+    def final(self) -> Bool[np.ndarray, " node"]:
         """Nodes at which the chain ends [node]."""
         return np.diff(self.offsets) == 0
 
-    def expected_total(self, reward: Floats | OfStates, gamma: float = 1.0) -> Floats:
+    def expected_total(
+        self, reward: Float64[np.ndarray, " node"] | OfStates, gamma: float = 1.0
+    ) -> Float64[np.ndarray, " node"]:
         """Expected discounted total of a reward per visited node, from each node on [node].
 
         Args:
@@ -77,7 +75,9 @@ class Chain:
             total[node] = per_node[node] + gamma * self.prob[steps] @ total[self.target[steps]]
         return total
 
-    def event_probability(self, event: NDArray[np.bool_] | Event) -> Floats:
+    def event_probability(
+        self, event: Bool[np.ndarray, " node"] | Event
+    ) -> Float64[np.ndarray, " node"]:
         """Probability of ever being at a node of an event, from each node on [node].
 
         Args:
@@ -114,10 +114,10 @@ class Chain:
         return files
 
     def _of_nodes(
-        self, given: Floats | NDArray[np.bool_] | OfStates | Event
-    ) -> NDArray[np.generic]:
+        self, given: Shaped[np.ndarray, " given"] | OfStates | Event
+    ) -> Shaped[np.ndarray, " node"]:
         if callable(given):
-            values: NDArray[Any] = given(torch.from_numpy(self.rows)).numpy()
+            values: Shaped[np.ndarray, " node"] = given(torch.from_numpy(self.rows)).numpy()
             return values
         if len(given) != self.num_nodes:
             raise ValueError(f"give one value per node ({self.num_nodes}), not {len(given)}")
@@ -158,7 +158,14 @@ def close_loop(solution: Solution) -> Chain:
     )
 
 
-def _steps(solution: Solution, here: Longs, time: int) -> tuple[Longs, Longs, Floats, Floats]:
+def _steps(
+    solution: Solution, here: Int64[np.ndarray, " state"], time: int
+) -> tuple[
+    Int64[np.ndarray, " step"],
+    Int64[np.ndarray, " step"],
+    Float64[np.ndarray, " step"],
+    Float64[np.ndarray, " state"],
+]:
     """Steps of the chain from some states: source position, target state, probability, U_r."""
     graph, game = solution.graph, solution.problem.game
     joint = solution.spec.num_joint_actions
@@ -188,7 +195,9 @@ def _steps(solution: Solution, here: Longs, time: int) -> tuple[Longs, Longs, Fl
     return at, target, merged, reward
 
 
-def marginals(solution: Solution, pi_h: Floats) -> list[Floats]:
+def marginals(
+    solution: Solution, pi_h: Float64[np.ndarray, "state action padded_goal"]
+) -> list[Float64[np.ndarray, "state action"]]:
     """Each human's policy averaged over its goals by weight [state action]."""
     game, found = solution.problem.game, []
     for human in range(len(game.num_actions)):

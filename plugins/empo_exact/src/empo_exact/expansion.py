@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Shaped
 
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
 from empo_executors.supervised_process import StartMethod
 from empo_executors.worker_pool import WorkerPool
 
-Block = NDArray[Any]
+Block = Shaped[np.ndarray, "state word"]
 Expand = Callable[[Iterable[Block]], Iterator[Successors]]
 
 

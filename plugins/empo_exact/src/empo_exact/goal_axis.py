@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
@@ -34,7 +32,7 @@ def check_humans(spec: WorldSpec) -> None:
             )
 
 
-def goal_order(spec: WorldSpec) -> NDArray[np.int64]:
+def goal_order(spec: WorldSpec) -> Int64[np.ndarray, " padded_goal"]:
     """Position on the world's goal axis of each goal of the sweep; -1 for padding."""
     order: list[int] = []
     for human in spec.humans:
@@ -43,7 +41,7 @@ def goal_order(spec: WorldSpec) -> NDArray[np.int64]:
     return np.array(order, np.int64)
 
 
-def goal_places(spec: WorldSpec) -> NDArray[np.int64]:
+def goal_places(spec: WorldSpec) -> Int64[np.ndarray, " goal"]:
     """Position among the goals of the sweep of each goal on the world's goal axis."""
     order = goal_order(spec)
     place = np.zeros(len(spec.goals), np.int64)
@@ -51,7 +49,9 @@ def goal_places(spec: WorldSpec) -> NDArray[np.int64]:
     return place
 
 
-def padded(values: NDArray[Any], spec: WorldSpec) -> NDArray[Any]:
+def padded(
+    values: Shaped[np.ndarray, "*batch goal"], spec: WorldSpec
+) -> Shaped[np.ndarray, "*batch padded_goal"]:
     """Values on the world's goal axis (the last one) as the sweep wants them."""
     order = goal_order(spec)
     found = values[..., order].copy()

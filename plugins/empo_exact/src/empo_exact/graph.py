@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float64, Int32, Int64, Shaped, UInt16, UInt32
 
 from empo_core.compilation import compiled
 from empo_core.errors import SolveError
@@ -25,6 +24,8 @@ from empo_executors.supervised_process import StartMethod
 
 ITEMS_PER_BLOCK = 1 << 18
 """Transitions expanded at a time: bounds the memory in flight."""
+Offsets = UInt32[np.ndarray, " pair_plus_1"] | Int64[np.ndarray, " pair_plus_1"]
+Codes = UInt16[np.ndarray, " transition"] | Int32[np.ndarray, " transition"]
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ class StateGraph:
     """
 
     spec: WorldSpec
-    states: NDArray[Any]
-    layers: NDArray[np.int64]
+    states: Shaped[np.ndarray, "state word"]
+    layers: Int64[np.ndarray, " depth"]
     num_expanded: int
-    offsets: NDArray[np.uint32] | NDArray[np.int64]
-    successor: NDArray[np.int32]
-    code: NDArray[np.uint16] | NDArray[np.int32]
-    prob: NDArray[np.float64]
-    duration: NDArray[np.float64]
+    offsets: Offsets
+    successor: Int32[np.ndarray, " transition"]
+    code: Codes
+    prob: Float64[np.ndarray, " code"]
+    duration: Float64[np.ndarray, " code"]
 
     @property
     def num_states(self) -> int:
@@ -75,7 +76,7 @@ class StateGraph:
         return int(self.offsets.nbytes + self.successor.nbytes + self.code.nbytes)
 
     @cached_property
-    def alive(self) -> NDArray[np.bool_]:
+    def alive(self) -> Bool[np.ndarray, " state"]:
         """States that have transitions, i.e. are neither terminal nor unexpanded [state]."""
         joint = self.spec.num_joint_actions
         alive = np.zeros(self.num_states, np.bool_)
@@ -88,42 +89,9 @@ class StateGraph:
 
 
 @compiled
-def encode(
-    pairs: NDArray[np.int64],
-    known: NDArray[np.int64],
-    number: int,
-    slots: NDArray[np.int32],
-    code: NDArray[np.int32],
+def first_wrong(
+    offsets: Int64[np.ndarray, " pair_plus_1"], prob: Float64[np.ndarray, " transition"]
 ) -> int:
-    """Replace each (probability, duration), given as bit patterns, by its position in ``known``.
-
-    Returns how many are known now; ``known`` must have room for all of them.
-    """
-    mask = np.uint64(len(slots) - 1)
-    last = -1
-    for item in range(len(pairs)):
-        p, d = pairs[item, 0], pairs[item, 1]
-        # Most transitions repeat the last numbers, so those are looked at first.
-        if last < 0 or known[last, 0] != p or known[last, 1] != d:
-            mixed = np.uint64(p) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(d)
-            slot = (mixed ^ (mixed >> np.uint64(31))) & mask
-            while slots[slot] >= 0:
-                last = slots[slot]
-                if known[last, 0] == p and known[last, 1] == d:
-                    break
-                slot = (slot + np.uint64(1)) & mask
-            if slots[slot] < 0:
-                slots[slot] = number
-                known[number, 0] = p
-                known[number, 1] = d
-                last = number
-                number += 1
-        code[item] = last
-    return number
-
-
-@compiled
-def first_wrong(offsets: NDArray[np.int64], prob: NDArray[np.float64]) -> int:
     """The first pair whose probabilities do not sum to 1; -1 where all do."""
     for pair in range(len(offsets) - 1):
         total = 0.0
@@ -132,38 +100,6 @@ def first_wrong(offsets: NDArray[np.int64], prob: NDArray[np.float64]) -> int:
         if offsets[pair + 1] > offsets[pair] and abs(total - 1.0) > 1e-9:
             return pair
     return -1
-
-
-class CodeTable:
-    """The distinct (probability, duration) combinations of a graph, in order of discovery."""
-
-    def __init__(self) -> None:
-        self._known = np.empty((1024, 2), np.int64)
-        self._number = 0
-        self._slots = np.full(4096, -1, np.int32)
-
-    def number(self, prob: NDArray[np.float64], duration: NDArray[np.float64]) -> NDArray[np.int32]:
-        """The code of each transition."""
-        while self._number + len(prob) > len(self._known):
-            self._grow()
-        pairs = np.stack([prob.view(np.int64), duration.view(np.int64)], -1)
-        code = np.empty(len(prob), np.int32)
-        self._number = encode(pairs, self._known, self._number, self._slots, code)
-        return code
-
-    def values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The probability and the duration behind each code."""
-        known = self._known[: self._number].view(np.float64)
-        return known[:, 0].copy(), known[:, 1].copy()
-
-    def _grow(self) -> None:
-        known = np.empty((2 * len(self._known), 2), np.int64)
-        known[: self._number] = self._known[: self._number]
-        self._known = known
-        self._slots = np.full(2 * len(self._slots), -1, np.int32)
-        encode(
-            known[: self._number].copy(), known, 0, self._slots, np.empty(self._number, np.int32)
-        )
 
 
 Progress = Callable[[int, int], None]
@@ -178,7 +114,7 @@ def build_graph(
     start_method: StartMethod = "forkserver",
     max_states: int = 50_000_000,
     progress: Progress | None = None,
-    start: NDArray[Any] | None = None,
+    start: Shaped[np.ndarray, "start word"] | None = None,
 ) -> StateGraph:
     """Explore everything reachable from the initial state, or others, by breadth-first search.
 
@@ -200,12 +136,13 @@ def build_graph(
     """
     joint = world.spec.num_joint_actions
     initial = world.initial_state().numpy()[None] if start is None else start
-    table, codes = RowTable(world.spec.state_words, initial.dtype), CodeTable()
+    table = RowTable(world.spec.state_words, initial.dtype)
+    codes = RowTable(2, np.dtype(np.float64))
     table.number(initial)
     layers, expanded = [len(initial)], 0
-    counts: list[NDArray[np.int64]] = []
-    successor: list[NDArray[np.int32]] = []
-    code: list[NDArray[Any]] = []
+    counts: list[Int64[np.ndarray, " pair"]] = []
+    successor: list[Int32[np.ndarray, " transition"]] = []
+    code: list[Codes] = []
     size = max(1, ITEMS_PER_BLOCK // joint)
     with expander(world, workers, start_method) as expand:
         while expanded < table.count and (horizon is None or len(layers) <= horizon):
@@ -226,7 +163,7 @@ def build_graph(
                     else found.duration.double().numpy()
                 )
                 successor.append(table.number(found.states.numpy()))
-                code.append(_narrow(codes.number(prob, duration)))
+                code.append(_narrow(codes.number(np.stack([prob, duration], -1))))
                 counts.append(np.diff(offsets))
                 expanded += found.num_pairs // joint
                 if table.count > max_states:
@@ -238,7 +175,7 @@ def build_graph(
                 if progress is not None:
                     progress(expanded, table.count)
             layers.append(table.count)
-    prob_of, duration_of = codes.values()
+    prob_of, duration_of = (column.copy() for column in codes.rows.T)
     return StateGraph(
         spec=world.spec,
         states=table.rows.copy(),
@@ -252,13 +189,15 @@ def build_graph(
     )
 
 
-def _narrow(code: NDArray[np.int32]) -> NDArray[Any]:
+def _narrow(code: Int32[np.ndarray, " transition"]) -> Codes:
     return code.astype(np.uint16) if not len(code) or code.max() < 1 << 16 else code
 
 
-def _joined(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+def _joined(
+    parts: list[Shaped[np.ndarray, " _part"]], dtype: type
+) -> Shaped[np.ndarray, " transition"]:
     """Concatenate and free the parts one by one, so that memory peaks at their sum."""
-    whole: NDArray[Any] = np.empty(sum(map(len, parts)), dtype)
+    whole = np.empty(sum(map(len, parts)), dtype)
     end = len(whole)
     while parts:
         part = parts.pop()
@@ -267,7 +206,7 @@ def _joined(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
     return whole
 
 
-def _offsets(counts: list[NDArray[np.int64]]) -> NDArray[Any]:
+def _offsets(counts: list[Int64[np.ndarray, " _part"]]) -> Offsets:
     total = sum(int(part.sum()) for part in counts)
     offsets = np.zeros(1 + sum(map(len, counts)), np.uint32 if total < 1 << 32 else np.int64)
     position = 1
@@ -279,7 +218,7 @@ def _offsets(counts: list[NDArray[np.int64]]) -> NDArray[Any]:
 
 
 def _wrong_probabilities(
-    world: WorldModel, row: NDArray[Any], joint: int, total: float
+    world: WorldModel, row: Shaped[np.ndarray, " word"], joint: int, total: float
 ) -> SolveError:
     names = []
     for agent, stride in zip(world.spec.agents, world.spec.strides, strict=True):

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from empo_core.errors import SolveError
@@ -21,8 +20,12 @@ SINGLE = 1e-5
 
 
 def prior_policy(
-    graph: StateGraph, prior: HumanPrior, states: NDArray[np.integer], steps_left: int, actions: int
-) -> Floats:
+    graph: StateGraph,
+    prior: HumanPrior,
+    states: Int[np.ndarray, " state"],
+    steps_left: int,
+    actions: int,
+) -> Float64[np.ndarray, "state action padded_goal"]:
     """A prior's policy in some states, as the sweep has it; 0 where a state is terminal.
 
     Args:

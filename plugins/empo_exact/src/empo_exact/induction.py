@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Int32
 
 from empo_exact.human_policies import prior_policy
 from empo_exact.kernel_data import (
@@ -147,7 +147,7 @@ class Solver:
 
     def sweep(
         self,
-        order: NDArray[np.int32],
+        order: Int32[np.ndarray, " state"],
         later: Continuation,
         out: Values,
         steps_left: int,

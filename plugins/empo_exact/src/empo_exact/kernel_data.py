@@ -9,7 +9,7 @@ goals can so be done for ``LANES`` neighbours at a time, see ``simd``.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +53,9 @@ class Game(NamedTuple):
         num_robot_actions: Number of the robots' joint actions.
     """
 
-    offsets: NDArray[Any]
+    offsets: NDArray[np.uint32] | NDArray[np.int64]
     successor: NDArray[np.int32]
-    code: NDArray[Any]
+    code: NDArray[np.uint16] | NDArray[np.int32]
     prob: Floats
     discounted_h: Floats
     discounted_r: Floats

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
+from jaxtyping import Float, Float64, Int, Int32, Shaped
 from torch import Tensor
 
 from empo_core.errors import SolveError
@@ -74,7 +72,7 @@ class ExactPrior:
         start = self._world.initial_state().numpy()[None]
         return self._solve(start, self._world.spec.horizon)
 
-    def _solve(self, start: NDArray[Any], steps: int | None) -> _Solved:
+    def _solve(self, start: Shaped[np.ndarray, "start word"], steps: int | None) -> _Solved:
         """Phase 1 over everything within so many steps of some states."""
         world = self._world
         check_humans(world.spec)
@@ -106,7 +104,7 @@ def _with_phase_2(params: PriorParams) -> ExactParams:
 
 def _sweep(
     problem: Problem,
-    order: NDArray[np.int32],
+    order: Int32[np.ndarray, " position"],
     worth: Floats,
     v_m: Floats,
     policies: Policies,
@@ -136,7 +134,9 @@ class _Solved:
     table: RowTable
     values: dict[int, Floats]
 
-    def policy(self, order: NDArray[np.int32], time: int, steps_left: int) -> Floats:
+    def policy(
+        self, order: Int32[np.ndarray, " state"], time: int, steps_left: int
+    ) -> Float64[np.ndarray, "state goal action"]:
         """pi_h in some states, goals as on the world's axis [state goal action]."""
         values = self.values[0 if self.problem.horizon is None else time + 1]
         unused = np.zeros((self.problem.graph.num_states, values.shape[1]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float64, Int32, Int64
 
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.graph import StateGraph
@@ -48,7 +48,7 @@ class Problem:
     gamma_h: float
     horizon: int | None
     workers: int
-    places: NDArray[np.int64] = field(repr=False)
+    places: Int64[np.ndarray, " goal"] = field(repr=False)
 
     @property
     def is_timed(self) -> bool:
@@ -81,7 +81,12 @@ class Problem:
         """First scratch row of a thread in a table that ``worth`` returned."""
         return len(table) - (self.workers - worker) * self.game.num_joint
 
-    def renew_worth(self, values: Floats, worth: Floats, states: slice | NDArray[np.int32]) -> None:
+    def renew_worth(
+        self,
+        values: Float64[np.ndarray, "state padded_goal"],
+        worth: Float64[np.ndarray, "row padded_goal"],
+        states: slice | Int32[np.ndarray, " renewed"],
+    ) -> None:
         """Renew the rows of some states in a table that ``worth`` returned."""
         achieved = self.game.achieved[states] > 0
         factor, paid = (1.0, 0.0) if self.is_timed else (self.gamma_h, 1.0)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Int32, Int64
 
 from empo_core.compilation import compiled
 from empo_exact.graph import StateGraph
 
-Mask = NDArray[np.bool_]
+Mask = Bool[np.ndarray, " state"]
 
 
 @compiled
 def advance_mask(
-    bounds: NDArray[np.int64], successor: NDArray[np.int32], now: Mask, after: Mask
+    bounds: Int64[np.ndarray, " expanded_plus_1"],
+    successor: Int32[np.ndarray, " transition"],
+    now: Bool[np.ndarray, " state"],
+    after: Bool[np.ndarray, " state"],
 ) -> None:
     """Mark every successor of a marked state."""
     for state in range(len(bounds) - 1):
@@ -26,10 +29,10 @@ def advance_mask(
 
 @compiled
 def count_edges(
-    bounds: NDArray[np.int64],
-    successor: NDArray[np.int32],
-    last: NDArray[np.int32],
-    edges: NDArray[np.int64],
+    bounds: Int64[np.ndarray, " expanded_plus_1"],
+    successor: Int32[np.ndarray, " transition"],
+    last: Int32[np.ndarray, " state"],
+    edges: Int64[np.ndarray, " state"],
 ) -> None:
     """Count the distinct successors of each state; ``last`` starts at -1 everywhere."""
     for state in range(len(bounds) - 1):
@@ -77,5 +80,5 @@ def unrolled_sizes(graph: StateGraph, horizon: int | None) -> Unrolled:
     return Unrolled(states, terminal, steps)
 
 
-def _bounds(graph: StateGraph) -> NDArray[np.int64]:
+def _bounds(graph: StateGraph) -> Int64[np.ndarray, " expanded_plus_1"]:
     return graph.offsets[:: graph.spec.num_joint_actions].astype(np.int64)

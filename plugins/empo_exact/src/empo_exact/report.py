@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -30,7 +30,7 @@ def tables(solution: Solution, seconds: Seconds) -> RenderableType:
     )
 
 
-def root_data(solution: Solution) -> dict[str, Any]:
+def root_data(solution: Solution) -> dict[str, JsonValue]:
     """Values and policies of the start state as JSON data."""
     root = solution.at(0)
     return {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Int64
+from pydantic import JsonValue
 from rich.console import RenderableType
 
 from empo_core.errors import WorldError
@@ -57,7 +57,7 @@ class ExactResult(Solution):
         """Sizes of the graph of (time, state) pairs."""
         return unrolled_sizes(self.graph, self.horizon)
 
-    def find(self, positions: Mapping[int, tuple[int, int]]) -> NDArray[np.int64]:
+    def find(self, positions: Mapping[int, tuple[int, int]]) -> Int64[np.ndarray, " state"]:
         """Numbers of all states in which the given agents stand in the given (x, y) cells.
 
         Raises:
@@ -98,9 +98,9 @@ class ExactResult(Solution):
         """
         return play(self, generator, goals or {})
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, JsonValue]:
         """The result as JSON data."""
-        graph: dict[str, Any] = {
+        graph: dict[str, JsonValue] = {
             "states": self.graph.num_states,
             "transitions": self.graph.num_transitions,
         }

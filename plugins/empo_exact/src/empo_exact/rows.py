@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float64, Int32
 
 from empo_core.compilation import inlined
 from empo_exact.kernel_data import Floats, Game, Scratch, Worth
@@ -43,7 +43,7 @@ class Mixture(NamedTuple):
         size: Number of rows to sum.
     """
 
-    rows: NDArray[np.int32]
+    rows: Int32[np.ndarray, " item"]
     first_row: int
     weights: Floats
     first_weight: int
@@ -87,8 +87,8 @@ def blend(table: Floats, mixture: Mixture, out: Floats, out_row: int, begin: int
 
 @inlined
 def extreme_some(
-    table: Floats,
-    rows: NDArray[np.int32],
+    table: Float64[np.ndarray, "row column"],
+    rows: Int32[np.ndarray, " item"],
     first: int,
     last: int,
     most: bool,
@@ -108,12 +108,12 @@ def extreme_some(
 
 @inlined
 def extreme(
-    table: Floats,
-    rows: NDArray[np.int32],
+    table: Float64[np.ndarray, "row column"],
+    rows: Int32[np.ndarray, " item"],
     first: int,
     last: int,
     most: bool,
-    out: Floats,
+    out: Float64[np.ndarray, "out_row column"],
     out_row: int,
 ) -> None:
     """Write the smallest (or largest) entries among rows of ``table`` to a row of ``out``."""

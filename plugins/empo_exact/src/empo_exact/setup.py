@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -92,7 +92,9 @@ def build_prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrio
     return None if reference is None else build(reference, world)
 
 
-def make_game(graph: StateGraph, achieved: NDArray[np.bool_], theory: CompleteTheory) -> Game:
+def make_game(
+    graph: StateGraph, achieved: Bool[np.ndarray, "state goal"], theory: CompleteTheory
+) -> Game:
     """The game as the kernels read it.
 
     Args:

@@ -36,39 +36,15 @@ from empo_exact.simd_plain import Lanes
 PLAIN_KERNELS = os.environ.get("EMPO_PLAIN_KERNELS") == "1"
 
 if TYPE_CHECKING or PLAIN_KERNELS:
-    from empo_exact.simd_plain import (
-        EIGHT,
-        FOUR,
-        SIXTEEN,
-        eight,
-        entry,
-        exponential,
-        four,
-        lane_sum,
-        larger,
-        load,
-        sixteen,
-        smaller,
-        store,
-        where_less,
-    )
+    from empo_exact import simd_plain as primitives
 else:
-    from empo_exact.simd_llvm import (
-        EIGHT,
-        FOUR,
-        SIXTEEN,
-        eight,
-        entry,
-        exponential,
-        four,
-        lane_sum,
-        larger,
-        load,
-        sixteen,
-        smaller,
-        store,
-        where_less,
-    )
+    from empo_exact import simd_llvm as primitives
+
+FOUR, EIGHT, SIXTEEN = primitives.FOUR, primitives.EIGHT, primitives.SIXTEEN
+four, eight, sixteen = primitives.four, primitives.eight, primitives.sixteen
+entry, load, store = primitives.entry, primitives.load, primitives.store
+smaller, larger, where_less = primitives.smaller, primitives.larger, primitives.where_less
+exponential, lane_sum = primitives.exponential, primitives.lane_sum
 
 
 def kernel(function: Function) -> Function:

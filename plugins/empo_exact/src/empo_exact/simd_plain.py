@@ -6,7 +6,7 @@ import math
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Shaped
 
 from empo_core.compilation import inlined
 
@@ -42,19 +42,19 @@ def sixteen(number: float) -> Lanes:
 
 
 @inlined
-def entry(array: NDArray[Any], index: Index) -> Any:
+def entry(array: Shaped[np.ndarray, "*axes"], index: Index) -> Any:
     """One entry of an array."""
     return array[index]
 
 
 @inlined
-def load(array: NDArray[Any], index: Index, like: Lanes) -> Lanes:
+def load(array: Shaped[np.ndarray, "*axes"], index: Index, like: Lanes) -> Lanes:
     """Entries of an array from an index on."""
     return float(array[index])
 
 
 @inlined
-def store(array: NDArray[Any], index: Index, lanes: Lanes) -> None:
+def store(array: Shaped[np.ndarray, "*axes"], index: Index, lanes: Lanes) -> None:
     """Write lanes to the entries of an array from an index on."""
     array[index] = lanes
 

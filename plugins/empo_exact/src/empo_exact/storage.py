@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from pydantic import JsonValue
 
 from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
@@ -128,7 +129,7 @@ def _store(arrays: Arrays, metadata: dict[str, Any], directory: Path) -> ValueSt
     return store
 
 
-def _identity(spec: WorldSpec) -> dict[str, Any]:
+def _identity(spec: WorldSpec) -> dict[str, JsonValue]:
     """Identity of a world as JSON data; the order of keys is that in which errors name them."""
     return {
         "name": spec.name,
@@ -138,7 +139,7 @@ def _identity(spec: WorldSpec) -> dict[str, Any]:
     }
 
 
-def _check_world(arrays: Arrays, saved: dict[str, Any], world: WorldModel) -> None:
+def _check_world(arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel) -> None:
     here = _identity(world.spec)
     for key in here:
         if saved[key] != here[key]:

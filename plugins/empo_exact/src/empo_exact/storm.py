@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float64
 
 from empo_exact.goal_axis import goal_places
 from empo_exact.graph import StateGraph
 
 
-def write_labels(path: Path, labels: Mapping[str, NDArray[np.bool_]]) -> None:
+def write_labels(path: Path, labels: Mapping[str, Bool[np.ndarray, " state"]]) -> None:
     """Write which states have which labels."""
     names = list(labels)
     has = np.stack([labels[name] for name in names], -1)
@@ -22,13 +22,15 @@ def write_labels(path: Path, labels: Mapping[str, NDArray[np.bool_]]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_rewards(path: Path, reward: NDArray[np.float64]) -> None:
+def write_rewards(path: Path, reward: Float64[np.ndarray, " state"]) -> None:
     """Write the states' rewards, those that are not 0."""
     nonzero = np.flatnonzero(reward)
     path.write_text("".join(f"{state} {float(reward[state])!r}\n" for state in nonzero))
 
 
-def export_game(graph: StateGraph, achieved: NDArray[np.bool_], directory: Path) -> list[Path]:
+def export_game(
+    graph: StateGraph, achieved: Bool[np.ndarray, "state padded_goal"], directory: Path
+) -> list[Path]:
     """Write the game as a Markov decision process: game.tra, game.lab.
 
     Whoever solves it chooses the joint action of all agents; choice ``i`` of a state is its
