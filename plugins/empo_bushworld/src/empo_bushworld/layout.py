@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from empo_core import Config
 from empo_core.config.loading import joined, located_error, read_yaml, validate_document
@@ -21,30 +21,28 @@ MOVES = ((0, -1), (-1, 0), (0, 1), (1, 0), (0, 0))
 """Changes of (x, y) by the actions N, W, S, E and pass."""
 
 
-def _rows(value: Any) -> Any:
+def _rows(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
         return [line.split() for line in value.splitlines() if line.strip()]
-    if isinstance(value, list):
-        return [
-            line.split()
-            if isinstance(line, str)
-            else [str(cell) for cell in line]
-            if isinstance(line, list)
-            else line
-            for line in value
-        ]
-    return value
+    return [_cells(line) for line in value] if isinstance(value, list) else value
 
 
-def _rectangle(value: Any) -> Any:
+def _cells(line: JsonValue) -> JsonValue:
+    if isinstance(line, str):
+        return [*line.split()]
+    return [str(cell) for cell in line] if isinstance(line, list) else line
+
+
+def _rectangle(value: JsonValue) -> JsonValue:
     """``"x,y"``, ``"x1,y1, x2,y2"``, ``[x, y]``, ``[x1, y1, x2, y2]`` or two pairs."""
     if isinstance(value, str):
         parts = value.split(",")
         if not all(re.fullmatch(r"\s*[0-9]{1,6}\s*", part) for part in parts):
             raise ValueError("must be a cell 'x,y' or a rectangle 'x1,y1, x2,y2'")
         value = [int(part) for part in parts]
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(v, list) for v in value):
-        value = [*value[0], *value[1]]
+    match value:
+        case [list() as first, list() as last]:
+            value = [*first, *last]
     if isinstance(value, list) and len(value) == 2:
         value = [*value, *value]
     if not isinstance(value, list) or len(value) != 4:
@@ -84,7 +82,7 @@ class WorldFile(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_seed(cls, data: Any) -> Any:
+    def _no_seed(cls, data: JsonValue) -> JsonValue:
         if isinstance(data, dict) and "seed" in data:
             raise ValueError(
                 "'seed' has no place in a world, whose probabilities are exact; remove it and "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.error import InvalidAction
 from gymnasium.utils import seeding
-from numpy.typing import NDArray
+from jaxtyping import Shaped
 from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
 import empo_multigrid.registration  # noqa: F401  Importing this module registers the id.
@@ -25,7 +25,9 @@ from empo_core.protocols import HumanPrior
 from empo_multigrid.game import (
     RENDER_MODES,
     Game,
+    Info,
     Observation,
+    Picture,
     State,
     chosen_agent,
     goal_index,
@@ -82,19 +84,22 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         self._others = others
         self._goal = None if goal is None else goal_index(made, self.agent, goal)
         self._pursued: dict[int, int] = {}
-        self.observation_space = cast(spaces.Space[Observation], row_space(made.layout))
+        self.observation_space = row_space(made.layout)
         self.action_space = spaces.Discrete(len(made.spec.agents[self.agent].actions))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, State] | None = None
+    ) -> tuple[Observation, Info]:
         """Begin an episode; ``options={"state": env.get_state()}`` begins it elsewhere."""
         super().reset(seed=seed)
-        self._game.start(options)
+        options = options or {}
+        if unknown := sorted(options.keys() - {"state"}):
+            raise WorldError(f"reset has no option {unknown[0]!r}; it has 'state'")
+        self._game.start(options.get("state"))
         self._pursued = self._draw_goals()
         return self._game.observation, self._info()
 
-    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
         """Act; the other agents act at the same time.
 
         Raises:
@@ -113,7 +118,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         over = reached or game.is_terminated(self.agent)
         return game.observation, float(reached), over, game.steps_left <= 0, self._info()
 
-    def render(self) -> Any:
+    def render(self) -> Picture | None:
         """A picture or a text of the state; None without a render mode."""
         return self._game.picture()
 
@@ -125,7 +130,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         """Go on from a state that ``get_state`` returned; the randomness is left alone."""
         self._game.restore(state)
 
-    def _info(self) -> dict[str, Any]:
+    def _info(self) -> Info:
         mask = self._game.mask(self.agent)
         return {"action_mask": mask, "steps_left": self._game.steps_left}
 
@@ -147,15 +152,16 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         prob = np.asarray(self._probabilities(agent), dtype=np.float64)
         return int(self.np_random.choice(len(prob), p=prob / prob.sum()))
 
-    def _probabilities(self, agent: int) -> Sequence[float] | NDArray[Any]:
-        row, left = self._game.current, max(1, self._game.steps_left)
-        if agent in self._pursued:
-            prior = cast(HumanPrior, self._others)
-            number = len(self.world.spec.agents[agent].actions)
-            return prior.policy(row[None], left)[0, self._pursued[agent], :number].numpy()
-        if self._others is not None and not isinstance(self._others, HumanPrior):
-            return self._others(self.world, agent, row.clone(), left)
-        return self._game.mask(agent)
+    def _probabilities(self, agent: int) -> Sequence[float] | Shaped[np.ndarray, " action"]:
+        others, row, left = self._others, self._game.current, max(1, self._game.steps_left)
+        if others is None:
+            return self._game.mask(agent)
+        if not isinstance(others, HumanPrior):
+            return others(self.world, agent, row.clone(), left)
+        if agent not in self._pursued:
+            return self._game.mask(agent)
+        number = len(self.world.spec.agents[agent].actions)
+        return others.policy(row[None], left)[0, self._pursued[agent], :number].numpy()
 
 
 class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc]
@@ -164,7 +170,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
     Agents are called ``human_0``, ``human_1``, ..., ``robot_0``, ..., ``other_0``, ..., counted
     within their role in the order of the world's agents. A human with a goal in ``goals`` gets
     1 when it first reaches it; all other rewards are 0. An agent that is terminated leaves;
-    at the horizon everybody is truncated. ``infos[agent]["action_mask"]`` says what is available.
+    at the horizon all are truncated. ``infos[agent]["action_mask"]`` says what is available.
 
     Args:
         world: A world, the name of one in the library, or the path of a world file.
@@ -211,26 +217,25 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         }
         self.np_random, _ = seeding.np_random()
 
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
+    def observation_space(self, agent: str) -> spaces.Box:
         """The space of state rows."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> spaces.Space[Any]:
+    def action_space(self, agent: str) -> spaces.Discrete:
         """The agent's actions."""
         return self.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, Observation], dict[str, Info]]:
         """Begin an episode; ``options={"state": env.get_state()}`` begins it elsewhere."""
         if seed is not None:
             self.np_random, _ = seeding.np_random(seed)
         # PettingZoo's checker passes options of its own and expects them to be passed over.
-        state = (options or {}).get("state")
-        self._game.start(None if state is None else {"state": state})
+        self._game.start((options or {}).get("state"))
         self.agents = self._alive(self.possible_agents)
         self._unpaid = set(self._goals)
-        return self._everybody(self.agents)
+        return self._reports(self.agents)
 
     def step(
         self, actions: dict[str, int]
@@ -239,7 +244,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         dict[str, float],
         dict[str, bool],
         dict[str, bool],
-        dict[str, dict[str, Any]],
+        dict[str, Info],
     ]:
         """Take one step; every agent in ``agents`` acts.
 
@@ -254,7 +259,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         for name, action in actions.items():
             joint[self._index[name]] = game.check_action(self._index[name], action)
         game.advance(joint, self.np_random)
-        observations, infos = self._everybody(acting)
+        observations, infos = self._reports(acting)
         rewards = self._rewards(acting)
         truncated = game.steps_left <= 0
         terminations = {name: game.is_terminated(self._index[name]) for name in acting}
@@ -262,7 +267,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         self.agents = [] if truncated else self._alive(acting)
         return observations, rewards, terminations, truncations, infos
 
-    def render(self) -> Any:
+    def render(self) -> Picture | None:
         """A picture or a text of the state; None without a render mode."""
         return self._game.picture()
 
@@ -287,12 +292,10 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
     def _alive(self, names: list[str]) -> list[str]:
         return [name for name in names if not self._game.is_terminated(self._index[name])]
 
-    def _everybody(
-        self, names: list[str]
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    def _reports(self, names: list[str]) -> tuple[dict[str, Observation], dict[str, Info]]:
         left = self._game.steps_left
         observations = dict.fromkeys(names, self._game.observation)
-        infos = {
+        infos: dict[str, Info] = {
             name: {"action_mask": self._game.mask(self._index[name]), "steps_left": left}
             for name in names
         }

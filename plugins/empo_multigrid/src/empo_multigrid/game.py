@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
+from jaxtyping import Int8, Int16
 from numpy.typing import NDArray
 
 from empo_core.errors import WorldError
@@ -28,8 +29,10 @@ from empo_multigrid.world import MultigridWorld, load_world
 
 Observation = NDArray[np.int16]
 Picture = NDArray[np.uint8] | str
-State = tuple[int, tuple[int, ...]]
+State = tuple[int, Sequence[int]]
 """Steps since the episode began, and the state row."""
+Info = dict[str, Int8[np.ndarray, " action"] | int]
+"""Beside an observation: ``action_mask``, which actions the agent has, and ``steps_left``."""
 
 RENDER_MODES: Final = ("rgb_array", "ansi")
 LIBRARY: Final = Path(__file__).parent / "worlds"
@@ -77,15 +80,12 @@ class Game:
         self.world = world
         self.render_mode = render_mode
         self.tile_size = tile_size
-        self.row: torch.Tensor | None = None
+        self.row: Int16[torch.Tensor, " word"] | None = None
         self.steps = 0
 
-    def start(self, options: Mapping[str, Any] | None) -> None:
-        """Begin at the initial state, or at ``options["state"]``."""
-        unknown = sorted(set(options or {}) - {"state"})
-        if unknown:
-            raise WorldError(f"reset has no option {unknown[0]!r}; it has 'state'")
-        self.restore((options or {}).get("state", (0, self.world.initial_state().tolist())))
+    def start(self, state: State | None) -> None:
+        """Begin at a state, or at the world's initial one."""
+        self.restore((0, self.world.initial_state().tolist()) if state is None else state)
 
     def restore(self, state: State) -> None:
         """Go on from a state that ``snapshot`` returned."""
@@ -101,7 +101,7 @@ class Game:
         return self.steps, tuple(self.current.tolist())
 
     @property
-    def current(self) -> torch.Tensor:
+    def current(self) -> Int16[torch.Tensor, " word"]:
         """The state row."""
         if self.row is None:
             raise ResetNeeded("call reset() first")
@@ -123,11 +123,11 @@ class Game:
         """True if an agent was terminated, which is for good."""
         return bool(int(self.current[AGENT_WORDS * agent + FLAGS]) & TERMINATED)
 
-    def mask(self, agent: int) -> NDArray[np.int8]:
+    def mask(self, agent: int) -> Int8[np.ndarray, " action"]:
         """Which actions an agent has, as ``Discrete.sample`` wants it."""
         return self.world.available(self.current[None])[0, agent].numpy().astype(np.int8)
 
-    def check_action(self, agent: int, action: Any) -> int:
+    def check_action(self, agent: int, action: object) -> int:
         """The action as a number.
 
         Raises:

@@ -46,7 +46,7 @@ from empo_multigrid.layout import (
 from empo_multigrid.scene import control, scene
 from empo_multigrid.world import MultigridWorld
 
-Entry: TypeAlias = tuple[Any, ...]
+Entry: TypeAlias = tuple[str | int | None, ...]
 ReferenceState: TypeAlias = tuple[int, tuple[Entry, ...], tuple[Entry, ...], tuple[Entry, ...]]
 
 _ITEMS: Final = {BLOCK: "block", ROCK: "rock", KEY: "key", BALL: "ball", BOX: "box"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -171,7 +170,7 @@ def world_from_text(
 
 
 def world_from_dict(
-    data: Mapping[str, Any],
+    data: Mapping[str, object],
     *,
     max_steps: int | None = None,
     simultaneity: Simultaneity = "exact",

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainValidator,
+    StringConstraints,
+)
 
 from empo_core import Config
 from empo_core.config.loading import read_yaml, validate_document
@@ -46,23 +54,27 @@ class Rectangle(NamedTuple):
 _SPELLINGS = "write 'x,y', 'x1,y1, x2,y2', [x, y], [x1, y1, x2, y2] or [[x1, y1], [x2, y2]]"
 
 
-def _rectangle(value: Any) -> Rectangle:
-    numbers: list[Any]
-    if isinstance(value, str):
-        if not re.fullmatch(r"\s*\d{1,6}\s*(,\s*\d{1,6}\s*){1,3}", value, re.ASCII):
-            raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
-        numbers = [int(part) for part in value.split(",")]
-    elif isinstance(value, list) and len(value) == 2 and all(isinstance(v, list) for v in value):
-        numbers = [*value[0], *value[1]] if all(len(v) == 2 for v in value) else []
-    else:
-        numbers = value if isinstance(value, list) else []
-    if len(numbers) not in (2, 4) or any(type(n) is not int or n < 0 for n in numbers):
+def _rectangle(value: JsonValue) -> Rectangle:
+    numbers: Sequence[JsonValue]
+    match value:
+        case str():
+            if not re.fullmatch(r"\s*\d{1,6}\s*(,\s*\d{1,6}\s*){1,3}", value, re.ASCII):
+                raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
+            numbers = [int(part) for part in value.split(",")]
+        case [[x1, y1], [x2, y2]]:
+            numbers = [x1, y1, x2, y2]
+        case list():
+            numbers = value
+        case _:
+            numbers = []
+    known = [number for number in numbers if type(number) is int and number >= 0]
+    if len(known) not in (2, 4) or len(known) < len(numbers):
         raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
-    x1, y1, x2, y2 = numbers * (2 if len(numbers) == 2 else 1)
-    return Rectangle(min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
+    left, top, right, bottom = known * (2 if len(known) == 2 else 1)
+    return Rectangle(min(left, right), min(top, bottom), max(left, right), max(top, bottom))
 
 
-def _area(value: Any) -> tuple[Rectangle, ...]:
+def _area(value: JsonValue) -> tuple[Rectangle, ...]:
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
         return tuple(_rectangle(part) for part in value)
     return (_rectangle(value),)
@@ -75,7 +87,7 @@ Area = Annotated[
 """A cell, a rectangle, or a list of strings that are either."""
 
 
-def _direction(value: Any) -> Any:
+def _direction(value: JsonValue) -> JsonValue:
     letters = {"e": EAST, "s": SOUTH, "w": WEST, "n": NORTH}
     if isinstance(value, str):
         if value.lower() not in letters:
@@ -91,7 +103,7 @@ Direction = Annotated[
 ]
 
 
-def _index(value: Any) -> Any:
+def _index(value: JsonValue) -> JsonValue:
     # JSON has no number keys.
     return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,4}", value) else value
 
@@ -133,7 +145,7 @@ class GoalEntry(Config):
     )
 
 
-def _goal(value: Any) -> Any:
+def _goal(value: JsonValue | GoalEntry) -> JsonValue | GoalEntry:
     return value if isinstance(value, dict) else {"cells": value}
 
 
@@ -204,7 +216,7 @@ class ActionRule(Config):
 class UnusedKeys(Config):
     """Keys that existing EMPO files carry and that mean nothing to planning."""
 
-    metadata: dict[str, Any] | None = Field(
+    metadata: dict[str, JsonValue] | None = Field(
         default=None, description="Name (the world's title), description, author and so on."
     )
     seed: int | None = Field(

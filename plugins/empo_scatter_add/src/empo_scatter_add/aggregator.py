@@ -6,11 +6,10 @@ items in any order. *Segment* walks consecutive items and needs them sorted by s
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from empo_core.types import Reduction, Segments
 from empo_scatter_add.checks import accumulation_dtype, check_inputs
@@ -88,7 +87,12 @@ class _SegmentSum(torch.autograd.Function):
     """Sums of consecutive items, with a gradient that can itself be differentiated."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
+    def forward(
+        ctx: FunctionCtx,
+        values: Float[Tensor, " item *trailing"],
+        offsets: Int[Tensor, " offset"],
+        index: Int[Tensor, " item"],
+    ) -> Float[Tensor, " segment *trailing"]:
         ctx.save_for_backward(index)
         items = values.shape[0]
         if values.numel() <= items:
@@ -101,7 +105,9 @@ class _SegmentSum(torch.autograd.Function):
         return sums.reshape(-1, *values.shape[1:])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(
+        ctx: BackwardCFunction, *grads: Float[Tensor, " segment *trailing"]
+    ) -> tuple[Float[Tensor, " item *trailing"], None, None]:
         (index,) = ctx.saved_tensors
         return grads[0].index_select(0, index), None, None
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import get_args
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from empo_core.types import Reduction, Segments
 
 
 def check_inputs(
-    values: Tensor, segments: Segments, reduction: Reduction, weight: Tensor | None
+    values: Shaped[Tensor, "*item"],
+    segments: Segments,
+    reduction: Reduction,
+    weight: Shaped[Tensor, "*weight"] | None,
 ) -> None:
     """Refuse inputs that do not belong together.
 

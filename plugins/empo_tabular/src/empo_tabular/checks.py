@@ -75,7 +75,7 @@ def _available(table: Table) -> Iterator[Problem]:
         loc = ("available", state)
         yield from _unknown(loc, "state", [state], [*table.states, ANY])
         if state in table.terminal:
-            yield loc, f"state {state!r} is terminal; nobody acts there"
+            yield loc, f"state {state!r} is terminal; no agent acts there"
         yield from _unknown(loc, "agent", by_agent, list(agents))
         for name, actions in by_agent.items():
             if name in agents:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypeAlias
 
 from empo_tabular.table import Table
 
 Probability = Fraction | float | int
+Data: TypeAlias = "str | float | Sequence[Data] | Mapping[str, Data]"
+"""Plain data, as in a file."""
 
 
-def lottery(chances: Mapping[str, Probability]) -> dict[str, Any]:
+def lottery(chances: Mapping[str, Probability]) -> dict[str, str | float]:
     """Probabilities as a file writes them: exact where they are fractions, no zeros."""
     return {
         state: str(chance) if isinstance(chance, Fraction) and chance != 1 else float(chance)
@@ -26,7 +28,7 @@ def one_and_one(
     human: Sequence[str],
     robot: Sequence[str],
     goals: Mapping[str, Sequence[str]],
-    **rest: Any,
+    **rest: Data,
 ) -> Table:
     """A game of one human and one robot that begins in state ``start``."""
     return Table.model_validate(
@@ -48,4 +50,4 @@ def one_and_one(
     )
 
 
-__all__ = ["Probability", "lottery", "one_and_one"]
+__all__ = ["Data", "Probability", "lottery", "one_and_one"]

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
-from empo_tabular.game_tables import Probability, lottery, one_and_one
+from empo_tabular.game_tables import Data, Probability, lottery, one_and_one
 from empo_tabular.levels import coma_pill, pause_destroy, power_levels
 from empo_tabular.table import ANY, Table
 
@@ -71,7 +70,7 @@ def confirmation(
     """
     asks = [f"ask_{k}" for k in range(1, questions + 1)]
     asking = [f"asking_{k}" for k in range(1, questions + 1)]
-    rules: list[dict[str, Any]] = [
+    rules: list[dict[str, Data]] = [
         {"state": "start", "actions": [ANY, ask], "to": state}
         for ask, state in zip(asks, asking, strict=True)
     ]
@@ -160,7 +159,7 @@ def belief() -> Table:
     """
     chances = {"cc": (7, 8, 7, 8), "cd": (1, 3, 1, 1), "dc": (1, 1, 1, 3), "dd": (3, 4, 3, 4)}
     names = {"c": "cooperate", "d": "defect"}
-    rules: list[dict[str, Any]] = [
+    rules: list[dict[str, Data]] = [
         {"state": "start", "actions": [ANY, ANY, "inform"], "to": "informed"},
         {"state": "start", "actions": [ANY, ANY, "deceive"], "to": "deceived"},
     ]
@@ -240,7 +239,7 @@ _OUTCOME_GOALS = {
 }
 
 
-def _outcomes(first: Probability, second: Probability) -> dict[str, Any]:
+def _outcomes(first: Probability, second: Probability) -> dict[str, str | float]:
     """Two independent successes."""
     return lottery(
         {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
-from empo_tabular.game_tables import Probability, lottery, one_and_one
+from empo_tabular.game_tables import Data, Probability, lottery, one_and_one
 from empo_tabular.table import ANY, Table
 
 
@@ -36,10 +35,10 @@ def power_levels(
     lasting = next(iter(choices))
     chances = {mode: _with_rest(mode, drift.get(mode, {})) for mode in options}
 
-    def step(mode: str, i: int) -> dict[str, Any]:
+    def step(mode: str, i: int) -> dict[str, str | float]:
         return lottery({f"{following}_{i}": p for following, p in chances[mode].items()})
 
-    rules: list[dict[str, Any]] = [
+    rules: list[dict[str, Data]] = [
         {"state": "start", "actions": [pick, action], "to": f"{mode}_{i}"}
         for action, mode in choices.items()
         for i, pick in enumerate(picks[:least], start=1)
@@ -52,7 +51,7 @@ def power_levels(
         states = [f"{mode}_{i}" for i in range(1, most + 1)]
         for i, pick in enumerate(picks[:number], start=1):
             rules.append({"state": states, "actions": [pick, ANY], "to": step(mode, i)})
-    available: dict[str, Any] = {
+    available: dict[str, Data] = {
         ANY: {"robot": lasting},
         "start": {"human": picks[:least], "robot": list(choices)},
     }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, JsonValue
 
 from empo_core import Config
 from empo_core.types import Role
@@ -14,7 +14,7 @@ ANY = "*"
 """Stands for every (non-terminal) state, or for every action of an agent."""
 
 
-def _number(value: Any) -> Any:
+def _number(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
         parts = re.fullmatch(r"\s*([0-9]{1,15})\s*/\s*([0-9]{1,15})\s*", value)
         if parts is None or int(parts[2]) == 0:
@@ -25,11 +25,11 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _one_or_more(value: Any) -> Any:
+def _one_or_more(value: JsonValue) -> JsonValue:
     return [value] if isinstance(value, str) else value
 
 
-def _certain(value: Any) -> Any:
+def _certain(value: JsonValue) -> JsonValue:
     return {value: 1} if isinstance(value, str) else value
 
 
