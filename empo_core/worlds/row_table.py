@@ -29,19 +29,23 @@ def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
 
 
 @inlined
+def are_equal(rows: Rows, item: int, others: Rows, other: int) -> bool:
+    """True if a row has the same words as another one."""
+    same = True
+    for word in range(rows.shape[1]):
+        if rows[item, word] != others[other, word]:
+            same = False
+            break
+    return same
+
+
+@inlined
 def find_slot(rows: Rows, item: int, states: Rows, slots: NDArray[np.int32]) -> np.uint64:
     """The slot that holds a row's number, or the empty one where it belongs."""
     mask = np.uint64(len(slots) - 1)
-    words = rows.shape[1]
-    slot = row_hash(rows, item, words) & mask
+    slot = row_hash(rows, item, rows.shape[1]) & mask
     while slots[slot] > 0:
-        state = slots[slot] - 1
-        same = True
-        for word in range(words):
-            if states[state, word] != rows[item, word]:
-                same = False
-                break
-        if same:
+        if are_equal(rows, item, states, slots[slot] - 1):
             break
         slot = (slot + np.uint64(1)) & mask
     return slot
@@ -70,6 +74,9 @@ def intern(
     """
     limit = min(len(states), len(slots) // 2)
     for item in range(first, len(rows)):
+        if item > first and are_equal(rows, item, rows, item - 1):  # As many neighbours are.
+            index[item] = index[item - 1]
+            continue
         slot = find_slot(rows, item, states, slots)
         if slots[slot] == 0:
             if count >= limit:

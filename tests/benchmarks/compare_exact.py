@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -102,6 +102,13 @@ class Worker:
         return float(self._process.stdout.readline())
 
 
+def in_turn(workers: Sequence[Worker], task: str, round_: int) -> list[float]:
+    """Processor time of each worker; who goes first alternates."""
+    if round_ % 2:
+        return [worker.seconds(task) for worker in workers[::-1]][::-1]
+    return [worker.seconds(task) for worker in workers]
+
+
 def row(name: str, ours: list[float], theirs: list[float]) -> tuple[str, ...]:
     """Medians of both, and the median and the quartiles of the ratios of neighbouring calls."""
     ratios = sorted(other / own for own, other in zip(ours, theirs, strict=True))
@@ -140,7 +147,7 @@ def main() -> None:
     table = Table("task", "this", "other", "ratio", "quartiles", title="Processor time")
     workers = [Worker(python) for python in pythons]
     for name in tasks():
-        pairs = [[worker.seconds(name) for worker in workers] for _ in range(chosen.rounds)]
+        pairs = [in_turn(workers, name, round_) for round_ in range(chosen.rounds)]
         table.add_row(*row(name, *map(list, zip(*pairs, strict=True))))
     if chosen.runs:
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:

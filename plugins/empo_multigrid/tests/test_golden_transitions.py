@@ -56,7 +56,7 @@ def row_of(world: MultigridWorld, state: Any) -> Row:
 def assert_equal(got: dict[Row, float], expected: dict[Row, float]) -> None:
     assert got.keys() == expected.keys()
     for row, p in expected.items():
-        assert got[row] == pytest.approx(p, rel=0, abs=1e-12)
+        assert abs(got[row] - p) <= 1e-12  # Much faster than pytest.approx.
 
 
 @LAWS

@@ -52,7 +52,7 @@ def distributions(
 def assert_equal(got: dict[Row, float], want: dict[Row, float]) -> None:
     assert got.keys() == want.keys()
     for row, p in want.items():
-        assert got[row] == pytest.approx(p, rel=0, abs=1e-12)
+        assert abs(got[row] - p) <= 1e-12  # Much faster than pytest.approx.
 
 
 def compare_along_a_walk(layout: Layout, row: Row, random: Random, steps: int) -> None:
