@@ -14,7 +14,7 @@ from empo_exact.graph import StateGraph
 
 @compiled
 def count_predecessors(
-    bounds: Int64[np.ndarray, " state_plus_1"],
+    bounds: Int64[np.ndarray, " offset"],
     successor: Int32[np.ndarray, " transition"],
     into: Int64[np.ndarray, " state"],
 ) -> None:
@@ -25,7 +25,7 @@ def count_predecessors(
 
 @compiled
 def peel(
-    bounds: Int64[np.ndarray, " state_plus_1"],
+    bounds: Int64[np.ndarray, " offset"],
     successor: Int32[np.ndarray, " transition"],
     into: Int64[np.ndarray, " state"],
     order: Int32[np.ndarray, " state"],
@@ -51,7 +51,7 @@ def peel(
     return tail
 
 
-def levels_of(graph: StateGraph, world: WorldModel) -> list[Int32[np.ndarray, " level"]]:
+def levels_of(graph: StateGraph, world: WorldModel) -> list[Int32[np.ndarray, " state"]]:
     """Groups of states, last first: all successors of a state lie in earlier groups.
 
     Raises:

@@ -37,7 +37,7 @@ class Chain:
     time: Int64[np.ndarray, " node"]
     state: Int64[np.ndarray, " node"]
     rows: Shaped[np.ndarray, "node word"]
-    offsets: Int64[np.ndarray, " node_plus_1"]
+    offsets: Int64[np.ndarray, " offset"]
     target: Int64[np.ndarray, " step"]
     prob: Float64[np.ndarray, " step"]
     achieved: Bool[np.ndarray, "node goal"]
@@ -114,7 +114,7 @@ class Chain:
         return files
 
     def _of_nodes(
-        self, given: Shaped[np.ndarray, " given"] | OfStates | Event
+        self, given: Shaped[np.ndarray, "*batch"] | OfStates | Event
     ) -> Shaped[np.ndarray, " node"]:
         if callable(given):
             values: Shaped[np.ndarray, " node"] = given(torch.from_numpy(self.rows)).numpy()

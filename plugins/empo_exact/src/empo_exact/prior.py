@@ -104,7 +104,7 @@ def _with_phase_2(params: PriorParams) -> ExactParams:
 
 def _sweep(
     problem: Problem,
-    order: Int32[np.ndarray, " position"],
+    order: Int32[np.ndarray, " chosen"],
     worth: Floats,
     v_m: Floats,
     policies: Policies,

@@ -85,7 +85,7 @@ class Problem:
         self,
         values: Float64[np.ndarray, "state padded_goal"],
         worth: Float64[np.ndarray, "row padded_goal"],
-        states: slice | Int32[np.ndarray, " renewed"],
+        states: slice | Int32[np.ndarray, " chosen"],
     ) -> None:
         """Renew the rows of some states in a table that ``worth`` returned."""
         achieved = self.game.achieved[states] > 0

@@ -15,7 +15,7 @@ Mask = Bool[np.ndarray, " state"]
 
 @compiled
 def advance_mask(
-    bounds: Int64[np.ndarray, " expanded_plus_1"],
+    bounds: Int64[np.ndarray, " offset"],
     successor: Int32[np.ndarray, " transition"],
     now: Bool[np.ndarray, " state"],
     after: Bool[np.ndarray, " state"],
@@ -29,7 +29,7 @@ def advance_mask(
 
 @compiled
 def count_edges(
-    bounds: Int64[np.ndarray, " expanded_plus_1"],
+    bounds: Int64[np.ndarray, " offset"],
     successor: Int32[np.ndarray, " transition"],
     last: Int32[np.ndarray, " state"],
     edges: Int64[np.ndarray, " state"],
@@ -80,5 +80,5 @@ def unrolled_sizes(graph: StateGraph, horizon: int | None) -> Unrolled:
     return Unrolled(states, terminal, steps)
 
 
-def _bounds(graph: StateGraph) -> Int64[np.ndarray, " expanded_plus_1"]:
+def _bounds(graph: StateGraph) -> Int64[np.ndarray, " offset"]:
     return graph.offsets[:: graph.spec.num_joint_actions].astype(np.int64)

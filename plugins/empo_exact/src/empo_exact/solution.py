@@ -135,7 +135,7 @@ class Solution:
         """The number of each state row; -1 where it cannot be reached [state]."""
         return self._table.find(rows.astype(self.graph.states.dtype))
 
-    def reachable(self, time: int) -> Int64[np.ndarray, " reachable"]:
+    def reachable(self, time: int) -> Int64[np.ndarray, " reached"]:
         """Numbers of the states that can be reached after exactly this many steps."""
         if self.horizon is None:
             return np.arange(self.graph.num_states)

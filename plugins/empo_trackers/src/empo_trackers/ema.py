@@ -68,7 +68,7 @@ class EMATracker(Accumulators):
         # 1 - decay**N, without cancellation where decay is close to 1.
         return average / -math.expm1(updates * self._log_decay) if updates else 0.0
 
-    def update(self, value: Shaped[Tensor, " *ones"] | Real) -> None:
+    def update(self, value: Shaped[Tensor, "*batch"] | Real) -> None:
         """Take in one number."""
         if self.disable:
             return
