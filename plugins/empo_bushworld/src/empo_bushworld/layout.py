@@ -23,7 +23,7 @@ MOVES = ((0, -1), (-1, 0), (0, 1), (1, 0), (0, 0))
 
 def _rows(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return [line.split() for line in value.splitlines() if line.strip()]
+        return [_cells(line) for line in value.splitlines() if line.strip()]
     return [_cells(line) for line in value] if isinstance(value, list) else value
 
 

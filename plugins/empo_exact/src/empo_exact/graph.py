@@ -197,7 +197,7 @@ def _joined(
     parts: list[Shaped[np.ndarray, "*batch"]], dtype: type
 ) -> Shaped[np.ndarray, " transition"]:
     """Concatenate and free the parts one by one, so that memory peaks at their sum."""
-    whole = np.empty(sum(map(len, parts)), dtype)
+    whole: Shaped[np.ndarray, " transition"] = np.empty(sum(map(len, parts)), dtype)
     end = len(whole)
     while parts:
         part = parts.pop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -84,7 +84,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         self._others = others
         self._goal = None if goal is None else goal_index(made, self.agent, goal)
         self._pursued: dict[int, int] = {}
-        self.observation_space = row_space(made.layout)
+        self.observation_space = cast(spaces.Space[Observation], row_space(made.layout))
         self.action_space = spaces.Discrete(len(made.spec.agents[self.agent].actions))
 
     def reset(

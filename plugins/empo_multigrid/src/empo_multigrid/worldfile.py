@@ -145,7 +145,7 @@ class GoalEntry(Config):
     )
 
 
-def _goal(value: JsonValue | GoalEntry) -> JsonValue | GoalEntry:
+def _goal(value: JsonValue) -> JsonValue:
     return value if isinstance(value, dict) else {"cells": value}
 
 
