@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,15 +22,17 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     """The function compiled on first use, and kept on disk for later processes."""
     from numba import njit
 
-    forget_stale_code(Path(function.__code__.co_filename).parent)
-    return cast("Function", njit(**OPTIONS, cache=on_disk)(function))
+    # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
+    plain = unwrap(function)
+    forget_stale_code(Path(plain.__code__.co_filename).parent)
+    return cast("Function", njit(**OPTIONS, cache=on_disk)(plain))
 
 
 def inlined(function: Function) -> Function:
     """Compiled into every caller, because passing arrays costs time: seven numbers for each."""
     from numba import njit
 
-    return cast("Function", njit(**OPTIONS, forceinline=True)(function))
+    return cast("Function", njit(**OPTIONS, forceinline=True)(unwrap(function)))
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +21,11 @@ Block = Shaped[np.ndarray, "state word"]
 Expand = Callable[[Iterable[Block]], Iterator[Successors]]
 
 
+def successors_of(world: WorldModel, block: Block) -> Successors:
+    """All successors of a block of state rows."""
+    return world.transitions(torch.from_numpy(block))
+
+
 @contextmanager
 def expander(world: WorldModel, workers: int, start_method: StartMethod) -> Iterator[Expand]:
     """A function from blocks of state rows to all their successors, in order.
@@ -27,10 +33,7 @@ def expander(world: WorldModel, workers: int, start_method: StartMethod) -> Iter
     Threads serve worlds that release Python's global lock; for all others worker processes
     do, each of which gets the world once.
     """
-
-    def expand(block: Block) -> Successors:
-        return world.transitions(torch.from_numpy(block))
-
+    expand = partial(successors_of, world)
     if workers == 1:
         yield lambda blocks: map(expand, blocks)
     elif world.spec.releases_gil:

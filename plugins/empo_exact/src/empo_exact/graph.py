@@ -194,7 +194,7 @@ def _narrow(code: Int32[np.ndarray, " transition"]) -> Codes:
 
 
 def _joined(
-    parts: list[Shaped[np.ndarray, "*batch"]], dtype: type
+    parts: list[Shaped[np.ndarray, " _item"]], dtype: type
 ) -> Shaped[np.ndarray, " transition"]:
     """Concatenate and free the parts one by one, so that memory peaks at their sum."""
     whole: Shaped[np.ndarray, " transition"] = np.empty(sum(map(len, parts)), dtype)
@@ -206,7 +206,7 @@ def _joined(
     return whole
 
 
-def _offsets(counts: list[Int64[np.ndarray, "*batch"]]) -> Offsets:
+def _offsets(counts: list[Int64[np.ndarray, " _item"]]) -> Offsets:
     total = sum(int(part.sum()) for part in counts)
     offsets = np.zeros(1 + sum(map(len, counts)), np.uint32 if total < 1 << 32 else np.int64)
     position = 1

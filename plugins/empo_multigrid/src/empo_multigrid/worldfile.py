@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -216,7 +216,7 @@ class ActionRule(Config):
 class UnusedKeys(Config):
     """Keys that existing EMPO files carry and that mean nothing to planning."""
 
-    metadata: dict[str, JsonValue] | None = Field(
+    metadata: dict[str, Any] | None = Field(
         default=None, description="Name (the world's title), description, author and so on."
     )
     seed: int | None = Field(
