@@ -224,7 +224,7 @@ def test_what_is_no_action_is_refused(action: object) -> None:
     env = MultigridEnv(world_from_text(PAIR))
     env.reset(seed=0)
     with pytest.raises(InvalidAction, match="0 still, 1 left, 2 right, 3 forward"):
-        env.step(action)  # type: ignore[arg-type]
+        env.step(action)
 
 
 def test_an_action_that_is_unavailable_here_is_refused() -> None:

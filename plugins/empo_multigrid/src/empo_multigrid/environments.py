@@ -88,7 +88,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         self.action_space = spaces.Discrete(len(made.spec.agents[self.agent].actions))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, State] | None = None
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, Info]:
         """Begin an episode; ``options={"state": env.get_state()}`` begins it elsewhere."""
         super().reset(seed=seed)
@@ -99,7 +99,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         self._pursued = self._draw_goals()
         return self._game.observation, self._info()
 
-    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: object) -> tuple[Observation, float, bool, bool, Info]:
         """Act; the other agents act at the same time.
 
         Raises:
@@ -238,7 +238,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         return self._reports(self.agents)
 
     def step(
-        self, actions: dict[str, int]
+        self, actions: Mapping[str, object]
     ) -> tuple[
         dict[str, Observation],
         dict[str, float],
