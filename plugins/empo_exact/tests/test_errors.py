@@ -20,43 +20,48 @@ def game(**changes: Any) -> Table:
     return replace(random_table(shape, 1), **changes)
 
 
+def attempt(table: Table) -> None:
+    """Solve a game in this process."""
+    solve(TableWorld(table), ExactParams(compute=Compute(workers=1)))
+
+
 def test_a_cycle_without_a_horizon_is_refused_with_a_way_out() -> None:
     with pytest.raises(SolveError, match=r"(?s)(?=.*cycle)(?=.*max_steps)"):
-        solve(TableWorld(game(horizon=None)))
+        attempt(game(horizon=None))
 
 
 def test_a_world_without_humans_is_refused() -> None:
     with pytest.raises(SolveError, match="human"):
-        solve(TableWorld(game(roles=("robot", "robot"), goals=())))
+        attempt(game(roles=("robot", "robot"), goals=()))
 
 
 def test_an_agent_that_is_neither_human_nor_robot_is_refused() -> None:
     with pytest.raises(SolveError, match=r"other 1|neither"):
-        solve(TableWorld(game(roles=("human", "other"))))
+        attempt(game(roles=("human", "other")))
 
 
 def test_a_human_without_goals_is_refused() -> None:
     table = game(roles=("human", "human"), goals=((0, 1.0, frozenset(range(5))),))
     with pytest.raises(SolveError, match=r"human 1.*goal"):
-        solve(TableWorld(table))
+        attempt(table)
 
 
 def test_a_human_that_can_reach_no_goal_is_named_with_state_and_remedy() -> None:
     with pytest.raises(SolveError, match=r"(?s)human 0.*goal"):
-        solve(TableWorld(game(goals=((0, 1.0, frozenset()),))))
+        attempt(game(goals=((0, 1.0, frozenset()),)))
 
 
 def test_a_human_whose_reachable_goals_weigh_nothing_is_refused() -> None:
     goals = ((0, 0.0, frozenset(range(5))), (0, 1.0, frozenset()))
     with pytest.raises(SolveError, match="human 0"):
-        solve(TableWorld(game(goals=goals)))
+        attempt(game(goals=goals))
 
 
 def test_a_problem_that_cannot_fit_is_refused_with_numbers() -> None:
     with pytest.raises(SolveError, match=r"(?s)\d.*memory_limit_gb"):
         solve(
             TableWorld(game(horizon=200_000_000)),
-            ExactParams(compute=Compute(memory_limit_gb=0.001)),
+            ExactParams(compute=Compute(workers=1, memory_limit_gb=0.001)),
         )
 
 
