@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
@@ -20,27 +22,27 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def _tensor_modules() -> list[str]:
-    """Names of the plugins' modules whose shapes can be checked.
-
-    Left out: ``plugin`` modules (beartype cannot check pydantic's own classes) and modules
-    with numba kernels (numba cannot compile a function that is wrapped in a check).
-    """
-    names = []
-    for source in Path(__file__).parent.glob("plugins/*/src"):
-        for path in sorted(source.rglob("*.py")):
-            text = path.read_text(encoding="utf-8")
-            if path.stem != "plugin" and "jaxtyping" in text and "numba" not in text:
-                names.append(".".join(path.relative_to(source).with_suffix("").parts))
-    return names
+    """Names of all modules that touch tensors, the core's and the plugins'."""
+    root = Path(__file__).parent
+    sources = [(root, "empo_core/**/*.py")]
+    sources += [(source, "**/*.py") for source in root.glob("plugins/*/src")]
+    return [
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for source, pattern in sources
+        for path in sorted(source.glob(pattern))
+        if re.search(r"jaxtyping|\b(Tensor|ndarray|NDArray)\b", path.read_text("utf-8"))
+    ]
 
 
-# Trackers take numbers of any sort, so their module is not checked.
-_PROTOCOLS = [
-    f"empo_core.protocols.{path.stem}"
-    for path in (Path(__file__).parent / "empo_core" / "protocols").glob("*.py")
-    if "jaxtyping" in path.read_text(encoding="utf-8") and path.stem != "__init__"
-]
-install_import_hook([*_PROTOCOLS, "empo_core.types", *_tensor_modules()], "beartype.beartype")
+# Whole numbers are floats too, as for static checks.
+_CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+install_import_hook(_tensor_modules(), _CHECKER)
+
+
+@pytest.fixture
+def no_shape_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave it to the tested code to refuse what has a wrong type or shape."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 class _Outcomes:

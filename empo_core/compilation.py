@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+# ``unwrap``: while tests run, functions are wrapped in checks of shapes, which numba cannot compile.
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
@@ -22,14 +24,14 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     from numba import njit
 
     forget_stale_code(Path(function.__code__.co_filename).parent)
-    return cast("Function", njit(**OPTIONS, cache=on_disk)(function))
+    return cast("Function", njit(**OPTIONS, cache=on_disk)(unwrap(function)))
 
 
 def inlined(function: Function) -> Function:
     """Compiled into every caller, because passing arrays costs time: seven numbers for each."""
     from numba import njit
 
-    return cast("Function", njit(**OPTIONS, forceinline=True)(function))
+    return cast("Function", njit(**OPTIONS, forceinline=True)(unwrap(function)))
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import CoreSchema
+from typing_extensions import TypeVar
 
 from empo_core.errors import DuplicateComponentError, EmpoError
 from empo_core.plugins.discovery import discover
@@ -63,8 +64,18 @@ ConfigFile = Annotated[ConfigPath, AfterValidator(_exists)]
 """As ``ConfigPath``, and a file is there; so that a wrong path is an error where it is written."""
 
 
-class ComponentRef(Config):
+def ref_name(kind: str) -> str:
+    """Name of the references to components of a kind, e.g. ``WorldModelRef``."""
+    return f"{kind.title().replace('_', '')}Ref"
+
+
+K = TypeVar("K", bound=Kind, covariant=True, default=Kind)
+
+
+class ComponentRef(Config, Generic[K]):
     """A component by name, and its parameters as the component's own model.
+
+    Params models use it for one kind: ``ComponentRef[Literal["tracker"]]``, short ``TrackerRef``.
 
     Validate with ``context={"registry": registry, "base": folder}``; without a context the
     installed plugins and the working directory are used. A bare string is short for a name
@@ -76,6 +87,17 @@ class ComponentRef(Config):
     kind: ClassVar[Kind]
     name: str
     params: SerializeAsAny[BaseModel]
+
+    @classmethod
+    def model_parametrized_name(cls, params: tuple[object, ...]) -> str:
+        """Name of the class for one kind."""
+        (kind,) = get_args(params[0])
+        return ref_name(kind)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        for literal in cls.__pydantic_generic_metadata__["args"]:
+            (cls.kind,) = get_args(literal)
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -130,70 +152,17 @@ class ComponentRef(Config):
             ) from error
 
 
-class WorldModelRef(ComponentRef):
-    """A chosen world model."""
-
-    kind: ClassVar[Kind] = "world_model"
-
-
-class HumanPriorRef(ComponentRef):
-    """A chosen human prior."""
-
-    kind: ClassVar[Kind] = "human_prior"
-
-
-class ValueNetworkRef(ComponentRef):
-    """A chosen value network."""
-
-    kind: ClassVar[Kind] = "value_network"
-
-
-class PolicyLossRef(ComponentRef):
-    """A chosen policy loss."""
-
-    kind: ClassVar[Kind] = "policy_loss"
-
-
-class AggregatorRef(ComponentRef):
-    """A chosen aggregator."""
-
-    kind: ClassVar[Kind] = "aggregator"
-
-
-class TrackerRef(ComponentRef):
-    """A chosen tracker."""
-
-    kind: ClassVar[Kind] = "tracker"
-
-
-class CollectorRef(ComponentRef):
-    """A chosen collector."""
-
-    kind: ClassVar[Kind] = "collector"
-
-
-class ExplorerRef(ComponentRef):
-    """A chosen explorer."""
-
-    kind: ClassVar[Kind] = "explorer"
-
-
-class EnvironmentRef(ComponentRef):
-    """A chosen environment."""
-
-    kind: ClassVar[Kind] = "environment"
-
-
-class ExecutorRef(ComponentRef):
-    """A chosen executor."""
-
-    kind: ClassVar[Kind] = "executor"
-
-
-class AlgorithmRef(ComponentRef):
-    """A chosen algorithm."""
-
-    kind: ClassVar[Kind] = "algorithm"
+WorldModelRef = ComponentRef[Literal["world_model"]]
+HumanPriorRef = ComponentRef[Literal["human_prior"]]
+ValueNetworkRef = ComponentRef[Literal["value_network"]]
+PolicyLossRef = ComponentRef[Literal["policy_loss"]]
+AggregatorRef = ComponentRef[Literal["aggregator"]]
+TrackerRef = ComponentRef[Literal["tracker"]]
+CollectorRef = ComponentRef[Literal["collector"]]
+ExplorerRef = ComponentRef[Literal["explorer"]]
+EnvironmentRef = ComponentRef[Literal["environment"]]
+ExecutorRef = ComponentRef[Literal["executor"]]
+AlgorithmRef = ComponentRef[Literal["algorithm"]]
 
 
 class RunConfig(Config):

@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
 from empo_core.config import ComponentRef, RunConfig, library_files
+from empo_core.config.references import ref_name
 from empo_core.errors import DuplicateComponentError
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
@@ -260,6 +261,11 @@ class _Lenient(GenerateJsonSchema):
     """Params may hold what JSON cannot, e.g. functions; a file leaves them out."""
 
     ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012  (pydantic declares it so)
+
+    def normalize_name(self, name: str) -> str:
+        """Name of a definition; that of a reference to a component says its kind."""
+        kind = re.fullmatch(r"ComponentRef\[Literal\['(\w+)'\]\]", name)
+        return ref_name(kind[1]) if kind else super().normalize_name(name)
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
         """Whatever a file says there is for the validator to judge."""

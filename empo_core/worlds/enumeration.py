@@ -250,7 +250,7 @@ def _search(
     """Breadth-first search, one level of equal distance after the other."""
     number: dict[Hashable, int] = {initial: 0}
     order: list[Hashable] = [initial]
-    parts: list[tuple[Expansion, Int[np.ndarray, " item"]]] = []
+    parts: list[tuple[Expansion, Int[np.ndarray, " _item"]]] = []
     frontier = [initial]
     depth = 0
     while frontier:
@@ -279,7 +279,7 @@ def _search(
     )
 
 
-def _successors(parts: Sequence[tuple[Expansion, Int[np.ndarray, " item"]]]) -> Successors:
+def _successors(parts: Sequence[tuple[Expansion, Int[np.ndarray, " _item"]]]) -> Successors:
     counts = np.concatenate([part.counts for part, _ in parts])
     durations = [part.duration for part, _ in parts if part.duration is not None]
     return Successors(

@@ -231,7 +231,7 @@ class Expander:
         return {successor: (p / total, time) for successor, (p, time) in merged.items()}
 
     def _checked_durations(
-        self, state: Hashable, actions: tuple[int, ...], answer: list[tuple[float, Hashable]]
+        self, state: Hashable, actions: tuple[int, ...], answer: list[tuple[float, object]]
     ) -> list[float]:
         if self._durations is None:
             return [1.0] * len(answer)

@@ -58,6 +58,7 @@ def test_frames_of_different_sizes_are_named(tmp_path: Path) -> None:
         ("a picture", "str"),
     ],
 )
+@pytest.mark.usefixtures("no_shape_checks")
 def test_what_is_no_rgb_picture_is_refused(tmp_path: Path, wrong: object, found: str) -> None:
     with pytest.raises(ValueError, match=rf"frame 0 is {found}"):
         write_png(wrong, tmp_path / "world.png")  # type: ignore[arg-type]

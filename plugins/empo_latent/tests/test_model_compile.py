@@ -7,10 +7,11 @@ import subprocess
 import sys
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor
+
+from empo_core.testing.imagined import compilable
 
 COMPILED = """
 import sys
@@ -151,10 +152,7 @@ def test_everything_compiles_without_breaks_to_what_it_is_otherwise(
     assert done.stdout == "agreed\n", done.stderr
 
 
-def test_one_graph_holds_what_the_model_says(
-    small: Any, lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # They cannot be compiled.
+def test_one_graph_holds_what_the_model_says(small: Any, lab: Any) -> None:
     groups = {"heads": 2}
     model = lab.model(small(latents=groups, value=groups), tasks=2)
     sequences, task = lab.sequences(time=2, number=3), torch.tensor([0, 1, 0])
@@ -169,4 +167,5 @@ def test_one_graph_holds_what_the_model_says(
 
     compiled = torch.compile(said, fullgraph=True, backend="eager")
 
-    torch.testing.assert_close(compiled(), said())
+    with compilable():
+        torch.testing.assert_close(compiled(), said())

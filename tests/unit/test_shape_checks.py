@@ -1,0 +1,62 @@
+"""Shapes of tensors are checked in every module while tests run; see ``conftest.py``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from empo_core.equations import robot_policy
+
+ROOT = Path(__file__).parents[2]
+TENSORS = re.compile(r"\b(Tensor|ndarray|NDArray|Float|Int|Bool|Shaped|UInt8)\b")
+LOADER = "_JaxtypingLoader"
+"""The loader that wraps functions in checks."""
+
+
+def names_tensors(path: Path) -> bool:
+    """True if a signature or a field in a file is annotated with tensors."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    annotations = [
+        each
+        for node in ast.walk(tree)
+        for each in (getattr(node, "annotation", None), getattr(node, "returns", None))
+        if each is not None
+    ]
+    return any(TENSORS.search(ast.unparse(annotation)) for annotation in annotations)
+
+
+def modules() -> list[str]:
+    """Names of the installed modules of this repository that touch tensors."""
+    found = []
+    for source in (ROOT, *sorted(ROOT.glob("plugins/*/src"))):
+        pattern = "empo_core/**/*.py" if source == ROOT else "**/*.py"
+        for path in sorted(source.glob(pattern)):
+            name = ".".join(path.relative_to(source).with_suffix("").parts)
+            if names_tensors(path) and find_spec(name.split(".")[0]):
+                found.append(name.removesuffix(".__init__"))
+    return found
+
+
+def test_the_robot_policy_refuses_masks_of_another_shape() -> None:
+    q_r = -torch.ones(2, 3)
+    with pytest.raises(TypeCheckError):
+        robot_policy(q_r, 1.0, torch.ones(2, 1, dtype=torch.bool))
+    with pytest.raises(TypeCheckError):
+        robot_policy(q_r, 1.0, torch.ones(2, 3))
+    robot_policy(q_r, 1, torch.ones(2, 3, dtype=torch.bool))  # Whole numbers are floats.
+
+
+def test_every_module_that_touches_tensors_is_checked() -> None:
+    names = modules()
+    assert "empo_core.equations" in names
+    specs = {name: find_spec(name) for name in names}
+    unchecked = [
+        name for name, spec in specs.items() if type(spec and spec.loader).__name__ != LOADER
+    ]
+    assert unchecked == []
