@@ -49,8 +49,8 @@ def __getattr__(name: str) -> object:
 def load_config(
     path: str | Path, overrides: Sequence[str] | None = None, registry: Registry | None = None
 ) -> RunConfig:
-    """Read and validate a config file; see ``empo_core.config.loading.load_config``."""
-    from empo_core.config.loading import load_config as load
+    """Read and validate a config file; see ``empo_core.config.files.load_config``."""
+    from empo_core.config.files import load_config as load
 
     return load(path, overrides, registry)
 

@@ -13,7 +13,7 @@ from inspect import unwrap
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-# ``unwrap``: while tests run, functions are wrapped in checks of shapes, which numba cannot compile.
+# While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from empo_core.config import ComponentRef, RunConfig, installed
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component

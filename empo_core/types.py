@@ -9,13 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
+
+from empo_core.features import Featurizer, RowFeatures
 
 Role = Literal["human", "robot", "other"]
 Reduction = Literal["sum", "mean", "min", "max"]
@@ -53,93 +55,6 @@ class Goal:
     name: str
     weight: float
     features: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureShape:
-    """Number of numbers of each sort describe a state; 0 where a world has none.
-
-    Attributes:
-        channels: Channels of the grid picture.
-        height: Its rows.
-        width: Its columns.
-        globals: Numbers about the world as a whole.
-        agents: Agents described, in the order of ``spec.agents``.
-        agent_features: Numbers about each agent.
-        objects: Objects described, e.g. buttons and switches.
-        object_features: Numbers about each object.
-    """
-
-    channels: int = 0
-    height: int = 0
-    width: int = 0
-    globals: int = 0
-    agents: int = 0
-    agent_features: int = 0
-    objects: int = 0
-    object_features: int = 0
-
-    @property
-    def flat(self) -> int:
-        """Number of numbers that makes together."""
-        return (
-            self.channels * self.height * self.width
-            + self.globals
-            + self.agents * self.agent_features
-            + self.objects * self.object_features
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """States as numbers that a network reads; parts a world lacks have a 0 in their shape."""
-
-    grid: Float[Tensor, "state channel height width"]
-    globals: Float[Tensor, "state feature"]
-    agents: Float[Tensor, "state agent agent_feature"]
-    objects: Float[Tensor, "state object object_feature"]
-
-    def flat(self) -> Float[Tensor, "state flat"]:
-        """All numbers of each state in one row: grid, globals, agents, objects."""
-        parts = (self.grid, self.globals, self.agents, self.objects)
-        return torch.cat([part.flatten(1) for part in parts], 1)
-
-
-@runtime_checkable
-class Featurizer(Protocol):
-    """Reads state rows as numbers, on any device, without the world.
-
-    It holds all it needs, so it can be pickled into a process that has no world.
-    """
-
-    @property
-    def shape(self) -> FeatureShape:
-        """Shapes of the features."""
-
-    def __call__(self, states: Int[Tensor, "state word"]) -> Features:
-        """The features of each state, on the device of ``states``; time is not among them."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowFeatures:
-    """The words of a row as they are: what a world without a featurizer of its own gets."""
-
-    words: int
-
-    @property
-    def shape(self) -> FeatureShape:
-        """One global number per word."""
-        return FeatureShape(globals=self.words)
-
-    def __call__(self, states: Int[Tensor, "state word"]) -> Features:
-        """The words as floating-point numbers."""
-        count = len(states)
-        return Features(
-            states.new_zeros((count, 0, 0, 0), dtype=torch.float32),
-            states.to(torch.float32),
-            states.new_zeros((count, 0, 0), dtype=torch.float32),
-            states.new_zeros((count, 0, 0), dtype=torch.float32),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,9 +327,9 @@ class ImaginedBatch:
         weight: Weight of each start state in the loss, at least 0; 0 masks it out. A learner
             puts here how much a step counts (``rho ** step``) and that ended episodes do not.
         proposal: The policy that proposed the candidates, one distribution per start; None
-            where nobody kept it. Measures actions as ``action`` does.
-        expert: How somebody who knows better would act at each start (a planner); None where
-            nobody does. Measures actions as ``action`` does.
+            where it was not kept. Measures actions as ``action`` does.
+        expert: Policy of an expert at each start, e.g. of a planner; None where there is
+            none. Measures actions as ``action`` does.
     """
 
     start: Float[Tensor, "start feature"]
@@ -435,7 +350,7 @@ class LossNeeds:
         expert: ``ImaginedBatch.expert``.
         proposal: ``ImaginedBatch.proposal``.
         min_candidates: The fewest candidates per start that it works with.
-        candidates: How many it does well with, where nobody says otherwise.
+        candidates: How many it does well with, where the config does not say.
         whole_minibatch: Of a loss that adapts: what it remembers depends on the batch, so that it
             cannot be given a minibatch in parts.
     """
@@ -454,8 +369,8 @@ class LossOutput:
 
     Attributes:
         loss: To be minimised.
-        metrics: Numbers for people; a tensor is read when somebody looks, so that nobody waits
-            for a device before that.
+        metrics: Numbers for people; a tensor is read when it is logged, so that no call waits for
+            a device before that.
         memory: What the loss would remember of this call; see ``AdaptivePolicyLoss``.
     """
 
@@ -493,28 +408,3 @@ class Overlay:
     human: int | None = None
     policies: Mapping[int, Sequence[float]] = field(default_factory=dict)
     caption: str = ""
-
-
-__all__ = [
-    "AgentSpec",
-    "Experience",
-    "FeatureShape",
-    "Features",
-    "Featurizer",
-    "Fit",
-    "Goal",
-    "Histogram",
-    "ImaginedBatch",
-    "LossNeeds",
-    "LossOutput",
-    "Overlay",
-    "Quantity",
-    "Reduction",
-    "Role",
-    "RowFeatures",
-    "Scene",
-    "Segments",
-    "Successors",
-    "ValueQuery",
-    "WorldSpec",
-]

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from empo_core import __version__
+from empo_core.cli.catalogue import describe, plugins, schema, worlds
 from empo_core.cli.check import check
 from empo_core.cli.commands import CommandGroup
-from empo_core.cli.listing import describe, plugins, schema, worlds
 from empo_core.cli.new_plugin import new_plugin
 from empo_core.cli.output import guarded, reported
 from empo_core.cli.run import RunCommand, resume, run

@@ -92,14 +92,14 @@ def build_named(name: str, file: Path) -> WorldModel:
 
 def _is_config(path: Path) -> bool:
     """True if a file is meant as a config; everything else is taken for a world."""
-    from empo_core.config.loading import read_yaml
+    from empo_core.config.files import read_yaml
 
     data = read_yaml(path).data
     return isinstance(data, dict) and not {"algorithm", "world_model", "trackers"}.isdisjoint(data)
 
 
 def _check_config(path: Path, overrides: list[str]) -> dict[str, Any]:
-    from empo_core.config.loading import load_config
+    from empo_core.config.files import load_config
     from empo_core.experiment import build_algorithm, build_world
 
     config = load_config(path, overrides)

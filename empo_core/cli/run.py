@@ -38,7 +38,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
-    from empo_core.config.loading import load_config
+    from empo_core.config.files import load_config
 
     loaded = load_config(config, overrides)
     with only_ours_on_stdout(json, quiet):

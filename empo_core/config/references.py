@@ -1,6 +1,6 @@
 """Configs choose components by name; the component's own model checks its params.
 
-Reading files and locating errors in them is ``empo_core.config.loading``'s job; this module
+Reading files and locating errors in them is ``empo_core.config.files``'s job; this module
 only says what a valid config is.
 """
 
@@ -96,6 +96,7 @@ class ComponentRef(Config, Generic[K]):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
+        """Remember the kind that a class is parametrised by."""
         for literal in cls.__pydantic_generic_metadata__["args"]:
             (cls.kind,) = get_args(literal)
 

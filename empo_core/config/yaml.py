@@ -2,7 +2,7 @@
 
 The rules are those of YAML 1.2's core schema (``1e-3`` is a number, ``no`` is a string), with
 less to go wrong: no tags, anchors or aliases, one document, no key twice, at most 1 MiB and 50
-levels. JSON is a subset. ``empo_core.config.loading`` is the public face of this module.
+levels. JSON is a subset. ``empo_core.config.files`` is the public face of this module.
 """
 
 from __future__ import annotations

@@ -9,12 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from empo_core.types import (
-    Featurizer,
-    Overlay,
-    Successors,
-    WorldSpec,
-)
+from empo_core.features import Featurizer
+from empo_core.types import Overlay, Successors, WorldSpec
 
 
 @runtime_checkable

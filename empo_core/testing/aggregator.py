@@ -33,16 +33,17 @@ def sorted_segments() -> Segments:
     return Segments.from_offsets(torch.tensor([0, 2, 2, 5, 5, 6]))
 
 
-class AggregatorTests:
-    """Subclass this in your plugin's tests and override ``aggregator``."""
+class _AggregatorCase:
+    """The aggregator under test."""
 
     @pytest.fixture
     def aggregator(self) -> Aggregator:
         """The aggregator under test."""
         raise NotImplementedError("override the fixture 'aggregator'")
 
-    def test_it_fits_the_protocol(self, aggregator: Aggregator) -> None:
-        assert isinstance(aggregator, Aggregator)
+
+class _ReductionTests(_AggregatorCase):
+    """Values: neutral elements, weights, dtypes, layouts and sizes."""
 
     @pytest.mark.parametrize(
         ("reduction", "expected"),
@@ -169,9 +170,9 @@ class AggregatorTests:
         self, aggregator: Aggregator, reduction: Reduction
     ) -> None:
         neutral = {"sum": 0.0, "mean": 0.0, "min": INF, "max": -INF}[reduction]
-        nobody = torch.zeros(0, dtype=torch.int64)
+        no_index = torch.zeros(0, dtype=torch.int64)
         for segments in (
-            Segments.from_index(nobody, 3),
+            Segments.from_index(no_index, 3),
             Segments.from_offsets(torch.zeros(4, dtype=torch.int64)),
         ):
             result = aggregator(torch.zeros(0, 2), segments, reduction=reduction)
@@ -223,6 +224,10 @@ class AggregatorTests:
         assert result[1] != result[1]
         assert result[2:] == [INF, -INF]
 
+
+class _GradientTests(_AggregatorCase):
+    """Gradients by values and weights."""
+
     @pytest.mark.parametrize("reduction", REDUCTIONS)
     @pytest.mark.parametrize("make_segments", [unsorted_segments, sorted_segments])
     @pytest.mark.parametrize("trailing", [(), (2,)])
@@ -273,6 +278,13 @@ class AggregatorTests:
         leaves = [values] if weights is None else [values, weights]
         for gradient in torch.autograd.grad(result[result.isfinite()].sum(), leaves):
             assert bool(gradient.isfinite().all())
+
+
+class AggregatorTests(_ReductionTests, _GradientTests):
+    """Subclass this in your plugin's tests and override ``aggregator``."""
+
+    def test_it_fits_the_protocol(self, aggregator: Aggregator) -> None:
+        assert isinstance(aggregator, Aggregator)
 
     @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_inputs_are_left_alone(self, aggregator: Aggregator, reduction: Reduction) -> None:

@@ -19,7 +19,7 @@ from empo_core.testing.exploration import (
 )
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Scene, Successors, WorldSpec
-from empo_core.worlds.sampling import is_terminal, sample_successors
+from empo_core.worlds.queries import is_terminal, sample_successors
 
 ENVIRONMENTS = 12
 ROUNDS = 8

@@ -9,7 +9,7 @@ from torch import Tensor
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.testing.exploration import global_randomness_untouched, reachable_states
 from empo_core.testing.worlds import TinyWorld
-from empo_core.worlds.sampling import is_terminal
+from empo_core.worlds.queries import is_terminal
 
 
 class HumanPriorTests:

@@ -212,7 +212,7 @@ def compilable() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
         # Objects of these are made inside of graphs, where not even a check that is off can be.
-        for kind in (ImaginedBatch, LossOutput, BoundedNormal):
+        for kind in (ImaginedBatch, LossOutput, BoundedNormal, SteadyNormal, SteadyBounded):
             for name, member in [*vars(kind).items()]:
                 if inspect.isfunction(member):
                     patch.setattr(kind, name, inspect.unwrap(member))

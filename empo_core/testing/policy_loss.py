@@ -33,12 +33,8 @@ from empo_core.testing.imagined import (
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 
 
-class PolicyLossTests:
-    """Subclass this in your plugin's tests and override ``loss``.
-
-    Override ``compiles`` if the loss cannot be compiled as one graph, because it asks tensors for
-    their values; learners that compile their updates cannot use it then.
-    """
+class _PolicyLossCase:
+    """The policy loss under test, a policy, a critic and a batch."""
 
     @pytest.fixture
     def loss(self) -> PolicyLoss:
@@ -71,35 +67,9 @@ class PolicyLossTests:
         """Candidates the policy itself proposed, valued by the critic."""
         return imagined(policy, critic, starts=STARTS, candidates=max(6, min_candidates))
 
-    def test_it_fits_the_protocol(self, loss: PolicyLoss) -> None:
-        assert isinstance(loss, PolicyLoss)
-        assert isinstance(loss.needs, LossNeeds)
-        assert 1 <= loss.needs.min_candidates <= loss.needs.candidates
 
-    def test_the_loss_is_a_finite_scalar(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        output = evaluate(loss, policy, batch, critic)
-        assert isinstance(output, LossOutput)
-        assert output.loss.shape == ()
-        assert output.loss.dtype == batch.target.dtype
-        assert bool(output.loss.isfinite())
-
-    def test_metrics_and_memory_are_finite_constants(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        output = evaluate(loss, policy, batch, critic)
-        for name, value in output.metrics.items():
-            assert isinstance(name, str)
-            if not isinstance(value, Tensor):
-                assert isinstance(value, int | float), f"{name} is a {type(value).__name__}"
-                assert math.isfinite(value), f"{name} is {value}"
-        tensors = {k: v for k, v in output.metrics.items() if isinstance(v, Tensor)}
-        for name, value in tensors.items():
-            assert value.shape == (), f"{name} has shape {tuple(value.shape)}; metrics have none"
-        for name, value in {**tensors, **output.memory}.items():
-            assert not value.requires_grad, f"{name} holds on to the graph; detach it"
-            assert bool(value.isfinite().all()), f"{name} is {value}"
+class _GradientTests(_PolicyLossCase):
+    """The gradient, which reaches the policy and nothing else."""
 
     def test_the_gradient_reaches_the_policy(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
@@ -141,36 +111,53 @@ class PolicyLossTests:
             assert parameter.requires_grad, f"{name} can no longer be trained"
             assert torch.equal(parameter, before[name]), f"{name} was written to"
 
+    def test_it_compiles_as_one_graph(
+        self, loss: PolicyLoss, critic: KitCritic, min_candidates: int, compiles: bool
+    ) -> None:
+        if not compiles:
+            pytest.skip("the loss says that it cannot")
+        policy, given = KitPolicy("bounded"), critic if loss.needs.critic else None
+        batch = imagined(policy, critic, starts=STARTS, candidates=max(6, min_candidates))
+        expected = evaluate(loss, policy, batch, critic)
+        with compilable():
+            compiled = torch.compile(loss, fullgraph=True, backend="eager")
+            torch.manual_seed(0)
+            found = compiled(policy, needed(loss, batch), given)
+            torch.testing.assert_close(found.loss, expected.loss)
+            for one, other in zip(slopes(found, policy), slopes(expected, policy), strict=True):
+                torch.testing.assert_close(one, other)
+
+    def test_following_the_gradient_finds_better_actions(
+        self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
+    ) -> None:
+        optimiser = torch.optim.Adam(policy.parameters(), lr=0.02)
+        judged = imagined(policy, critic, starts=100, candidates=1).start
+        values = []
+        for step in range(80):
+            # New noise every time: a policy would run away from noise that never changes.
+            batch = imagined(
+                policy, critic, starts=STARTS, candidates=max(6, min_candidates), seed=step
+            )
+            with torch.no_grad():
+                values.append(critic(judged, policy.mean(judged)).mean().item())
+            optimiser.zero_grad()
+            output = evaluate(loss, policy, batch, critic)
+            torch.autograd.backward(output.loss)
+            optimiser.step()
+            if isinstance(loss, AdaptivePolicyLoss):
+                loss.adapt(output.memory, step / 80)
+        assert values[-1] > 0.5 * values[0], f"the value went from {values[0]} to {values[-1]}"
+
+
+class _BatchTests(_PolicyLossCase):
+    """Effects of the order, the weights and the number of candidates and starts."""
+
     def test_the_batch_stays_as_it_is(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
         before = {name: getattr(batch, name).clone() for name in TENSORS}
         evaluate(loss, policy, batch, critic)
         assert all(torch.equal(getattr(batch, name), before[name]) for name in TENSORS)
-
-    def test_a_call_changes_nothing_about_the_loss(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        before = _saved(loss)
-        first, second = (evaluate(loss, policy, batch, critic) for _ in range(2))
-        assert_same_output(first, second)
-        torch.testing.assert_close(_saved(loss), before, rtol=0, atol=0)
-
-    def test_what_it_remembers_survives_a_checkpoint(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        if not isinstance(loss, AdaptivePolicyLoss):
-            pytest.skip("the loss remembers nothing")
-        other = copy.deepcopy(loss)
-        for progress in (0.0, 0.4, 1.0):
-            loss.adapt(evaluate(loss, policy, batch, critic).memory, progress)
-        saved = _saved(loss)
-        other.load_state_dict(saved)
-        expected = evaluate(loss, policy, batch, critic)
-        assert_same_output(evaluate(other, policy, batch, critic), expected)
-        other.adapt(expected.memory, 0.7)
-        assert_same_output(evaluate(loss, policy, batch, critic), expected)
-        torch.testing.assert_close(_saved(loss), saved, rtol=0, atol=0)
 
     def test_the_order_of_candidates_does_not_matter(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
@@ -241,6 +228,68 @@ class PolicyLossTests:
         with pytest.raises(ValueError, match="candidate"):
             evaluate(loss, policy, few, critic)
 
+
+class PolicyLossTests(_GradientTests, _BatchTests):
+    """Subclass this in your plugin's tests and override ``loss``.
+
+    Override ``compiles`` if the loss cannot be compiled as one graph, because it asks tensors for
+    their values; learners that compile their updates cannot use it then.
+    """
+
+    def test_it_fits_the_protocol(self, loss: PolicyLoss) -> None:
+        assert isinstance(loss, PolicyLoss)
+        assert isinstance(loss.needs, LossNeeds)
+        assert 1 <= loss.needs.min_candidates <= loss.needs.candidates
+
+    def test_the_loss_is_a_finite_scalar(
+        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
+    ) -> None:
+        output = evaluate(loss, policy, batch, critic)
+        assert isinstance(output, LossOutput)
+        assert output.loss.shape == ()
+        assert output.loss.dtype == batch.target.dtype
+        assert bool(output.loss.isfinite())
+
+    def test_metrics_and_memory_are_finite_constants(
+        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
+    ) -> None:
+        output = evaluate(loss, policy, batch, critic)
+        for name, value in output.metrics.items():
+            assert isinstance(name, str)
+            if not isinstance(value, Tensor):
+                assert isinstance(value, int | float), f"{name} is a {type(value).__name__}"
+                assert math.isfinite(value), f"{name} is {value}"
+        tensors = {k: v for k, v in output.metrics.items() if isinstance(v, Tensor)}
+        for name, value in tensors.items():
+            assert value.shape == (), f"{name} has shape {tuple(value.shape)}; metrics have none"
+        for name, value in {**tensors, **output.memory}.items():
+            assert not value.requires_grad, f"{name} holds on to the graph; detach it"
+            assert bool(value.isfinite().all()), f"{name} is {value}"
+
+    def test_a_call_changes_nothing_about_the_loss(
+        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
+    ) -> None:
+        before = _saved(loss)
+        first, second = (evaluate(loss, policy, batch, critic) for _ in range(2))
+        assert_same_output(first, second)
+        torch.testing.assert_close(_saved(loss), before, rtol=0, atol=0)
+
+    def test_what_it_remembers_survives_a_checkpoint(
+        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
+    ) -> None:
+        if not isinstance(loss, AdaptivePolicyLoss):
+            pytest.skip("the loss remembers nothing")
+        other = copy.deepcopy(loss)
+        for progress in (0.0, 0.4, 1.0):
+            loss.adapt(evaluate(loss, policy, batch, critic).memory, progress)
+        saved = _saved(loss)
+        other.load_state_dict(saved)
+        expected = evaluate(loss, policy, batch, critic)
+        assert_same_output(evaluate(other, policy, batch, critic), expected)
+        other.adapt(expected.memory, 0.7)
+        assert_same_output(evaluate(loss, policy, batch, critic), expected)
+        torch.testing.assert_close(_saved(loss), saved, rtol=0, atol=0)
+
     def test_a_needed_critic_must_be_given(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
     ) -> None:
@@ -250,13 +299,13 @@ class PolicyLossTests:
                 loss(policy, batch, None)
             return
 
-        def nobody(features: Tensor, actions: Tensor) -> Tensor:
+        def uncalled(features: Tensor, actions: Tensor) -> Tensor:
             raise AssertionError("a critic that is not needed must not be called")
 
         torch.manual_seed(0)
         without = loss(policy, batch)
         torch.manual_seed(0)
-        assert torch.equal(without.loss, loss(policy, batch, nobody).loss)
+        assert torch.equal(without.loss, loss(policy, batch, uncalled).loss)
 
     @pytest.mark.parametrize("name", ["proposal", "expert"])
     def test_a_needed_distribution_must_be_given(
@@ -286,43 +335,6 @@ class PolicyLossTests:
         assert not weights.requires_grad
         assert bool((weights >= 0).all())
         torch.testing.assert_close(weights.sum(1), torch.ones(STARTS).double())
-
-    def test_it_compiles_as_one_graph(
-        self, loss: PolicyLoss, critic: KitCritic, min_candidates: int, compiles: bool
-    ) -> None:
-        if not compiles:
-            pytest.skip("the loss says that it cannot")
-        policy, given = KitPolicy("bounded"), critic if loss.needs.critic else None
-        batch = imagined(policy, critic, starts=STARTS, candidates=max(6, min_candidates))
-        expected = evaluate(loss, policy, batch, critic)
-        with compilable():
-            compiled = torch.compile(loss, fullgraph=True, backend="eager")
-            torch.manual_seed(0)
-            found = compiled(policy, needed(loss, batch), given)
-            torch.testing.assert_close(found.loss, expected.loss)
-            for one, other in zip(slopes(found, policy), slopes(expected, policy), strict=True):
-                torch.testing.assert_close(one, other)
-
-    def test_following_the_gradient_finds_better_actions(
-        self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
-    ) -> None:
-        optimiser = torch.optim.Adam(policy.parameters(), lr=0.02)
-        judged = imagined(policy, critic, starts=100, candidates=1).start
-        values = []
-        for step in range(80):
-            # New noise every time: a policy would run away from noise that never changes.
-            batch = imagined(
-                policy, critic, starts=STARTS, candidates=max(6, min_candidates), seed=step
-            )
-            with torch.no_grad():
-                values.append(critic(judged, policy.mean(judged)).mean().item())
-            optimiser.zero_grad()
-            output = evaluate(loss, policy, batch, critic)
-            torch.autograd.backward(output.loss)
-            optimiser.step()
-            if isinstance(loss, AdaptivePolicyLoss):
-                loss.adapt(output.memory, step / 80)
-        assert values[-1] > 0.5 * values[0], f"the value went from {values[0]} to {values[-1]}"
 
 
 def assert_same_output(one: LossOutput, other: LossOutput) -> None:

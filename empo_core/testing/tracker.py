@@ -43,8 +43,8 @@ ENVS = 5
 STATUSES: tuple[RunStatus, ...] = ("finished", "failed", "interrupted")
 
 
-class TrackerTests:
-    """Subclass this in your plugin's tests and override ``tracker``."""
+class _TrackerCase:
+    """The tracker under test, and a run directory."""
 
     @pytest.fixture
     def tracker(self) -> Tracker:
@@ -60,6 +60,113 @@ class TrackerTests:
         monkeypatch.chdir(tmp_path / "elsewhere")
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         return tmp_path / "run"
+
+
+class _EpisodeMetricTests(_TrackerCase):
+    """The metric over episodes, where the tracker brings one."""
+
+    def test_nothing_is_known_of_episodes_before_there_are_environments(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        metric = metric_of(tracker)
+        assert metric.statistics() == {}
+        tracker.start(directory, CONFIG)
+        assert metric.statistics() == {}
+        flatten(metric.state_dict())  # A checkpoint may be due before the first step.
+        tracker.finish("finished")
+
+    def test_episodes_lead_to_numbers_that_every_tracker_takes(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        metric = metric_of(tracker)
+        tracker.start(directory, CONFIG)
+        metric.follow(ENVS, REASONS)
+        before = numbers(metric)
+        live(metric, seed=0)
+        found = metric.statistics()
+        assert numbers(metric) != before, "episodes were completed, and it makes no difference"
+        for key, value in found.items():
+            assert isinstance(key, str)
+            if isinstance(value, Histogram):
+                assert len(value.edges) == len(value.counts) + 1, key
+            else:
+                assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
+        assert numbers(metric) == repr(found), "asking for the numbers changed them"
+        tracker.log(1, found)
+        tracker.finish("finished")
+
+    def test_episodes_of_any_number_of_environments_can_be_followed(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        metric = metric_of(tracker)
+        tracker.start(directory, CONFIG)
+        for num_envs, reasons in ((0, REASONS), (1, ()), (1000, ("one",)), (ENVS, REASONS)):
+            metric.follow(num_envs, reasons)
+            live(metric, seed=0, num_envs=num_envs, steps=2)
+        first = numbers(metric)
+        metric.follow(ENVS, REASONS)
+        live(metric, seed=0, steps=2)
+        assert numbers(metric) == first, "environments that begin anew begin with nothing"
+        tracker.finish("finished")
+
+    def test_environments_that_take_no_step_change_nothing(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        metric = metric_of(tracker)
+        tracker.start(directory, CONFIG)
+        metric.follow(ENVS, REASONS)
+        live(metric, seed=0)
+        before = snapshot(metric)
+        everything = torch.ones(ENVS, dtype=torch.bool)
+        metric.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
+        assert snapshot(metric) == before
+        tracker.finish("finished")
+
+    def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
+        metric = metric_of(tracker)
+        tracker.start(directory, CONFIG)
+        metric.follow(ENVS, REASONS)
+        done = torch.ones(ENVS, dtype=torch.bool)
+        metric.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
+        metric.step(torch.ones(ENVS), done)
+        tracker.log(1, metric.statistics())
+        tracker.finish("finished")
+
+    def test_what_it_is_told_of_episodes_stays_as_it_is(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        metric = metric_of(tracker)
+        tracker.start(directory, CONFIG)
+        metric.follow(ENVS, REASONS)
+        told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
+        before = [part.clone() for part in told]
+        metric.step(*told)
+        assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
+        known = snapshot(metric)
+        for part in told:
+            part.zero_()
+        assert snapshot(metric) == known, "it goes on using tensors that are not its own"
+        tracker.finish("finished")
+
+    def test_episodes_go_on_exactly_from_a_checkpoint(
+        self, tracker: Tracker, directory: Path
+    ) -> None:
+        metric = metric_of(tracker)
+        tracker.start(directory, CONFIG)
+        metric.follow(ENVS, REASONS)
+        live(metric, seed=0)
+        checkpoint = copy.deepcopy(unflatten(*flatten(metric.state_dict())))
+        live(metric, seed=1)
+        expected = snapshot(metric)
+        metric.follow(ENVS, REASONS)
+        metric.load_state_dict(checkpoint)
+        live(metric, seed=1)
+        assert snapshot(metric) == expected
+        tracker.finish("finished")
+
+
+class TrackerTests(_EpisodeMetricTests):
+    """Subclass this in your plugin's tests and override ``tracker``."""
 
     def test_it_is_a_tracker(self, tracker: Tracker) -> None:
         assert isinstance(tracker, Tracker)
@@ -207,105 +314,6 @@ class TrackerTests:
         tracker.narrate("a task that never comes", "anyway")
         tracker.progress("task", 2, 2)
         tracker.narrate("task", "after its end")
-        tracker.finish("finished")
-
-    def test_nothing_is_known_of_episodes_before_there_are_environments(
-        self, tracker: Tracker, directory: Path
-    ) -> None:
-        metric = metric_of(tracker)
-        assert metric.statistics() == {}
-        tracker.start(directory, CONFIG)
-        assert metric.statistics() == {}
-        flatten(metric.state_dict())  # A checkpoint may be due before the first step.
-        tracker.finish("finished")
-
-    def test_episodes_lead_to_numbers_that_every_tracker_takes(
-        self, tracker: Tracker, directory: Path
-    ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        before = numbers(metric)
-        live(metric, seed=0)
-        found = metric.statistics()
-        assert numbers(metric) != before, "episodes were completed, and it makes no difference"
-        for key, value in found.items():
-            assert isinstance(key, str)
-            if isinstance(value, Histogram):
-                assert len(value.edges) == len(value.counts) + 1, key
-            else:
-                assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
-        assert numbers(metric) == repr(found), "asking for the numbers changed them"
-        tracker.log(1, found)
-        tracker.finish("finished")
-
-    def test_episodes_of_any_number_of_environments_can_be_followed(
-        self, tracker: Tracker, directory: Path
-    ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        for num_envs, reasons in ((0, REASONS), (1, ()), (1000, ("one",)), (ENVS, REASONS)):
-            metric.follow(num_envs, reasons)
-            live(metric, seed=0, num_envs=num_envs, steps=2)
-        first = numbers(metric)
-        metric.follow(ENVS, REASONS)
-        live(metric, seed=0, steps=2)
-        assert numbers(metric) == first, "environments that begin anew begin with nothing"
-        tracker.finish("finished")
-
-    def test_environments_that_take_no_step_change_nothing(
-        self, tracker: Tracker, directory: Path
-    ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        live(metric, seed=0)
-        before = snapshot(metric)
-        everything = torch.ones(ENVS, dtype=torch.bool)
-        metric.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
-        assert snapshot(metric) == before
-        tracker.finish("finished")
-
-    def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        done = torch.ones(ENVS, dtype=torch.bool)
-        metric.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
-        metric.step(torch.ones(ENVS), done)
-        tracker.log(1, metric.statistics())
-        tracker.finish("finished")
-
-    def test_what_it_is_told_of_episodes_stays_as_it_is(
-        self, tracker: Tracker, directory: Path
-    ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
-        before = [part.clone() for part in told]
-        metric.step(*told)
-        assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
-        known = snapshot(metric)
-        for part in told:
-            part.zero_()
-        assert snapshot(metric) == known, "it goes on using tensors that are not its own"
-        tracker.finish("finished")
-
-    def test_episodes_go_on_exactly_from_a_checkpoint(
-        self, tracker: Tracker, directory: Path
-    ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        live(metric, seed=0)
-        checkpoint = copy.deepcopy(unflatten(*flatten(metric.state_dict())))
-        live(metric, seed=1)
-        expected = snapshot(metric)
-        metric.follow(ENVS, REASONS)
-        metric.load_state_dict(checkpoint)
-        live(metric, seed=1)
-        assert snapshot(metric) == expected
         tracker.finish("finished")
 
 

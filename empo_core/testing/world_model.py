@@ -20,19 +20,15 @@ from empo_core.testing.exploration import (
     reachable_states,
 )
 from empo_core.types import Successors
-from empo_core.worlds.sampling import is_terminal
+from empo_core.worlds.queries import is_terminal
 
 SAMPLES = 4000
 UNLIKELY = 1e-6
 """Below this p-value samples contradict the probabilities; seeds are fixed, so no flakiness."""
 
 
-class WorldModelTests:
-    """Subclass this in your plugin's tests and override ``world``.
-
-    ``states`` are the rows it is tested on: by default the first ones reachable.
-    ``malformed`` are rows that are no states: by default the extremes of the dtype.
-    """
+class _WorldModelCase:
+    """The world model under test, and rows of it."""
 
     @pytest.fixture
     def world(self) -> WorldModel:
@@ -53,32 +49,9 @@ class WorldModelTests:
             dtype=world.spec.state_dtype,
         )
 
-    def test_it_fits_the_protocol(self, world: WorldModel) -> None:
-        assert isinstance(world, WorldModel)
 
-    def test_the_spec_is_consistent_and_constant(self, world: WorldModel) -> None:
-        spec = world.spec
-        assert world.spec == spec
-        assert spec.name
-        assert len({agent.name for agent in spec.agents}) == len(spec.agents) > 0
-        for agent in spec.agents:
-            assert agent.role in ("human", "robot", "other")
-            assert len(set(agent.actions)) == len(agent.actions) > 0
-        for goal in spec.goals:
-            assert goal.human in spec.humans, f"goal {goal.name!r} belongs to no human"
-            assert 0 <= goal.weight < float("inf")
-        assert len({(goal.human, goal.name) for goal in spec.goals}) == len(spec.goals)
-        assert spec.state_words > 0
-        assert not torch.empty(0, dtype=spec.state_dtype).is_floating_point()
-        assert spec.horizon is None or spec.horizon >= 1
-
-    def test_the_initial_state_is_a_row_of_its_own(self, world: WorldModel) -> None:
-        first = world.initial_state()
-        assert first.shape == (world.spec.state_words,)
-        assert first.dtype == world.spec.state_dtype
-        kept = first.clone()
-        first.zero_().sub_(1)
-        assert torch.equal(world.initial_state(), kept), "writing to the row changed the world"
+class _TransitionTests(_WorldModelCase):
+    """Successors, availability and achieved goals, in batches of any kind."""
 
     def test_successors_are_well_formed(self, world: WorldModel, states: Tensor) -> None:
         found = world.transitions(states)
@@ -153,46 +126,16 @@ class WorldModelTests:
         assert torch.equal(world.available(states[order]), world.available(states)[order])
         assert torch.equal(world.achieved(states[order]), world.achieved(states)[order])
 
-    def test_asking_changes_nothing(self, world: WorldModel, states: Tensor) -> None:
-        rows = states.clone()
-        first = world.transitions(states)
-        kept = as_mappings(first)
-        actions, some = possible(first, world, states)
-        kept_actions = actions.clone()
-        with global_randomness_untouched():
-            world.step(some, actions, torch.Generator().manual_seed(0))
-            world.available(states)
-            world.achieved(states)
-            world.initial_state()
-            world.describe(states[-1])
-            again = world.transitions(states)
-        assert_same(again, first)
-        assert as_mappings(first) == kept, "a later call changed an earlier answer"
-        assert torch.equal(states, rows), "the rows asked about were written to"
-        assert torch.equal(actions, kept_actions), "the actions asked about were written to"
-
-    def test_answers_belong_to_whoever_asked(self, world: WorldModel, states: Tensor) -> None:
-        expected = as_mappings(world.transitions(states))
-        available, achieved = world.available(states).clone(), world.achieved(states).clone()
-        answer = world.transitions(states)
-        for tensor in (answer.offsets, answer.states, answer.prob):
-            tensor.zero_()
-        world.available(states).logical_not_()
-        world.achieved(states).logical_not_()
-        assert as_mappings(world.transitions(states)) == expected
-        assert torch.equal(world.available(states), available)
-        assert torch.equal(world.achieved(states), achieved)
-
     def test_an_empty_batch_gives_an_empty_answer(self, world: WorldModel, states: Tensor) -> None:
         nothing = states[:0]
-        nobody = torch.zeros((0, len(world.spec.agents)), dtype=torch.int64)
-        for found in (world.transitions(nothing), world.transitions(nothing, nobody)):
+        no_actions = torch.zeros((0, len(world.spec.agents)), dtype=torch.int64)
+        for found in (world.transitions(nothing), world.transitions(nothing, no_actions)):
             assert found.offsets.tolist() == [0]
             assert found.states.shape == (0, world.spec.state_words)
             assert found.prob.shape == (0,)
         assert world.achieved(nothing).shape == (0, len(world.spec.goals))
         assert world.available(nothing).shape[:2] == (0, len(world.spec.agents))
-        stepped = world.step(nothing, nobody, torch.Generator())
+        stepped = world.step(nothing, no_actions, torch.Generator())
         assert stepped.shape == (0, world.spec.state_words)
 
     def test_availability_has_its_shape_and_padding(
@@ -219,6 +162,15 @@ class WorldModelTests:
             "where one agent can act all must; an idle agent has an action that does nothing"
         )
 
+    def test_achieved_has_its_shape_and_dtype(self, world: WorldModel, states: Tensor) -> None:
+        achieved = world.achieved(states)
+        assert achieved.dtype == torch.bool
+        assert achieved.shape == (len(states), len(world.spec.goals))
+
+
+class _StepTests(_WorldModelCase):
+    """Sampled successors."""
+
     def test_a_terminal_state_stays(self, world: WorldModel, states: Tensor) -> None:
         ends = states[is_terminal(world, states)]
         if not len(ends):
@@ -226,11 +178,6 @@ class WorldModelTests:
         actions = torch.zeros((len(ends), len(world.spec.agents)), dtype=torch.int64)
         after = world.step(ends, actions, torch.Generator().manual_seed(0))
         assert torch.equal(after, ends)
-
-    def test_achieved_has_its_shape_and_dtype(self, world: WorldModel, states: Tensor) -> None:
-        achieved = world.achieved(states)
-        assert achieved.dtype == torch.bool
-        assert achieved.shape == (len(states), len(world.spec.goals))
 
     def test_a_step_leads_to_a_successor(self, world: WorldModel, states: Tensor) -> None:
         found = world.transitions(states)
@@ -270,6 +217,71 @@ class WorldModelTests:
         with global_randomness_untouched():
             assert torch.equal(world.step(some, actions, generator), first)
             assert torch.equal(world.step(some, actions, generator), second)
+
+
+class WorldModelTests(_TransitionTests, _StepTests):
+    """Subclass this in your plugin's tests and override ``world``.
+
+    ``states`` are the rows it is tested on: by default the first ones reachable.
+    ``malformed`` are rows that are no states: by default the extremes of the dtype.
+    """
+
+    def test_it_fits_the_protocol(self, world: WorldModel) -> None:
+        assert isinstance(world, WorldModel)
+
+    def test_the_spec_is_consistent_and_constant(self, world: WorldModel) -> None:
+        spec = world.spec
+        assert world.spec == spec
+        assert spec.name
+        assert len({agent.name for agent in spec.agents}) == len(spec.agents) > 0
+        for agent in spec.agents:
+            assert agent.role in ("human", "robot", "other")
+            assert len(set(agent.actions)) == len(agent.actions) > 0
+        for goal in spec.goals:
+            assert goal.human in spec.humans, f"goal {goal.name!r} belongs to no human"
+            assert 0 <= goal.weight < float("inf")
+        assert len({(goal.human, goal.name) for goal in spec.goals}) == len(spec.goals)
+        assert spec.state_words > 0
+        assert not torch.empty(0, dtype=spec.state_dtype).is_floating_point()
+        assert spec.horizon is None or spec.horizon >= 1
+
+    def test_the_initial_state_is_a_row_of_its_own(self, world: WorldModel) -> None:
+        first = world.initial_state()
+        assert first.shape == (world.spec.state_words,)
+        assert first.dtype == world.spec.state_dtype
+        kept = first.clone()
+        first.zero_().sub_(1)
+        assert torch.equal(world.initial_state(), kept), "writing to the row changed the world"
+
+    def test_asking_changes_nothing(self, world: WorldModel, states: Tensor) -> None:
+        rows = states.clone()
+        first = world.transitions(states)
+        kept = as_mappings(first)
+        actions, some = possible(first, world, states)
+        kept_actions = actions.clone()
+        with global_randomness_untouched():
+            world.step(some, actions, torch.Generator().manual_seed(0))
+            world.available(states)
+            world.achieved(states)
+            world.initial_state()
+            world.describe(states[-1])
+            again = world.transitions(states)
+        assert_same(again, first)
+        assert as_mappings(first) == kept, "a later call changed an earlier answer"
+        assert torch.equal(states, rows), "the rows asked about were written to"
+        assert torch.equal(actions, kept_actions), "the actions asked about were written to"
+
+    def test_answers_belong_to_whoever_asked(self, world: WorldModel, states: Tensor) -> None:
+        expected = as_mappings(world.transitions(states))
+        available, achieved = world.available(states).clone(), world.achieved(states).clone()
+        answer = world.transitions(states)
+        for tensor in (answer.offsets, answer.states, answer.prob):
+            tensor.zero_()
+        world.available(states).logical_not_()
+        world.achieved(states).logical_not_()
+        assert as_mappings(world.transitions(states)) == expected
+        assert torch.equal(world.available(states), available)
+        assert torch.equal(world.achieved(states), achieved)
 
     def test_rows_of_another_length_are_refused(self, world: WorldModel, states: Tensor) -> None:
         for rows in (states[:, :-1], torch.cat([states, states[:, :1]], dim=1)):

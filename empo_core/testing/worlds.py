@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
-from empo_core.worlds.sampling import sample_successors
+from empo_core.worlds.queries import sample_successors
 
 CLOSED, OPEN, INSIDE = range(3)
 
@@ -44,7 +44,7 @@ class TinyWorld:
             horizon=horizon,
         )
         self._rows = torch.tensor([[0, 0], [1, 0], [1, 1]], dtype=torch.int16)
-        # [state agent action], padded with False; nobody can do anything inside.
+        # [state agent action], padded with False; inside there is nothing to do.
         self._available = torch.tensor(
             [
                 [[1, 1, 0], [1, 1, 0], [1, 1, 1]],

@@ -20,7 +20,7 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols.executors import ParallelMap
 from empo_core.types import Goal, Segments, Successors, WorldSpec
-from empo_core.worlds import sampling
+from empo_core.worlds import queries
 from empo_core.worlds.expansion import (
     SUM_TOLERANCE,
     EnumerableModel,
@@ -128,13 +128,13 @@ class EnumeratedWorld:
         generator: torch.Generator,
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state; a terminal state is returned as it is."""
-        return sampling.sample_successors(self.transitions(states, actions), states, generator)
+        return queries.sample_successors(self.transitions(states, actions), states, generator)
 
     def transition_probabilities(
         self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.sampling.transition_probabilities``."""
-        return sampling.transition_probabilities(self, state, actions)
+        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
+        return queries.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The state as the model's author wrote it."""

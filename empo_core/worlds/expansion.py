@@ -169,7 +169,7 @@ class Expander:
             who = self._spec.agents[empty[0]]
             raise WorldError(
                 f"state {state!r}: {who.name} has no available action but others do; give it one "
-                "that does nothing, or give nobody any where the state is terminal"
+                "that does nothing, or give no agent any where the state is terminal"
             )
         return [] if empty else choices
 

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.worlds.sampling import sample_successors
+from empo_core.worlds.queries import sample_successors
 from empo_learning.allocator import keep_freed_memory
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld

@@ -18,9 +18,7 @@ def script() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "tests" / "quality" / "import_layers.py"))
 
 
-def test_every_contract_is_kept(
-    script: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_contract_is_kept(script: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert script["main"]() == 0, capsys.readouterr().out
 
 
@@ -29,6 +27,8 @@ def test_every_plugin_is_on_a_shelf(script: dict[str, Any]) -> None:
     assert {"empo_core", *PLUGINS} == set(options.session_options["root_packages"])
     assert options.session_options["exclude_type_checking_imports"] == "False"
     contracts = {contract["name"]: contract for contract in options.contracts_options}
-    shelves = [name for layer in contracts["three shelves"]["layers"] for name in layer.split(" | ")]
+    shelves = [
+        name for layer in contracts["three shelves"]["layers"] for name in layer.split(" | ")
+    ]
     assert sorted(shelves) == sorted({"empo_core", *PLUGINS})
     assert contracts["no circles inside a package"]["ancestors"] == ["*"]

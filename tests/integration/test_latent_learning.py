@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.experiment import run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "latent_pendulum.yaml"

@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.experiment import RunInterrupted, execute, resume
 from empo_core.testing.algorithm import RecordingTracker
 from empo_core.types import Histogram

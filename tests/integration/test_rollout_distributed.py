@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.experiment import run
 from empo_learning.checkpoint import Checkpoints
 from empo_rollout.result import RolloutResult

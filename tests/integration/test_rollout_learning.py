@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.experiment import run
 from empo_core.testing.algorithm import fresh
 from empo_rollout.algorithm import RolloutAlgorithm

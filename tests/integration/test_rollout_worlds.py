@@ -17,7 +17,7 @@ from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.testing.environment import Player
 from empo_core.theory import CompleteTheory
 from empo_core.tracker_group import TrackerGroup
-from empo_core.worlds.sampling import is_terminal
+from empo_core.worlds.queries import is_terminal
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve

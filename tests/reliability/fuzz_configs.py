@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import AggregatorRef, HumanPriorRef
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Offer, Provider, Registry

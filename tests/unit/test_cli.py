@@ -57,7 +57,7 @@ def empo_components():
 PARTS = '''
 import os, time
 import torch
-from empo_core.config.loading import read_yaml, validate_document
+from empo_core.config.files import read_yaml, validate_document
 from empo_core.errors import ConfigError, SolveError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from pydantic import Field

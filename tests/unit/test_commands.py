@@ -235,7 +235,7 @@ def test_roles_that_a_kind_cannot_have_are_refused(
 
 def test_trackers_declare_themselves_defaults(install: Install, tmp_path: Path) -> None:
     install("empo-x", ALGORITHM.format(name="x", flag="--more", key="first"))
-    from empo_core.config.loading import load_config
+    from empo_core.config.files import load_config
 
     (tmp_path / "run.yaml").write_text("algorithm: x\n")
     assert "x-notes" in [ref.name for ref in load_config("run.yaml").trackers]

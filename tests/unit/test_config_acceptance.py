@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from empo_core import Config
 from empo_core.config import ComponentRef, RunConfig, installed
-from empo_core.config.loading import parse_yaml, validate_document
+from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.schema import Slot, branches, keys_of, slot_of
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError

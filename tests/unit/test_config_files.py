@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from empo_core import Component, Config, ConfigFile
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Offer, Provider, Registry
 

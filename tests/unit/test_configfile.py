@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import AggregatorRef
-from empo_core.config.loading import (
+from empo_core.config.files import (
     apply_override,
     joined,
     load_config,

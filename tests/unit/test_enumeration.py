@@ -21,7 +21,7 @@ from empo_core.errors import WorkerError, WorldError
 from empo_core.protocols import ParallelMap, WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.worlds.enumeration import EnumeratedWorld, enumerate_world
-from empo_core.worlds.sampling import is_terminal, transition_probabilities
+from empo_core.worlds.queries import is_terminal, transition_probabilities
 
 # Workers cannot import a test module, so what it defines reaches them by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import RunConfig
-from empo_core.config.loading import load_config, parse_yaml
+from empo_core.config.files import load_config, parse_yaml
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import RunInterrupted, execute, resume, run

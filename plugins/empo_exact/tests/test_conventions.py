@@ -26,7 +26,7 @@ from random_games import (
 from reference_solver import Parameters
 
 from empo_core.theory import CompleteTheory, HumanTheory
-from empo_core.worlds.sampling import is_terminal
+from empo_core.worlds.queries import is_terminal
 from empo_exact.plugin import ExactParams, PriorParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve

@@ -23,7 +23,7 @@ import torch
 from ruamel.yaml import YAML
 
 import empo_multigrid
-from empo_core.config.loading import parse_yaml, validate_document
+from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError
 from empo_multigrid.compiler import compile_world
 from empo_multigrid.world import MultigridWorld

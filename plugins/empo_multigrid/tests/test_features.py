@@ -18,8 +18,8 @@ from reference_scene import Scene
 
 import empo_multigrid
 from empo_core.errors import WorldError
+from empo_core.features import Features, Featurizer
 from empo_core.protocols import Compactable
-from empo_core.types import Features, Featurizer
 from empo_multigrid import codec
 from empo_multigrid.channels import content_code
 from empo_multigrid.compact import Compactor, tensorize_state_from_compact

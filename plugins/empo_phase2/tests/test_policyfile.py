@@ -15,8 +15,8 @@ from doors import DoorWorld, EagerHumans
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError, StorageError
+from empo_core.features import Featurizer, RowFeatures
 from empo_core.protocols import RobotPolicy, WorldModel
-from empo_core.types import Featurizer, RowFeatures
 from empo_learning.saved_model import KEY
 from empo_phase2.behaviour import RobotBehaviour, build_networks
 from empo_phase2.ensemble import ensemble_of

@@ -12,7 +12,7 @@ from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import WorldModel
 from empo_core.testing.world_model import WorldModelTests
-from empo_core.worlds.sampling import transition_probabilities
+from empo_core.worlds.queries import transition_probabilities
 from empo_tabular import games
 from empo_tabular.plugin import TableParams, empo_components
 from empo_tabular.table import Table

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from empo_core import Component, Config
 from empo_core.config import installed
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.experiment import RunInterrupted, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import RunContext, Tracker

@@ -4,7 +4,7 @@ import torch
 from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
 from empo_core.testing.world_model import WorldModelTests
-from empo_core.worlds.sampling import transition_probabilities
+from empo_core.worlds.queries import transition_probabilities
 from empo_example_world.lift import Lift
 from empo_example_world.plugin import LiftParams
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from empo_core import Config
-from empo_core.config.loading import joined, located_error, read_yaml, validate_document
+from empo_core.config.files import joined, located_error, read_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError
 

@@ -18,7 +18,7 @@ from empo_bushworld.picture import draw
 from empo_bushworld.plugin import BushworldParams
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
-from empo_core.worlds import sampling
+from empo_core.worlds import queries as sampling
 
 ACTIONS = ("N", "W", "S", "E", "pass")
 PASS = len(ACTIONS) - 1
@@ -152,7 +152,7 @@ class BushWorld:
     def transition_probabilities(
         self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.sampling.transition_probabilities``."""
+        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
         return sampling.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:

@@ -61,7 +61,8 @@ class Chain:
     @property
     def final(self) -> NDArray[np.bool_]:
         """Nodes at which the chain ends [node]."""
-        return np.diff(self.offsets) == 0
+        final: NDArray[np.bool_] = np.diff(self.offsets) == 0
+        return final
 
     def expected_total(self, reward: Floats | OfStates, gamma: float = 1.0) -> Floats:
         """Expected discounted total of a reward per visited node, from each node on [node].

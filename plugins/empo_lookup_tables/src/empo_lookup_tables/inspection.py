@@ -120,9 +120,9 @@ def _text(spec: WorldSpec, name: str, value: Any, describe: Describe | None) -> 
         row = torch.from_numpy(np.array(value))
         return " ".join(map(str, row.tolist())) if describe is None else describe(row)
     if name == "human":
-        return spec.agents[value].name
+        return spec.agents[int(value)].name
     if name == "goal":
-        return spec.goals[value].name
+        return spec.goals[int(value)].name
     if name == "action":
         return ", ".join(_robot_actions(spec, int(value)))
     return f"{value:.6g}" if name in ("value", "count") else str(value)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
-from empo_core.types import Features, FeatureShape
+from empo_core.features import Features, FeatureShape
 from empo_multigrid.channels import (
     CHANNELS,
     CONDITION,

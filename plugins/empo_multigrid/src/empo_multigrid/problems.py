@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from empo_core.config.loading import joined, located_error
+from empo_core.config.files import joined, located_error
 from empo_core.config.yaml import Document, Loc
 from empo_core.errors import ConfigError
 from empo_multigrid.mapcodes import Place

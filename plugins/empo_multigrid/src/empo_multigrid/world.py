@@ -12,11 +12,11 @@ from jaxtyping import Bool, Int, Int32, UInt8
 from torch import Tensor
 
 import empo_multigrid.registration  # noqa: F401  So that gym.make knows the environment.
-from empo_core.config.loading import parse_yaml, validate_document
+from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError, WorldError
 from empo_core.types import Overlay, Successors, WorldSpec
-from empo_core.worlds import sampling
+from empo_core.worlds import queries as sampling
 from empo_multigrid import kernel
 from empo_multigrid.compact import CompactFeatures, Compactor
 from empo_multigrid.compiler import compile_world
@@ -86,7 +86,7 @@ class MultigridWorld:
     def transition_probabilities(
         self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.sampling.transition_probabilities``."""
+        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
         return sampling.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:

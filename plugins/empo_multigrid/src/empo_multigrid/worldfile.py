@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints
 
 from empo_core import Config
-from empo_core.config.loading import read_yaml, validate_document
+from empo_core.config.files import read_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.types import Role
 from empo_multigrid.layout import EAST, NORTH, SOUTH, WEST

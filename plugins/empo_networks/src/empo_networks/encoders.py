@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from empo_core.types import Features, FeatureShape, WorldSpec
+from empo_core.features import Features, FeatureShape
+from empo_core.types import WorldSpec
 from empo_networks.features import FeatureScaler, goal_numbers
 
 Activation = Callable[[Tensor], Tensor]

@@ -16,7 +16,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError, StorageError
-from empo_core.types import Features, ValueQuery
+from empo_core.features import Features
+from empo_core.types import ValueQuery
 from empo_networks.encoders import filled_parts
 from empo_networks.network import ASKED, Network
 

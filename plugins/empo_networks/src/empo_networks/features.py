@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from empo_core.types import Features, FeatureShape, RowFeatures, ValueQuery, WorldSpec
+from empo_core.features import Features, FeatureShape, RowFeatures
+from empo_core.types import ValueQuery, WorldSpec
 
 ONE_HOT = 32
 """Remaining steps up to this, and coordinates below it, are told apart exactly."""

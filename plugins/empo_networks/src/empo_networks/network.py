@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from empo_core.errors import ConfigError
+from empo_core.features import Features
 from empo_core.protocols import Regression, ValueNetwork
-from empo_core.types import Features, Quantity, ValueQuery, WorldSpec
+from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_networks.encoders import (
     ACTIVATIONS,
     Encoder,

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.config import WorldModelRef
+from empo_core.config import ComponentRef, WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, Weights, WorldModel
 from empo_core.types import Experience, Scene, Successors
-from empo_core.worlds.sampling import sample_successors
+from empo_core.worlds.queries import sample_successors
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import (
@@ -364,7 +364,7 @@ class Phase2ActorFactory:
     def world(self) -> WorldModel:
         """The world that actors play: the only one, or the ensemble."""
         worlds: list[WorldModel] = [
-            build(world) if isinstance(world, WorldModelRef) else world() for world in self.worlds
+            build(world) if isinstance(world, ComponentRef) else world() for world in self.worlds
         ]
         return worlds[0] if len(worlds) == 1 else ensemble_of(worlds)
 

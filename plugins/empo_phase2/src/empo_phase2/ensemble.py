@@ -13,9 +13,10 @@ from torch import Tensor
 from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
 from empo_core.experiment import build
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.protocols import Compactable, HumanPrior, WorldModel
-from empo_core.types import Features, FeatureShape, Featurizer, Successors, WorldSpec
-from empo_core.worlds.sampling import sample_successors
+from empo_core.types import Successors, WorldSpec
+from empo_core.worlds.queries import sample_successors
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.ragged import concatenate, select_pairs
 

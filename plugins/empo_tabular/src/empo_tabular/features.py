@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.types import Features, FeatureShape
+from empo_core.features import Features, FeatureShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from empo_core.config.loading import joined, located_error, read_yaml, validate_document
+from empo_core.config.files import joined, located_error, read_yaml, validate_document
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.worlds.enumeration import EnumeratedWorld

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
-from empo_core.worlds.sampling import sample_successors
+from empo_core.worlds.queries import sample_successors
 from empo_example_world.plugin import LiftParams
 
 HUMAN, ROBOT = 0, 1

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.types import WorldSpec
-from empo_core.worlds.sampling import is_terminal
+from empo_core.worlds.queries import is_terminal
 from empo_learning.evaluation.episodes import Cast, check_agents, pursued
 
 AT_ONCE = 8192

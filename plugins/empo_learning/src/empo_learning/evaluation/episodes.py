@@ -12,8 +12,8 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.queries import is_terminal
 from empo_core.worlds.roles import check_roles
-from empo_core.worlds.sampling import is_terminal
 
 MOST_STEPS = 1000
 """Steps after which an episode is cut in a world that has no horizon."""

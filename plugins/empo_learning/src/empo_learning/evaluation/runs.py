@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from empo_core.config import RunConfig, installed
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
 from empo_core.experiment import build_algorithm, build_world, seed_everything
 from empo_core.plugins.registry import Registry

@@ -127,7 +127,7 @@ class Rnd:
         features = self._featurize(rows).flat()
         with torch.no_grad():
             target = self._target(features)
-        error = (self._predictor(features) - target).square()
+        error: Tensor = (self._predictor(features) - target).square()
         return error.view(len(rows), self._outputs, -1).mean(2)
 
     def _track(self, novelty: Tensor) -> None:

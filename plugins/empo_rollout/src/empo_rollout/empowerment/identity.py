@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pydantic import JsonValue
 
 from empo_core.protocols import WorldModel
-from empo_core.worlds.sampling import fingerprint
+from empo_core.worlds.queries import fingerprint
 
 
 def identity(world: WorldModel) -> dict[str, JsonValue]:

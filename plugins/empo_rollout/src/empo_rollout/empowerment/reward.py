@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.config import AlgorithmRef, installed
-from empo_core.config.loading import load_config
+from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
 from empo_core.experiment import build, build_world
 from empo_core.plugins.registry import Registry
