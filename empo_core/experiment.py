@@ -34,6 +34,7 @@ from empo_core.storage.run_directory import (
     strict_json,
 )
 from empo_core.tracker_group import TrackerGroup
+from empo_core.trees import JsonData
 
 log = logging.getLogger("empo_core")
 
@@ -64,7 +65,7 @@ class Run:
     world: str | None
     seconds: float
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, JsonData]:
         """The result's summary, and what every run can say about itself."""
         about = {
             "algorithm": self.algorithm,

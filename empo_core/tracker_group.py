@@ -12,6 +12,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, TrackerError
 from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
+from empo_core.trees import JsonData, StateDict
 from empo_core.types import Histogram
 
 OnError = Literal["fail", "warn"]
@@ -37,7 +38,7 @@ class TrackerGroup(Tracker):
         """The metrics of the trackers that have started, as one; None where there is none."""
         return self._metrics if self._metrics.members else None
 
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+    def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
         """Start every tracker; what one raises here is raised as it is, or is a warning."""
         for place, tracker in enumerate(self._trackers):
             if self._on_error == "warn":
@@ -159,7 +160,7 @@ class _EpisodeMetrics:
 
     def state_dict(self) -> dict[str, Any]:
         """The states of the metrics by their trackers' places in the config."""
-        states: dict[str, Any] = {}
+        states: StateDict = {}
         for place, (tracker, metric) in [*self.members.items()]:
             with self._guarded(tracker, "state_dict"):
                 states[str(place)] = metric.state_dict()

@@ -6,10 +6,10 @@ Axis names follow ``docs/reference/shapes.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
-from empo_core.features import Featurizer, RowFeatures
+from empo_core.features import Features, Featurizer, RowFeatures
 
 Role = Literal["human", "robot", "other"]
 Reduction = Literal["sum", "mean", "min", "max"]
@@ -241,7 +241,7 @@ class ValueQuery:
     human: Int[Tensor, " query"] | None = None
     goal: Int[Tensor, " query"] | None = None
     state: Int[Tensor, " query"] | None = None
-    memo: dict[Any, Any] | None = None
+    memo: dict[Hashable, Features] | None = None
 
     def __len__(self) -> int:
         """Number of questions."""

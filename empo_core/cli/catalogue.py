@@ -92,7 +92,7 @@ def worlds(json: Json = False, debug: Debug = False) -> None:
     print_table("", columns, rows)
 
 
-def _library(offer: Offer) -> list[dict[str, Any]]:
+def _library(offer: Offer) -> list[dict[str, str | int | None]]:
     """Title and size of every file of one library; a broken file says why it is."""
     from empo_core.cli.check import build_named, sizes
     from empo_core.config import library_files
@@ -100,7 +100,7 @@ def _library(offer: Offer) -> list[dict[str, Any]]:
     component = offer.component
     listed = []
     for stem, path in library_files(component).items():
-        entry: dict[str, Any] = {
+        entry: dict[str, str | int | None] = {
             "world": f"{component.name}/{stem}",
             "file": str(path),
             "title": None,

@@ -6,13 +6,14 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from empo_core.cli.output import Debug, Json, print_json, print_table
 from empo_core.config import WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -60,7 +61,7 @@ def check(
             print_table(title, ["", ""], [[key, _words(value)] for key, value in part.items()])
 
 
-def sizes(world: WorldModel) -> dict[str, Any]:
+def sizes(world: WorldModel) -> dict[str, str | int | None]:
     """Size of a world, as far as it is known without looking at its states."""
     spec = world.spec
     return {
@@ -98,20 +99,20 @@ def _is_config(path: Path) -> bool:
     return isinstance(data, dict) and not {"algorithm", "world_model", "trackers"}.isdisjoint(data)
 
 
-def _check_config(path: Path, overrides: list[str]) -> dict[str, Any]:
+def _check_config(path: Path, overrides: list[str]) -> dict[str, JsonData]:
     from empo_core.config.files import load_config
     from empo_core.experiment import build_algorithm, build_world
 
     config = load_config(path, overrides)
     world = build_world(config)
-    report: dict[str, Any] = {"file": str(path), "is": "config"}
+    report: dict[str, JsonData] = {"file": str(path), "is": "config"}
     if world is not None:
         report["world"] = sizes(world)
     report["algorithm"] = {"name": config.algorithm.name, **build_algorithm(config).check(world)}
     return report
 
 
-def _check_world(path: Path, name: str | None) -> dict[str, Any]:
+def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
     registry = installed()
     names = [name] if name is not None else registry.names("world_model")
     failures: list[tuple[tuple[int, int], str, EmpoError]] = []
@@ -147,7 +148,7 @@ def _check_world(path: Path, name: str | None) -> dict[str, Any]:
     raise failure
 
 
-def count_states(world: WorldModel) -> dict[str, Any]:
+def count_states(world: WorldModel) -> dict[str, str | int]:
     """Number of states can be reached, if that is quick to find out."""
     import torch
 
@@ -192,5 +193,5 @@ def _library_world(name: str) -> Path | None:
         raise ConfigError(str(error)) from error
 
 
-def _words(value: Any) -> str:
+def _words(value: JsonData) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -65,7 +65,7 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(INTERRUPTED) from error
 
 
-def command_clashes(registry: Registry, core: Mapping[str, Any]) -> list[str]:
+def command_clashes(registry: Registry, core: Collection[str]) -> list[str]:
     """One line per command that several distributions provide, the core among them."""
     lines = []
     for name, offers in _by_name(registry).items():

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,7 +33,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """``command`` with errors as messages on standard error, and the exit codes we promise."""
 
     @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> None:
+    def wrapper(*args: object, **kwargs: object) -> None:
         with reported(debug=bool(kwargs.get("debug"))):
             command(*args, **kwargs)
 
@@ -81,7 +81,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def print_json(data: Mapping[str, Any]) -> None:
+def print_json(data: Mapping[str, object]) -> None:
     """Print strict JSON; infinities and NaN, which it lacks, become strings."""
     from empo_core.storage.run_directory import strict_json
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -47,7 +46,7 @@ def explain(
     return _Explainer(document, model, registry).lines(errors)
 
 
-def quote(value: Any) -> str:
+def quote(value: object) -> str:
     """A value as a config would show it, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -118,7 +117,7 @@ class _Explainer:
         text = " ".join("; ".join(clauses).split())
         return [f"{where}: {key}: {text}" if key else f"{where}: {text}"]
 
-    def _got(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> Any:
+    def _got(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> object:
         try:
             return self._document.value(path)
         except LookupError:

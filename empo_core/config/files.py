@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,6 +22,7 @@ from empo_core.config.errors import explain, quote
 from empo_core.config.yaml import (
     Document,
     Loc,
+    Plain,
     dotted,
     parse_value,
     parse_yaml,
@@ -71,7 +72,7 @@ def load_config(
 
 
 def validate_document(
-    model: type[Model], document: Document, context: Mapping[str, Any] | None = None
+    model: type[Model], document: Document, context: Mapping[str, object] | None = None
 ) -> Model:
     """The document's data as ``model``.
 
@@ -84,10 +85,12 @@ def validate_document(
         ConfigError: With one located line per problem.
     """
     full = {"base": document.base, **(context or {})}
+    given = full.get("registry")
+    registry = given if isinstance(given, Registry) else None
     try:
         return model.model_validate(document.data, context=full)
     except ValidationError as error:
-        raise problems(explain(error, document, model, full.get("registry"))) from error
+        raise problems(explain(error, document, model, registry)) from error
     except EmpoError as error:
         raise located_error(document, (), str(error)) from error
     except Exception as error:
@@ -156,13 +159,13 @@ def apply_override(document: Document, override: str) -> None:
 
 
 def _assign(
-    document: Document, parts: Sequence[str], value: Any, wrong: Callable[[str], ConfigError]
+    document: Document, parts: Sequence[str], value: Plain, wrong: Callable[[str], ConfigError]
 ) -> None:
     """Put ``value`` where ``parts`` lead, opening mappings and bare component names."""
     node = document.data
     for depth, part in enumerate(parts):
         here = ".".join(parts[:depth]) or "the config"
-        key: Any
+        key: str | int
         if isinstance(node, list):
             if not (part.isdecimal() and int(part) <= len(node)):
                 raise wrong(f"{here} is a list; positions 0 to {len(node)} exist (got {part!r})")

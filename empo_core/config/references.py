@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Literal, get_args
+from typing import Annotated, ClassVar, Generic, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
@@ -42,7 +43,7 @@ class Config(BaseModel):
     )
 
 
-def _resolve(value: Any, info: ValidationInfo) -> Any:
+def _resolve(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
         base = (info.context or {}).get("base")
         return Path(base or ".") / Path(value).expanduser()
@@ -103,13 +104,13 @@ class ComponentRef(Config, Generic[K]):
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    ) -> JsonSchemaValue:
         """A mark; what may stand here depends on the installed plugins."""
         return {"x-component": cls.kind}
 
     @model_validator(mode="before")
     @classmethod
-    def _expand(cls, data: Any, info: ValidationInfo) -> Any:
+    def _expand(cls, data: object, info: ValidationInfo) -> object:
         if isinstance(data, str):
             data = {"name": data}
         if not isinstance(data, dict):
@@ -192,20 +193,20 @@ class RunConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _metrics_are_kept(cls, data: Any, info: ValidationInfo) -> Any:
+    def _metrics_are_kept(cls, data: object, info: ValidationInfo) -> object:
         if isinstance(data, dict) and "trackers" not in data:
             return {**data, "trackers": registry_of(info).default_trackers("config")}
         return data
 
     @model_validator(mode="before")
     @classmethod
-    def _one_world(cls, data: Any) -> Any:
+    def _one_world(cls, data: object) -> object:
         if isinstance(data, dict) and {"world", "world_model"} <= data.keys():
             raise ValueError("give either 'world' or 'world_model', not both")
         return data
 
 
-def merged(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merged(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """The given values, with a preset's where none is given; mappings key by key."""
     result = dict(preset)
     for key, value in given.items():

@@ -11,11 +11,11 @@ import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
@@ -25,7 +25,7 @@ from empo_core.errors import DuplicateComponentError
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
 
-_WORDS: dict[Any, str] = {
+_WORDS: dict[object, str] = {
     bool: "true or false",
     int: "whole number",
     float: "number",
@@ -50,8 +50,8 @@ _BOUNDS = {
 class Slot:
     """A place in a config as its model declares it: a type, and bounds on it."""
 
-    annotation: Any
-    metadata: tuple[Any, ...] = ()
+    annotation: object
+    metadata: tuple[object, ...] = ()
 
     @property
     def words(self) -> str:
@@ -169,7 +169,7 @@ def branches(slot: Slot) -> Iterator[Slot]:
         yield slot
 
 
-def children(slot: Slot, part: str | int, value: Any, registry: Registry) -> list[Slot]:
+def children(slot: Slot, part: str | int, value: object, registry: Registry) -> list[Slot]:
     """What may stand below a place, under a key or list position; ``value`` is what is there."""
     found: list[Slot] = []
     for branch in branches(slot):
@@ -198,7 +198,7 @@ def models(slots: Sequence[Slot]) -> list[type[BaseModel]]:
     return [each for each in every if isinstance(each, type) and issubclass(each, BaseModel)]
 
 
-def _params(ref: type[ComponentRef], value: Any, registry: Registry) -> list[Slot]:
+def _params(ref: type[ComponentRef], value: object, registry: Registry) -> list[Slot]:
     name = value.get("name") if isinstance(value, dict) else value
     if not isinstance(name, str):
         return []
@@ -230,7 +230,7 @@ def _words(slot: Slot) -> str:
     return ", ".join([text, *bounds])
 
 
-def _bounds(metadata: Sequence[Any]) -> Iterator[str]:
+def _bounds(metadata: Sequence[object]) -> Iterator[str]:
     for item in metadata:
         inner = item.metadata if isinstance(item, FieldInfo) else [item]
         for each in inner:
@@ -240,7 +240,7 @@ def _bounds(metadata: Sequence[Any]) -> Iterator[str]:
                     yield template.format(bound)
 
 
-def config_schema(registry: Registry) -> dict[str, Any]:
+def config_schema(registry: Registry) -> JsonSchemaValue:
     """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
     schema = _Hoister(registry).schema()
     properties = schema["properties"]
@@ -267,7 +267,7 @@ class _Lenient(GenerateJsonSchema):
         kind = re.fullmatch(r"ComponentRef\[Literal\['(\w+)'\]\]", name)
         return ref_name(kind[1]) if kind else super().normalize_name(name)
 
-    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+    def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> JsonSchemaValue:
         """Whatever a file says there is for the validator to judge."""
         return {}
 
@@ -277,30 +277,31 @@ class _Hoister:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._definitions: dict[str, Any] = {}
+        self._definitions: JsonSchemaValue = {}
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         """The schema of a whole config."""
         root = self._model(RunConfig, "config")
         return {**root, "$defs": self._definitions}
 
-    def _model(self, model: type[BaseModel], prefix: str) -> dict[str, Any]:
+    def _model(self, model: type[BaseModel], prefix: str) -> JsonSchemaValue:
         raw = model.model_json_schema(schema_generator=_Lenient)
         inner = raw.pop("$defs", {})
         for name, definition in inner.items():
             self._definitions[f"{prefix}.{name}"] = self._linked(definition, prefix)
-        linked: dict[str, Any] = self._linked(raw, prefix)
-        return linked
+        return self._linked(raw, prefix)
 
-    def _linked(self, node: Any, prefix: str) -> Any:
-        """``node`` with references to the hoisted definitions."""
-        if isinstance(node, list):
-            return [self._linked(item, prefix) for item in node]
-        if not isinstance(node, dict):
-            return node
+    def _below(self, value: object, prefix: str) -> object:
+        """What stands under a key of a schema, with references to the hoisted definitions."""
+        if isinstance(value, list):
+            return [self._below(item, prefix) for item in value]
+        return self._linked(value, prefix) if isinstance(value, dict) else value
+
+    def _linked(self, node: JsonSchemaValue, prefix: str) -> JsonSchemaValue:
+        """A schema with references to the hoisted definitions."""
         if "x-component" in node:
             return {"$ref": f"#/$defs/{self._kind(node['x-component'])}"}
-        node = {key: self._linked(value, prefix) for key, value in node.items()}
+        node = {key: self._below(value, prefix) for key, value in node.items()}
         reference = node.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/$defs/"):
             target = reference.removeprefix("#/$defs/")
@@ -323,7 +324,7 @@ class _Hoister:
             return False
         return True
 
-    def _choices(self, kind: Kind, name: str) -> Iterator[dict[str, Any]]:
+    def _choices(self, kind: Kind, name: str) -> Iterator[JsonSchemaValue]:
         """Schema of a reference to a component: a bare name, or name and params."""
         component = self._registry.get(kind, name)
         params = self._model(component.params, f"{kind}.{name}")
@@ -344,8 +345,8 @@ class _Hoister:
 
 
 def _spellings(
-    about: dict[str, Any], name: dict[str, Any], params: dict[str, Any], reference: str
-) -> Iterator[dict[str, Any]]:
+    about: JsonSchemaValue, name: JsonSchemaValue, params: JsonSchemaValue, reference: str
+) -> Iterator[JsonSchemaValue]:
     required = bool(params.get("required"))
     if not required:
         yield {**about, **name}

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
@@ -30,10 +30,13 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from empo_core.errors import ConfigError
+from empo_core.trees import JsonData
 
 MAX_BYTES = 2**20
 MAX_DEPTH = 50
 
+Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str | int, Plain] | None"
+"""Data of a document."""
 Loc = Sequence[str | int]
 """Path of a value in a document: keys and list positions from the root."""
 
@@ -41,7 +44,7 @@ _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 _KEY = re.compile(r"[\w/+-]+")
-_SPECIAL: dict[str, Any] = {
+_SPECIAL: dict[str, float | bool | None] = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
     **dict.fromkeys(["true", "True", "TRUE"], True),
     **dict.fromkeys(["false", "False", "FALSE"], False),
@@ -68,7 +71,7 @@ class Document:
     """
 
     name: str
-    data: Any
+    data: Plain
     base: Path
     text: str = field(default="", repr=False)
     marks: dict[tuple[str, ...], tuple[int, int] | str] = field(default_factory=dict, repr=False)
@@ -103,7 +106,7 @@ class Document:
             path = path[:-1]
         return self.marks.get(path, (1, 1))
 
-    def value(self, loc: Loc) -> Any:
+    def value(self, loc: Loc) -> Plain:
         """The value at ``loc``.
 
         Raises:
@@ -115,7 +118,7 @@ class Document:
         return value
 
 
-def child(value: Any, part: str | int) -> Any:
+def child(value: Plain, part: str | int) -> Plain:
     """The child of plain data under a key or at a list position.
 
     Raises:
@@ -169,7 +172,7 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
     return document
 
 
-def parse_value(text: str) -> Any:
+def parse_value(text: str) -> Plain:
     """A value as YAML reads it, e.g. the right side of ``key=value``.
 
     Raises:
@@ -221,9 +224,9 @@ def problems(lines: Iterable[str]) -> ConfigError:
 class _Frame:
     """A collection that is still open while its children are read."""
 
-    container: dict[Any, Any] | list[Any]
+    container: dict[str | int, Plain] | list[Plain]
     path: tuple[str, ...]
-    key: Any = None
+    key: str | int = ""
     has_key: bool = False
     names: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -262,16 +265,17 @@ class _Builder:
         if frame is not None and isinstance(frame.container, dict) and not frame.has_key:
             self._key(frame, event)
             return
-        value: Any = self._scalar(event) if isinstance(event, ScalarEvent) else None
-        if isinstance(event, CollectionStartEvent):
+        if isinstance(event, ScalarEvent):
+            self._place(frame, event, self._scalar(event))
+        elif isinstance(event, CollectionStartEvent):
+            value: dict[str | int, Plain] | list[Plain]
             value = {} if isinstance(event, MappingStartEvent) else []
-        path = self._place(frame, event, value)
-        if isinstance(event, CollectionStartEvent):
+            path = self._place(frame, event, value)
             if len(self._frames) >= MAX_DEPTH:
                 raise self._error(event, f"nesting is deeper than {MAX_DEPTH} levels; flatten it")
             self._frames.append(_Frame(value, path))
 
-    def _place(self, frame: _Frame | None, event: NodeEvent, value: Any) -> tuple[str, ...]:
+    def _place(self, frame: _Frame | None, event: NodeEvent, value: Plain) -> tuple[str, ...]:
         """Put a value into its container and note where it was written."""
         mark = event.start_mark.line + 1, event.start_mark.column + 1
         if frame is None:
@@ -308,7 +312,7 @@ class _Builder:
         frame.names[str(key)] = event.start_mark.line + 1, event.start_mark.column + 1
         frame.key, frame.has_key = key, True
 
-    def _scalar(self, event: ScalarEvent) -> Any:
+    def _scalar(self, event: ScalarEvent) -> Plain:
         text: str = event.value
         if event.implicit[0]:  # Plain, so the core schema decides what it is.
             return self._plain(text, event)
@@ -319,7 +323,7 @@ class _Builder:
                 raise self._error(event, "half of a surrogate pair is not a character") from error
         return text
 
-    def _plain(self, text: str, event: ScalarEvent) -> Any:
+    def _plain(self, text: str, event: ScalarEvent) -> Plain:
         if text in _SPECIAL:
             return _SPECIAL[text]
         if _INT.fullmatch(text):
@@ -342,14 +346,14 @@ class _Builder:
         return [str(frame.key)] if frame.has_key else []
 
 
-def dump_yaml(data: Any) -> str:
+def dump_yaml(data: JsonData) -> str:
     """Plain data as YAML that ``parse_yaml`` reads back as it was, in the same order."""
     if isinstance(data, dict | list) and data:
         return "".join(f"{line}\n" for line in _lines(data))
     return f"{_flow(data)}\n"
 
 
-def _lines(data: dict[Any, Any] | list[Any]) -> Iterator[str]:
+def _lines(data: Mapping[str, JsonData] | Sequence[JsonData]) -> Iterator[str]:
     items = data.items() if isinstance(data, dict) else (("-", value) for value in data)
     for key, value in items:
         head = f"{_flow(key)}:" if isinstance(data, dict) else "-"
@@ -363,7 +367,7 @@ def _lines(data: dict[Any, Any] | list[Any]) -> Iterator[str]:
             yield f"{head} {_flow(value)}"
 
 
-def _flow(value: Any) -> str:
+def _flow(value: JsonData) -> str:
     """A value on one line."""
     if isinstance(value, dict):
         return (

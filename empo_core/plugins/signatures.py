@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from empo_core import protocols
 from empo_core.errors import PluginLoadError
@@ -130,7 +129,7 @@ def _serves(found: inspect.Signature, expected: inspect.Signature) -> bool:
     return True
 
 
-def _binds(signature: inspect.Signature, positional: list[None], keywords: dict[str, Any]) -> bool:
+def _binds(signature: inspect.Signature, positional: list[None], keywords: dict[str, None]) -> bool:
     try:
         signature.bind(*positional, **keywords)
     except TypeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,13 +14,14 @@ from torch import Tensor
 
 from empo_core.protocols.context import RunContext
 from empo_core.protocols.world import HumanPrior, RobotPolicy, WorldModel
+from empo_core.trees import JsonData
 
 
 @runtime_checkable
 class Result(Protocol):
     """The result of a run."""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Mapping[str, JsonData]:
         """The result as JSON data; what ``empo run --json`` prints."""
 
     def report(self) -> RenderableType:
@@ -143,7 +144,7 @@ class Algorithm(Protocol):
             ConfigError: The config lacks something this algorithm needs, e.g. a world.
         """
 
-    def check(self, world: WorldModel | None) -> Mapping[str, Any]:
+    def check(self, world: WorldModel | None) -> Mapping[str, JsonData]:
         """Estimated needs of a run (sizes, RAM), without running it; for ``empo check``."""
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from empo_core.protocols.episodes import EpisodeMetric
+from empo_core.trees import JsonData
 from empo_core.types import Histogram
 
 RunStatus = Literal["finished", "failed", "interrupted"]
@@ -27,7 +28,7 @@ class Tracker:
         """The metric over episodes that this component brings; most bring none."""
         return None
 
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+    def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
         """A run begins; files go into ``directory``, ``config`` is the resolved config."""
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:

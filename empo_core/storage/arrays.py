@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from empo_core.errors import StorageError
 from empo_core.storage.atomic import (
@@ -37,6 +37,7 @@ from empo_core.storage.atomic import (
     write_synced,
     written_directory,
 )
+from empo_core.trees import JsonData
 
 __all__ = ["DISK", "FileOps", "load_arrays", "read_json", "save_arrays", "write_file"]
 
@@ -52,13 +53,13 @@ class _Entry(FileEntry):
 
 class _Body(StrictModel):
     arrays: dict[str, _Entry]
-    metadata: dict[str, Any]
+    metadata: dict[str, JsonValue]
 
 
 def save_arrays(
     directory: str | Path,
     arrays: Mapping[str, np.ndarray],
-    metadata: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, JsonData] | None = None,
     *,
     ops: FileOps = DISK,
 ) -> None:
@@ -79,7 +80,7 @@ def save_arrays(
 
 def load_arrays(
     directory: str | Path, *, mmap: bool = False
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+) -> tuple[dict[str, np.ndarray], dict[str, JsonValue]]:
     """The arrays that ``save_arrays`` stored, after checking all of them.
 
     Args:
@@ -106,7 +107,9 @@ def load_arrays(
     return arrays, body.metadata
 
 
-def _write_array(directory: Path, name: str, array: np.ndarray, ops: FileOps) -> dict[str, Any]:
+def _write_array(
+    directory: Path, name: str, array: np.ndarray, ops: FileOps
+) -> dict[str, JsonData]:
     path = directory / f"{name}.npy"
     if not _NAME.fullmatch(name):
         raise StorageError(f"array name {name!r} may have letters, digits and _ . + - only")

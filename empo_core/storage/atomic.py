@@ -14,11 +14,13 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
+from empo_core.trees import JsonData
 
 Read = TypeVar("Read")
 Body = TypeVar("Body", bound=BaseModel)
@@ -77,7 +79,7 @@ class _Sealed(StrictModel):
     format: str
     version: int
     sha256: str
-    body: dict[str, Any]
+    body: dict[str, JsonValue]
 
 
 def write_file(path: str | Path, data: str | bytes, *, ops: FileOps = DISK) -> None:
@@ -150,7 +152,7 @@ class HashingFile(io.RawIOBase):
         self._file, self._ops = file, ops
         self._hash, self._size = hashlib.sha256(), 0
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Buffer) -> int:
         """Write all of it."""
         view = memoryview(data)
         self._ops.write(self._file, view)
@@ -164,7 +166,7 @@ class HashingFile(io.RawIOBase):
         return FileEntry(bytes=self._size, sha256=self._hash.hexdigest())
 
 
-def sealed_json(path: Path, form: str, version: int, body: Mapping[str, Any]) -> bytes:
+def sealed_json(path: Path, form: str, version: int, body: Mapping[str, JsonData]) -> bytes:
     """JSON data with its format, version and sha256, as ``read_sealed`` wants it."""
     try:
         seal = digest(body)
@@ -199,7 +201,7 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
     return body
 
 
-def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> Any:
+def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
     """Strict JSON from a regular file: no NaN, no key twice, no symbolic link.
 
     Raises:
@@ -212,16 +214,17 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> Any:
     return parse_json(path, raw)
 
 
-def parse_json(path: Path, raw: bytes) -> Any:
+def parse_json(path: Path, raw: bytes) -> JsonValue:
     """The data in strict JSON that was read from a file.
 
     Raises:
         StorageError: It is not strict JSON.
     """
     try:
-        return json.loads(
+        data: JsonValue = json.loads(
             raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique
         )
+        return data
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{path}: is damaged or not ours: {error}") from error
 
@@ -305,7 +308,7 @@ def reason_of(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
-def digest(body: Mapping[str, Any]) -> str:
+def digest(body: Mapping[str, JsonData]) -> str:
     """The sha256 of JSON data, whatever the order of its keys."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -356,7 +359,7 @@ def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key is given twice")

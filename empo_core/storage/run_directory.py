@@ -21,13 +21,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
+
+from pydantic import JsonValue
 
 from empo_core.config import RunConfig
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.storage.arrays import read_json, write_file
+from empo_core.trees import JsonData
 
 try:
     import fcntl
@@ -112,7 +115,7 @@ class RunDirectory:
         directory.mark("running")
         return directory
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, JsonValue]:
         """Contents of ``status.json``; empty where there is none.
 
         Raises:
@@ -128,7 +131,7 @@ class RunDirectory:
 
     def mark(self, status: Status, error: str | None = None) -> None:
         """Record how the run is doing."""
-        record: dict[str, Any] = {
+        record: dict[str, JsonData] = {
             "status": status,
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -215,13 +218,13 @@ def labels(config: RunConfig) -> list[str]:
     return parts
 
 
-def resolved(config: RunConfig) -> dict[str, Any]:
+def resolved(config: RunConfig) -> dict[str, JsonValue]:
     """The config as plain data with every default and absolute paths."""
     # Python callers may put functions into params; a file can only name those.
     return config.model_dump(mode="json", fallback=repr)
 
 
-def environment(config: RunConfig, registry: Registry) -> dict[str, Any]:
+def environment(config: RunConfig, registry: Registry) -> dict[str, JsonData]:
     """Versions and machine facts that a result may depend on besides its config."""
     return {
         "seed": config.seed,
@@ -259,7 +262,7 @@ def _output(*command: str) -> str:
     return done.stdout.strip()
 
 
-def _write_json(path: Path, data: dict[str, Any]) -> None:
+def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
     write_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -277,12 +280,12 @@ def _unmakeable(path: Path, error: OSError) -> StorageError:
     )
 
 
-def strict_json(data: Mapping[str, Any]) -> str:
+def strict_json(data: Mapping[str, object]) -> str:
     """Strict JSON text; infinities and NaN, which it lacks, become strings."""
     return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> JsonData:
     if isinstance(value, Mapping):
         return {str(key): _plain(below) for key, below in value.items()}
     if isinstance(value, list | tuple):

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
+from pydantic import JsonValue
 from torch import Tensor
 
 from empo_core.errors import StorageError
+from empo_core.trees import StateDict
 
 _RESERVED = "__metadata__"
 """The one name that a safetensors file does not allow for a tensor."""
 
 
-def flatten(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
+def flatten(state: Mapping[str, object]) -> tuple[JsonValue, dict[str, Tensor]]:
     """JSON data and tensors that ``unflatten`` makes an equal tree of.
 
     Tensors are named by the way to them, e.g. ``optimiser/0/exp_avg``.
@@ -34,7 +35,7 @@ def flatten(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
         raise StorageError("the state is nested too deeply, or contains itself") from error
 
 
-def unflatten(data: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def unflatten(data: JsonValue, tensors: Mapping[str, Tensor]) -> StateDict:
     """The tree that ``flatten`` took apart.
 
     Raises:
@@ -52,7 +53,7 @@ def unflatten(data: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return state
 
 
-def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+def _encoded(value: object, path: str, tensors: dict[str, Tensor]) -> JsonValue:
     if isinstance(value, Tensor):
         name = path
         while name in tensors or name == _RESERVED:
@@ -74,7 +75,9 @@ def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     )
 
 
-def _encoded_mapping(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
+def _encoded_mapping(
+    value: Mapping[object, object], path: str, tensors: dict[str, Tensor]
+) -> JsonValue:
     for key in value:
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise StorageError(f"{path}: a key is {key!r}; keys are strings or integers")
@@ -88,7 +91,7 @@ def _below(path: str, key: object) -> str:
     return f"{path}/{key}" if path else str(key)
 
 
-def _decoded(data: Any, tensors: dict[str, Tensor]) -> Any:
+def _decoded(data: JsonValue, tensors: dict[str, Tensor]) -> object:
     if isinstance(data, list):
         return [_decoded(item, tensors) for item in data]
     if not isinstance(data, dict):
@@ -109,8 +112,8 @@ def _decoded(data: Any, tensors: dict[str, Tensor]) -> Any:
     return {key.removeprefix("$"): _decoded(item, tensors) for key, item in data.items()}
 
 
-def _decoded_items(pairs: list[Any], tensors: dict[str, Tensor]) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+def _decoded_items(pairs: list[JsonValue], tensors: dict[str, Tensor]) -> dict[str | int, object]:
+    found: dict[str | int, object] = {}
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)):
             raise StorageError("the state has a wrong '$items'")

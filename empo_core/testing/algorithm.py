@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from empo_core.errors import EmpoError
 from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
 from empo_core.testing.exploration import as_mappings, is_json, reachable_states
 from empo_core.testing.worlds import TinyWorld
+from empo_core.trees import JsonData
 from empo_core.types import Histogram
 
 SEED = 5
@@ -31,7 +31,7 @@ class RecordingTracker(Tracker):
         self.logged: list[tuple[int, dict[str, float | Histogram]]] = []
         self.progressed: dict[str, list[tuple[float, float]]] = {}
 
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+    def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
         """Not the algorithm's business."""
         raise AssertionError("whoever runs the algorithm starts the tracker")
 
@@ -235,7 +235,7 @@ def render(result: Result, width: int) -> str:
     return stream.getvalue()
 
 
-def without(summary: Mapping[str, Any], volatile: set[str]) -> dict[str, Any]:
+def without(summary: Mapping[str, JsonData], volatile: set[str]) -> dict[str, JsonData]:
     """A summary without the keys that may differ between runs."""
     return {key: value for key, value in summary.items() if key not in volatile}
 
@@ -245,7 +245,7 @@ def files(directory: Path) -> set[Path]:
     return {path for path in directory.rglob("*") if path.is_file()}
 
 
-def listed(data: Any) -> Any:
+def listed(data: JsonData) -> JsonData:
     """JSON data as it comes back: tuples are lists."""
     if isinstance(data, Mapping):
         return {key: listed(value) for key, value in data.items()}

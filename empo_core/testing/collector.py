@@ -8,7 +8,7 @@ import multiprocessing
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,21 +108,18 @@ class CollectorTests:
 
     @pytest.fixture
     def start(
-        self, another: Collector, tmp_path: Path
-    ) -> Iterator[Callable[[Collector, ActorFactory], Collector]]:
+        self, request: pytest.FixtureRequest, another: Collector, tmp_path: Path
+    ) -> Callable[..., Collector]:
         """Starts a collector in a directory of its own, and stops it after the test."""
-        started: list[Collector] = []
 
         def start(collector: Collector, make_actor: ActorFactory = CountingActor) -> Collector:
-            directory = tmp_path / f"run{len(started)}"
+            directory = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
             directory.mkdir()
-            started.append(collector)
+            request.addfinalizer(collector.stop)
             collector.start(make_actor, directory)
             return collector
 
-        yield start
-        for collector in started:
-            collector.stop()
+        return start
 
     @pytest.fixture
     def running(self, collector: Collector, start: Callable[..., Collector]) -> Collector:
@@ -307,7 +304,7 @@ def collect_until(
     return found
 
 
-def plain(collected: Sequence[Experience]) -> list[tuple[Any, ...]]:
+def plain(collected: Sequence[Experience]) -> list[tuple[object, ...]]:
     """Experiences as something that can be compared."""
     return [
         (

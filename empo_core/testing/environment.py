@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -129,16 +128,15 @@ class VectorEnvTests:
         raise NotImplementedError("override the fixture 'make_vector'")
 
     @pytest.fixture
-    def new_vector(self, make_vector: MakeVector) -> Iterator[MakeVector]:
+    def new_vector(self, request: pytest.FixtureRequest, make_vector: MakeVector) -> MakeVector:
         """The same, closed in the end."""
-        with contextlib.ExitStack() as stack:
 
-            def new() -> VectorEnv:
-                vector = make_vector()
-                stack.callback(vector.close)
-                return vector
+        def new() -> VectorEnv:
+            vector = make_vector()
+            request.addfinalizer(vector.close)
+            return vector
 
-            yield new
+        return new
 
     @pytest.fixture
     def vector(self, new_vector: MakeVector) -> VectorEnv:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -92,15 +92,17 @@ class ExecutorTests:
         raise NotImplementedError("override the fixture 'executor'")
 
     @pytest.fixture
-    def start(self, executor: Executor, tmp_path: Path) -> Iterator[Callable[..., Executor]]:
+    def start(
+        self, request: pytest.FixtureRequest, executor: Executor, tmp_path: Path
+    ) -> Callable[..., Executor]:
         """Starts the executor, and stops it after the test."""
 
         def start(make: WorkerFactory = EchoWorker, workers: int = 2) -> Executor:
             executor.start(make, workers, Needs(), tmp_path, MAX_RESTARTS)
             return executor
 
-        yield start
-        executor.stop()
+        request.addfinalizer(executor.stop)
+        return start
 
     def test_it_fits_the_protocol(self, executor: Executor) -> None:
         assert isinstance(executor, Executor)

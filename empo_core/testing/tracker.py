@@ -18,9 +18,10 @@ import torch
 from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.testing.exploration import global_randomness_untouched
+from empo_core.trees import JsonData
 from empo_core.types import Histogram
 
-CONFIG: dict[str, Any] = {
+CONFIG: dict[str, JsonData] = {
     "world_model": {"name": "grid", "params": {"file": "/somewhere/world.yaml"}},
     "algorithm": {"name": "solve", "params": {"beta_h": 10.0, "list": [1, None, True]}},
     "trackers": [],

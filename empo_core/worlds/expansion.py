@@ -9,9 +9,9 @@ import enum
 import itertools
 import math
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -20,6 +20,8 @@ from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, WorldSpec
 
 Predicate = Callable[[Hashable], object]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SUM_TOLERANCE = 1e-9
 """Tolerance of the sum of one pair's probabilities around 1; they are then rescaled."""
@@ -200,19 +202,19 @@ class Expander:
                 yield actions, self._merged(state, actions, answer)
 
     def _merged(
-        self, state: Hashable, actions: tuple[int, ...], answer: Any
+        self, state: Hashable, actions: tuple[int, ...], answer: Iterable[tuple[float, Hashable]]
     ) -> dict[Hashable, tuple[float, float]]:
         """Probability and duration per distinct successor, checked and rescaled to sum to 1."""
         call = self._call(state, actions)
         try:
-            answer = [(float(p), successor) for p, successor in answer]
+            transitions = [(float(p), successor) for p, successor in answer]
         except (TypeError, ValueError) as error:
             raise WorldError(
                 f"{call} returned {answer!r}, which is not a list of (probability, state)"
             ) from error
-        durations = self._checked_durations(state, actions, answer)
+        durations = self._checked_durations(state, actions, transitions)
         merged: dict[Hashable, tuple[float, float]] = {}
-        for (p, successor), time in zip(answer, durations, strict=True):
+        for (p, successor), time in zip(transitions, durations, strict=True):
             if not (0 <= p < math.inf):
                 raise WorldError(f"{call} gives {successor!r} the probability {p}")
             _check_state(successor, f"{call} returned")
@@ -260,10 +262,10 @@ class Expander:
         return f"transition_probabilities({state!r}, {actions}) [{names}]"
 
     @staticmethod
-    def _asked(what: str, question: Callable[..., Any], *args: Any) -> Any:
+    def _asked(what: str, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The model's answer; an exception of its code becomes a WorldError that says where."""
         try:
-            return question(*args)
+            return question(*args, **kwargs)
         except Exception as error:
             complaint = WorldError(f"{what} raised {type(error).__name__}: {error}")
             # The traceback reaches the author even from a worker process.
@@ -271,8 +273,8 @@ class Expander:
             raise complaint from error
 
 
-def _listing(function: Callable[..., Any]) -> Callable[..., list[Any]]:
-    return lambda *args: list(function(*args))
+def _listing(function: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
+    return lambda *args, **kwargs: list(function(*args, **kwargs))
 
 
 def _is_duration(value: object) -> bool:

@@ -468,4 +468,4 @@ def test_a_broken_loss_fails(kit_failures: Runner, make: type, caught_by: list[s
 
 def test_every_test_of_the_kit_can_fail() -> None:
     caught = {name for _, names in FLAWS for name in names}
-    assert caught == {name for name in vars(PolicyLossTests) if name.startswith("test_")}
+    assert caught == {name for name in dir(PolicyLossTests) if name.startswith("test_")}

@@ -366,4 +366,4 @@ def test_a_broken_tracker_fails(kit_failures: Runner, make: type, caught_by: lis
 
 def test_every_test_of_the_kit_can_fail() -> None:
     caught = {name for _, names in FLAWS for name in names}
-    assert caught == {name for name in vars(TrackerTests) if name.startswith("test_")}
+    assert caught == {name for name in dir(TrackerTests) if name.startswith("test_")}

@@ -355,4 +355,4 @@ def test_a_broken_world_fails(kit_failures: Runner, make: type, caught_by: list[
 
 def test_every_test_of_the_kit_can_fail() -> None:
     caught = {name for _, names in FLAWS for name in names}
-    assert caught == {name for name in vars(WorldModelTests) if name.startswith("test_")}
+    assert caught == {name for name in dir(WorldModelTests) if name.startswith("test_")}

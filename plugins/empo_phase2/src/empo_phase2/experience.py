@@ -9,14 +9,15 @@ human counting fastest; 1 where it was sampled); ``distinct`` (states, each once
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from empo_core.features import Features
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class TimedStates:
     states: States
     steps_left: Int[Tensor, " distinct"]
     alive: Bool[Tensor, " distinct"]
-    memo: dict[Any, Any] = field(default_factory=dict)
+    memo: dict[Hashable, Features] = field(default_factory=dict)
 
     @classmethod
     def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> TimedStates:
