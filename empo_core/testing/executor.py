@@ -98,10 +98,10 @@ class ExecutorTests:
         """Starts the executor, and stops it after the test."""
 
         def start(make: WorkerFactory = EchoWorker, workers: int = 2) -> Executor:
+            request.addfinalizer(executor.stop)
             executor.start(make, workers, Needs(), tmp_path, MAX_RESTARTS)
             return executor
 
-        request.addfinalizer(executor.stop)
         return start
 
     def test_it_fits_the_protocol(self, executor: Executor) -> None:
