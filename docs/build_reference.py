@@ -123,7 +123,7 @@ def component_section(offer: Offer) -> Iterator[str]:
 
 def param_rows(component: Component) -> Iterator[str]:
     """A table row per param."""
-    for key in described(component.params):
+    for key in described(component.params_model()):
         shown = f"`{key.default}`" if key.default else ""
         cells = (f"`{key.name}`", key.type, "required" if key.required else shown, key.description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -126,7 +126,7 @@ def describe(
 
     offer = installed().offer(_kind(kind), name)
     component = offer.component
-    parameters = [asdict(key) for key in described(component.params)]
+    parameters = [asdict(key) for key in described(component.params_model())]
     source = f"{offer.provider.distribution} {offer.provider.version}"
     if json:
         about = {"kind": kind, "name": name, "summary": component.summary, "source": source}

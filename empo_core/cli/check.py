@@ -117,7 +117,7 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
     names = [name] if name is not None else registry.names("world_model")
     failures: list[tuple[tuple[int, int], str, EmpoError]] = []
     for candidate in names:
-        if "file" not in registry.get("world_model", candidate).params.model_fields:
+        if "file" not in registry.get("world_model", candidate).params_model().model_fields:
             continue
         try:
             world = build_named(candidate, path)

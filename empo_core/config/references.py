@@ -65,11 +65,6 @@ ConfigFile = Annotated[ConfigPath, AfterValidator(_exists)]
 """As ``ConfigPath``, and a file is there; so that a wrong path is an error where it is written."""
 
 
-def ref_name(kind: str) -> str:
-    """Name of the references to components of a kind, e.g. ``WorldModelRef``."""
-    return f"{kind.title().replace('_', '')}Ref"
-
-
 K = TypeVar("K", bound=Kind, covariant=True, default=Kind)
 
 
@@ -89,17 +84,11 @@ class ComponentRef(Config, Generic[K]):
     name: str
     params: SerializeAsAny[BaseModel]
 
-    @classmethod
-    def model_parametrized_name(cls, params: tuple[object, ...]) -> str:
-        """Name of the class for one kind."""
-        (kind,) = get_args(params[0])
-        return ref_name(kind)
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: object) -> None:
-        """Remember the kind that a class is parametrised by."""
-        for literal in cls.__pydantic_generic_metadata__["args"]:
-            (cls.kind,) = get_args(literal)
+    def __class_getitem__(cls, literal: object) -> type[ComponentRef]:
+        """The class for one kind; pydantic's own way would build its validators at once."""
+        (kind,) = get_args(literal)
+        name = f"{kind.title().replace('_', '')}Ref"
+        return type(name, (cls,), {"kind": kind, "__module__": __name__, "__qualname__": name})
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -145,7 +134,7 @@ class ComponentRef(Config, Generic[K]):
             return Config()
         component = registry_of(info).get(cls.kind, info.data["name"])
         try:
-            return component.params.model_validate(params, context=info.context)
+            return component.params_model().model_validate(params, context=info.context)
         except (ValueError, AssertionError, EmpoError):
             raise
         except Exception as error:  # A bug of a plugin must still get a place in the file.

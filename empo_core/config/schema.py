@@ -20,7 +20,6 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
 from empo_core.config import ComponentRef, RunConfig, library_files
-from empo_core.config.references import ref_name
 from empo_core.errors import DuplicateComponentError
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
@@ -205,7 +204,7 @@ def _params(ref: type[ComponentRef], value: object, registry: Registry) -> list[
     name = name.partition("/")[0]
     if name not in registry.names(ref.kind):
         return []
-    return [Slot(registry.get(ref.kind, name).params)]
+    return [Slot(registry.get(ref.kind, name).params_model())]
 
 
 def _words(slot: Slot) -> str:
@@ -261,11 +260,6 @@ class _Lenient(GenerateJsonSchema):
     """Params may hold what JSON cannot, e.g. functions; a file leaves them out."""
 
     ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012  (pydantic declares it so)
-
-    def normalize_name(self, name: str) -> str:
-        """Name of a definition; that of a reference to a component says its kind."""
-        kind = re.fullmatch(r"ComponentRef\[Literal\['(\w+)'\]\]", name)
-        return ref_name(kind[1]) if kind else super().normalize_name(name)
 
     def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> JsonSchemaValue:
         """Whatever a file says there is for the validator to judge."""
@@ -327,7 +321,7 @@ class _Hoister:
     def _choices(self, kind: Kind, name: str) -> Iterator[JsonSchemaValue]:
         """Schema of a reference to a component: a bare name, or name and params."""
         component = self._registry.get(kind, name)
-        params = self._model(component.params, f"{kind}.{name}")
+        params = self._model(component.params_model(), f"{kind}.{name}")
         self._definitions[f"{kind}.{name}"] = params
         about = {"description": component.summary} if component.summary else {}
         yield from _spellings(about, {"const": name}, params, f"#/$defs/{kind}.{name}")

@@ -18,7 +18,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 import pluggy
-from pydantic import BaseModel
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
 from empo_core.plugins import hookspecs
@@ -220,10 +219,8 @@ def _components(offered: Iterable[object], distribution: str) -> list[Component]
         if component.kind not in KINDS:
             raise PluginLoadError(f"{what} has an unknown kind; kinds are {', '.join(KINDS)}")
         _check_name(component.name, what)
-        if not (isinstance(component.params, type) and issubclass(component.params, BaseModel)):
-            raise PluginLoadError(
-                f"the params of {what} are {component.params!r}, not a pydantic model"
-            )
+        if not (isinstance(component.params, str) and TARGET.fullmatch(component.params)):
+            component.params_model()
         _check_roles(component, what)
         if any((component.kind, component.name) == (c.kind, c.name) for c in components):
             raise PluginLoadError(f"its empo_components yields {what} twice")

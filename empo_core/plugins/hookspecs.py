@@ -56,7 +56,8 @@ class Component:
     Attributes:
         kind: Which protocol of ``empo_core.protocols`` the ``target`` builds.
         name: What a config writes to choose it, in kebab-case.
-        params: Model that validates the config's ``params`` block.
+        params: Model that validates the config's ``params`` block; a large one by its place,
+            ``"package.module:Model"``, imported only when it is needed.
         target: ``"package.module:callable"``, imported only when chosen.
         api: The plugin API version it was written for, as a literal number.
         summary: One line for people.
@@ -71,7 +72,7 @@ class Component:
 
     kind: Kind
     name: str
-    params: type[BaseModel]
+    params: type[BaseModel] | str
     target: str
     api: int
     summary: str = ""
@@ -87,6 +88,18 @@ class Component:
             PluginLoadError: The module does not import or lacks the name.
         """
         return _load(f"{self.kind} {self.name!r}", self.target)
+
+    def params_model(self) -> type[BaseModel]:
+        """The model in ``params``, imported where only its place is given.
+
+        Raises:
+            PluginLoadError: The module does not import, or has no such model.
+        """
+        what = f"the params of {self.kind} {self.name!r}"
+        model: object = _load(what, self.params) if isinstance(self.params, str) else self.params
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise PluginLoadError(f"{what} are {model!r}, not a pydantic model")
+        return model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "own": Own,
     "config": RunConfig,
     **{
-        f"{offer.component.kind} {offer.component.name}": offer.component.params
+        f"{offer.component.kind} {offer.component.name}": offer.component.params_model()
         for offer in installed().offers
     },
 }

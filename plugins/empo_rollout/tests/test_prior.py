@@ -19,10 +19,10 @@ from empo_rollout.empowerment.playback import EvenHumans, LearnedHumans, Learned
 from empo_rollout.empowerment.prior import GoalPpo
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
-from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import save_policy
 from empo_rollout.policies.protocols import PolicyStep
+from empo_rollout.ppo_params import GoalPpoParams
 
 
 def untrained(vector: WorldVectorEnv, **given: object) -> Networks:

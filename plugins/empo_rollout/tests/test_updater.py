@@ -26,8 +26,8 @@ from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.ppo import Ppo
 from empo_rollout.learning.updater import Updater
 from empo_rollout.plan import VecPlan
-from empo_rollout.plugin import PpoParams
 from empo_rollout.policies.networks import Networks
+from empo_rollout.ppo_params import PpoParams
 
 HORIZON, SEGMENTS = 6, 8
 ALL = HORIZON * SEGMENTS

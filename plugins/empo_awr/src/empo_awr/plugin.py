@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from empo_awr.params import AwrParams
 from empo_core import Component, hookimpl
 
 
@@ -14,7 +13,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="policy_loss",
         name="awr",
-        params=AwrParams,
+        params="empo_awr.params:AwrParams",
         target="empo_awr.loss:Awr",
         api=1,
         summary="Imitate candidate actions, the better ones more (value-weighted regression).",

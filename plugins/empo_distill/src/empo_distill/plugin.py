@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from empo_core import Component, hookimpl
-from empo_distill.params import DistillParams
 
 
 @hookimpl
@@ -14,7 +13,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="policy_loss",
         name="distill",
-        params=DistillParams,
+        params="empo_distill.params:DistillParams",
         target="empo_distill.loss:Distill",
         api=1,
         summary="Imitate a planner's distributions of actions.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from empo_core import Component, hookimpl
-from empo_latent.params import LatentParams
 
 
 @hookimpl
@@ -14,7 +13,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="algorithm",
         name="latent",
-        params=LatentParams,
+        params="empo_latent.params:LatentParams",
         target="empo_latent.algorithm:LatentAlgorithm",
         api=1,
         summary="A latent world model, with policies learned in imagination and a planner.",

@@ -192,7 +192,7 @@ def solver_for(
         ConfigError: It cannot be told to solve the same problem.
     """
     registry = registry if registry is not None else installed()
-    known = registry.get("algorithm", name).params.model_fields
+    known = registry.get("algorithm", name).params_model().model_fields
     symbols = _symbols(known["theory"].annotation) if "theory" in known else frozenset()
     missing = [f"theory.{key}" for key in SHARED if key not in symbols]
     missing += [key for key in ("human_prior",) if key not in known]

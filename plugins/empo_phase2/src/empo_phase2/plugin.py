@@ -11,7 +11,6 @@ from empo_phase2.explorers.params import (
     EpsilonGreedyParams,
     RndParams,
 )
-from empo_phase2.params import Phase2Params
 
 
 @hookimpl
@@ -20,7 +19,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="algorithm",
         name="phase2",
-        params=Phase2Params,
+        params="empo_phase2.params:Phase2Params",
         target="empo_phase2.algorithm:Phase2",
         api=1,
         summary="Learns robot policies and human power from experience, in tables or networks.",

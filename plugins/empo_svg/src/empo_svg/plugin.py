@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from empo_core import Component, hookimpl
-from empo_svg.params import SvgParams
 
 
 @hookimpl
@@ -14,7 +13,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="policy_loss",
         name="svg",
-        params=SvgParams,
+        params="empo_svg.params:SvgParams",
         target="empo_svg.loss:Svg",
         api=1,
         summary="Follow the gradient of a critic through sampled actions.",

@@ -8,8 +8,8 @@ from empo_core.storage.run_directory import CONFIG, RESULTS
 from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.empowerment.playback import LearnedHumans
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
-from empo_rollout.plugin import GoalPpoParams
 from empo_rollout.policies.policyfile import POLICY, check_fit, load_policy
+from empo_rollout.ppo_params import GoalPpoParams
 
 
 class GoalPpo(LearnedHumans):

@@ -21,7 +21,7 @@ from empo_rollout.learning.losses import PolicyLosses
 from empo_rollout.learning.optimisers import L2Init, Optimiser
 from empo_rollout.learning.values import value_loss
 from empo_rollout.params import RolloutParams
-from empo_rollout.plugin import PpoParams
+from empo_rollout.ppo_params import PpoParams
 
 LOG_RATIO_LIMIT = 10.0
 """Ratios beyond exp of this overflow sooner than they tell anything."""

@@ -1,0 +1,43 @@
+"""Parameters of policy loss ``ppo``, and of humans who learned by it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from empo_core import Config
+from empo_core.config import ConfigPath
+from empo_learning.entropy_params import EntropyParams
+
+
+class PpoEntropyParams(EntropyParams):
+    """The entropy bonus of PPO: by default of the exact entropy, whatever actions consist of."""
+
+    coef: float = Field(0.01, ge=0, description="Factor of the entropy, at first.")
+    jacobian: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="0: entropy of the policy, exactly; 1: from a sample, as distributions of "
+        "bounded actions need it; between: a mixture.",
+    )
+    action_power: float = Field(
+        0.0, ge=0, description="The entropy counts (numbers of an action) to this power times."
+    )
+
+
+class PpoParams(Config):
+    """Proximal policy optimisation: the clipped surrogate objective (Schulman et al. 2017)."""
+
+    clip: float = Field(
+        0.2, gt=0, lt=1, description="How far probabilities may move, as a ratio, and still count."
+    )
+    entropy: PpoEntropyParams = PpoEntropyParams()
+
+
+class GoalPpoParams(Config):
+    """Humans as a run of ``rollout`` with ``learners: humans`` left them."""
+
+    file: ConfigPath = Field(description="The run's directory, or its results/policy.safetensors.")
+    exploration: float = Field(
+        0.0, ge=0, le=1, description="Share of the time in which humans act evenly at random."
+    )
