@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Phase 1 over a range of states at one time: equations (1)-(3); compiled.
 
 ``empo_core.equations`` has the same equations as plain tensor functions, and the tests

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Phase 2 over a range of states at one time: equations (4)-(9); compiled.
 
 ``empo_core.equations`` has the same equations as plain tensor functions, and the tests

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-untyped-call"  (functions of numba have no types)
+# mypy: disable-error-code="no-untyped-call"
 """The primitives of ``simd`` as LLVM's vectors: the only module that writes LLVM instructions.
 
 ``LanesType`` is numba's type of several neighbouring numbers; its representation is LLVM's vector

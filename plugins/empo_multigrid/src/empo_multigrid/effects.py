@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Effect of one agent's action on a scene, as the transition law defines it; compiled.
 
 A *scene* is a state being worked on: its row, and what stands in each cell. All functions

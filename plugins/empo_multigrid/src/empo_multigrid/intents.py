@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Intended effect of each agent's actions in one state, before other agents count; compiled."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Random outcomes of one joint action, with their probabilities; compiled.
 
 Conflict winners and individual luck are independent (section C.5 of the transition law); every

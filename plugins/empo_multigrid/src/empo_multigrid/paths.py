@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Reachability of cells and costs of paths to goals; compiled with numba.
 
 ``can_forward`` is section C.6 of the specification, the costs are those of C.14.

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-any-return"  (elements of arrays have no type)
+# mypy: disable-error-code="no-any-return"
 """Compiled loops of the replay: numbering of states, and copies of ragged successors.
 
 The hash table is that of ``empo_core.worlds.row_table``. A ``RowTable`` only grows; here states are
