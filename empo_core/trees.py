@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from typing_extensions import TypeAliasType
+if TYPE_CHECKING:
+    from pydantic import JsonValue as Json
 
-JsonData = TypeAliasType(
-    "JsonData", "bool | int | float | str | Sequence[JsonData] | Mapping[str, JsonData] | None"
-)
-"""JSON data, as it is written; what is read has lists and dictionaries."""
+    JsonData: TypeAlias = (
+        bool | int | float | str | Sequence["JsonData"] | Mapping[str, "JsonData"] | None
+    )
+else:  # Nothing checks at run time what contains itself.
+    Json = JsonData = object
+"""``Json`` is JSON data as it is read, in lists and dictionaries; ``JsonData`` as it is written."""
 
 StateDict: TypeAlias = dict[str, Any]
 """State of an object by name, as ``state_dict`` returns and ``load_state_dict`` takes it.

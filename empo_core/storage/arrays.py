@@ -37,7 +37,7 @@ from empo_core.storage.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.trees import JsonData
+from empo_core.trees import Json, JsonData
 
 __all__ = ["DISK", "FileOps", "load_arrays", "read_json", "save_arrays", "write_file"]
 
@@ -80,7 +80,7 @@ def save_arrays(
 
 def load_arrays(
     directory: str | Path, *, mmap: bool = False
-) -> tuple[dict[str, np.ndarray], dict[str, JsonValue]]:
+) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
     """The arrays that ``save_arrays`` stored, after checking all of them.
 
     Args:

@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pydantic import JsonValue
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.trees import StateDict
+from empo_core.trees import Json, StateDict
 
 _RESERVED = "__metadata__"
 """The one name that a safetensors file does not allow for a tensor."""
 
 
-def flatten(state: Mapping[str, object]) -> tuple[JsonValue, dict[str, Tensor]]:
+def flatten(state: Mapping[str, object]) -> tuple[Json, dict[str, Tensor]]:
     """JSON data and tensors that ``unflatten`` makes an equal tree of.
 
     Tensors are named by the way to them, e.g. ``optimiser/0/exp_avg``.
@@ -35,7 +34,7 @@ def flatten(state: Mapping[str, object]) -> tuple[JsonValue, dict[str, Tensor]]:
         raise StorageError("the state is nested too deeply, or contains itself") from error
 
 
-def unflatten(data: JsonValue, tensors: Mapping[str, Tensor]) -> StateDict:
+def unflatten(data: Json, tensors: Mapping[str, Tensor]) -> StateDict:
     """The tree that ``flatten`` took apart.
 
     Raises:
@@ -53,7 +52,7 @@ def unflatten(data: JsonValue, tensors: Mapping[str, Tensor]) -> StateDict:
     return state
 
 
-def _encoded(value: object, path: str, tensors: dict[str, Tensor]) -> JsonValue:
+def _encoded(value: object, path: str, tensors: dict[str, Tensor]) -> Json:
     if isinstance(value, Tensor):
         name = path
         while name in tensors or name == _RESERVED:
@@ -75,9 +74,7 @@ def _encoded(value: object, path: str, tensors: dict[str, Tensor]) -> JsonValue:
     )
 
 
-def _encoded_mapping(
-    value: Mapping[object, object], path: str, tensors: dict[str, Tensor]
-) -> JsonValue:
+def _encoded_mapping(value: Mapping[object, object], path: str, tensors: dict[str, Tensor]) -> Json:
     for key in value:
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise StorageError(f"{path}: a key is {key!r}; keys are strings or integers")
@@ -91,7 +88,7 @@ def _below(path: str, key: object) -> str:
     return f"{path}/{key}" if path else str(key)
 
 
-def _decoded(data: JsonValue, tensors: dict[str, Tensor]) -> object:
+def _decoded(data: Json, tensors: dict[str, Tensor]) -> object:
     if isinstance(data, list):
         return [_decoded(item, tensors) for item in data]
     if not isinstance(data, dict):
@@ -112,7 +109,7 @@ def _decoded(data: JsonValue, tensors: dict[str, Tensor]) -> object:
     return {key.removeprefix("$"): _decoded(item, tensors) for key, item in data.items()}
 
 
-def _decoded_items(pairs: list[JsonValue], tensors: dict[str, Tensor]) -> dict[str | int, object]:
+def _decoded_items(pairs: list[Json], tensors: dict[str, Tensor]) -> dict[str | int, object]:
     found: dict[str | int, object] = {}
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)):

@@ -11,7 +11,7 @@ import math
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -202,7 +202,7 @@ class Expander:
                 yield actions, self._merged(state, actions, answer)
 
     def _merged(
-        self, state: Hashable, actions: tuple[int, ...], answer: Iterable[tuple[float, Hashable]]
+        self, state: Hashable, actions: tuple[int, ...], answer: Any
     ) -> dict[Hashable, tuple[float, float]]:
         """Probability and duration per distinct successor, checked and rescaled to sum to 1."""
         call = self._call(state, actions)
