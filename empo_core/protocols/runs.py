@@ -21,7 +21,7 @@ from empo_core.trees import JsonData
 class Result(Protocol):
     """The result of a run."""
 
-    def summary(self) -> Mapping[str, JsonData]:
+    def summary(self) -> dict[str, JsonData]:
         """The result as JSON data; what ``empo run --json`` prints."""
 
     def report(self) -> RenderableType:

@@ -192,6 +192,10 @@ BAD = {
         plugin("bad").replace("params=Params", "params={}"),
         r"the params of aggregator 'bad' are \{\}, not a pydantic model",
     ),
+    "has params at no place": (
+        plugin("bad").replace("params=Params", "params='Params'"),
+        "the params of aggregator 'bad' could not be loaded from 'Params': .*",
+    ),
     "has an unknown kind": (
         plugin("bad").replace('"aggregator"', '"agregator"'),
         "agregator 'bad' has an unknown kind; kinds are world_model, .*",
@@ -268,6 +272,7 @@ def test_listing_plugins_imports_neither_torch_nor_numba() -> None:
         "from empo_core.plugins.discovery import discover\n"
         "discover()\n"
         "heavy = {'torch', 'numba', 'numpy'} & set(sys.modules)\n"
+        "heavy |= {name for name in sys.modules if name.endswith('.params')}\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,7 +1,7 @@
 import pytest
 
 from empo_core import Component, Config
-from empo_core.errors import DuplicateComponentError, UnknownComponentError
+from empo_core.errors import DuplicateComponentError, PluginLoadError, UnknownComponentError
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Offer, Provider, Registry
 
@@ -83,3 +83,16 @@ def test_one_name_may_serve_two_kinds() -> None:
     registry = Registry([offer("empo-a", "x"), offer("empo-b", "x", "tracker")])
     assert registry.clashes() == []
     assert registry.offer("tracker", "x").provider.distribution == "empo-b"
+
+
+def test_params_given_by_their_place_are_imported_when_they_are_needed() -> None:
+    def component(place: str) -> Component:
+        return Component(kind="aggregator", name="a", params=place, target="nowhere:X", api=1)
+
+    assert component("empo_core:Config").params_model() is Config
+    with pytest.raises(PluginLoadError, match="the params of aggregator 'a' could not be loaded"):
+        component("nowhere_at_all:Params").params_model()
+    with pytest.raises(
+        PluginLoadError, match="the params of aggregator 'a' are .*, not a pydantic"
+    ):
+        component("empo_core:run").params_model()

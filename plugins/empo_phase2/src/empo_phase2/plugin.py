@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from empo_core import Component, hookimpl
-from empo_phase2.explorers.params import (
-    ActionSequencesParams,
-    CountBonusParams,
-    EpsilonGreedyParams,
-    RndParams,
-)
 
 
 @hookimpl
@@ -27,7 +21,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="explorer",
         name="epsilon-greedy",
-        params=EpsilonGreedyParams,
+        params="empo_phase2.explorers.params:EpsilonGreedyParams",
         target="empo_phase2.explorers.epsilon:EpsilonGreedy",
         api=1,
         summary="Acts at random with a probability that falls linearly.",
@@ -35,7 +29,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="explorer",
         name="count-bonus",
-        params=CountBonusParams,
+        params="empo_phase2.explorers.params:CountBonusParams",
         target="empo_phase2.explorers.counts:CountBonus",
         api=1,
         summary="Prefers actions that lead to states seen rarely; counts states.",
@@ -43,7 +37,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="explorer",
         name="rnd",
-        params=RndParams,
+        params="empo_phase2.explorers.params:RndParams",
         target="empo_phase2.explorers.rnd:Rnd",
         api=1,
         summary="Prefers what a network trained on experience cannot predict yet.",
@@ -51,7 +45,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="explorer",
         name="action-sequences",
-        params=ActionSequencesParams,
+        params="empo_phase2.explorers.params:ActionSequencesParams",
         target="empo_phase2.explorers.sequences:ActionSequences",
         api=1,
         summary="Now and then follows a random sequence of movements for several steps.",
