@@ -93,6 +93,6 @@ def test_params_given_by_their_place_are_imported_when_they_are_needed() -> None
     with pytest.raises(PluginLoadError, match="the params of aggregator 'a' could not be loaded"):
         component("nowhere_at_all:Params").params_model()
     with pytest.raises(
-        PluginLoadError, match="the params of aggregator 'a' are .*, not a pydantic"
+        PluginLoadError, match=r"params of aggregator 'a' are .*, not a pydantic"
     ):
         component("empo_core:run").params_model()
