@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -158,7 +158,7 @@ class _EpisodeMetrics:
                 found |= metric.statistics()
         return found
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The states of the metrics by their trackers' places in the config."""
         states: StateDict = {}
         for place, (tracker, metric) in [*self.members.items()]:
@@ -166,7 +166,7 @@ class _EpisodeMetrics:
                 states[str(place)] = metric.state_dict()
         return states
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned; a metric that had been switched off begins anew."""
         for place, (tracker, metric) in [*self.members.items()]:
             if str(place) in state_dict:

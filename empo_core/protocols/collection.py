@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.trees import StateDict
 from empo_core.types import (
     Experience,
     Scene,
@@ -33,13 +34,13 @@ class Actor(Protocol):
             training_step: Training steps so far, on which exploration depends.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so: environments, generators, counts.
 
         A tree of dictionaries and lists with tensors, numbers, strings, booleans and None.
         """
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
 
 
@@ -73,10 +74,10 @@ class Collector(Protocol):
     def counters(self) -> dict[str, float]:
         """Numbers for people and trackers, ``env_steps`` among them."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on; exactly so where the collector is synchronous."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
         Before that the collector is started, and what it had been told to publish last is
@@ -106,10 +107,10 @@ class Explorer(Protocol):
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Learn which choice was made in a scene that ``explore`` was asked about."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The explorer's state, e.g. counts."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
 
 

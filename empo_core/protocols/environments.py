@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from empo_core.protocols.environment_specs import (
     Action,
@@ -15,6 +14,7 @@ from empo_core.protocols.environment_specs import (
     TimeStep,
 )
 from empo_core.protocols.world import WorldModel
+from empo_core.trees import StateDict
 
 __all__ = [
     "Action", "ActionSpec", "EnvSpec", "Environment", "EnvironmentContext", "ObservationSpec",
@@ -60,13 +60,13 @@ class VectorEnv(Protocol):
             ValueError: The block was not received, or the action has a wrong shape or dtype.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State from which to go on exactly, at any time after ``start``.
 
         Time steps that were received and not answered are received again after loading.
         """
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Restore ``state_dict`` instead of ``start``; False where new episodes were begun."""
 
     def close(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.trees import StateDict
 from empo_core.types import Histogram
 
 
@@ -41,8 +42,8 @@ class EpisodeMetric(Protocol):
     def statistics(self) -> dict[str, float | Histogram]:
         """The numbers so far, as a tracker logs them; empty before ``follow``."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so: a tree as checkpoints take it."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned, after ``follow``."""

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
+from empo_core.trees import StateDict
 from empo_core.types import (
     Fit,
     ImaginedBatch,
@@ -41,10 +42,10 @@ class ValueNetwork(Protocol):
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         """The trainable tensors."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to restore the network, as tensors."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+    def load_state_dict(self, state_dict: StateDict) -> Any:
         """Restore what ``state_dict`` returned."""
 
 
@@ -72,10 +73,10 @@ class Regression(Protocol):
             NonFiniteError: The loss or the gradient is not finite; the network is unchanged.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The state of the regression, e.g. an optimiser's moments, without the network."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
 
 
@@ -148,10 +149,10 @@ class AdaptivePolicyLoss(Protocol):
             progress: Share of the run that is done, from 0 to 1.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so: a tree as checkpoints take it."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
 
 

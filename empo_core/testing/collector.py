@@ -20,6 +20,7 @@ from empo_core.errors import CollectError
 from empo_core.protocols import Actor, ActorFactory, Collector, Weights
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.testing.exploration import global_randomness_untouched
+from empo_core.trees import StateDict
 from empo_core.types import Experience
 
 PATIENCE_S = 60.0
@@ -61,11 +62,11 @@ class CountingActor:
         self._acted += 1
         return Experience(arrays, ENVIRONMENTS, self._actor, self._version)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The counter and the generator."""
         return {"acted": self._acted, "random": self._random.get_state()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._acted = state_dict["acted"]
         self._random.set_state(state_dict["random"])

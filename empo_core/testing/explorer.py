@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from empo_core.testing.exploration import (
     reachable_states,
 )
 from empo_core.testing.worlds import TinyWorld
+from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_core.worlds.queries import is_terminal, sample_successors
 
@@ -217,10 +218,10 @@ class Bystander:
     def observe(self, scene: Scene, choice: Tensor) -> None:
         pass
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         pass
 
 

@@ -92,7 +92,5 @@ def test_params_given_by_their_place_are_imported_when_they_are_needed() -> None
     assert component("empo_core:Config").params_model() is Config
     with pytest.raises(PluginLoadError, match="the params of aggregator 'a' could not be loaded"):
         component("nowhere_at_all:Params").params_model()
-    with pytest.raises(
-        PluginLoadError, match=r"params of aggregator 'a' are .*, not a pydantic"
-    ):
+    with pytest.raises(PluginLoadError, match=r"params of aggregator 'a' are .*, not a pydantic"):
         component("empo_core:run").params_model()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from empo_async_actors.plugin import AsyncParams
 from empo_async_actors.policy import encode_policy
 from empo_core.errors import CollectError
 from empo_core.protocols import ActorFactory, Weights
+from empo_core.trees import StateDict
 from empo_core.types import Experience
 
 _STATES_S = 2.0
@@ -129,7 +130,7 @@ class AsyncCollector:
         """Counts of the messages of every incarnation of every actor."""
         return self._accounts + (self._pool.accounts() if self._pool else [])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Counters, and of each actor the state that it answers with, or answered with last.
 
         Going on from it is not exact: experience under way is lost, and actors run freely.
@@ -146,7 +147,7 @@ class AsyncCollector:
         names = ("env_steps", "accepted_frames", "restarts", "policy_version")
         return {name: int(counters[name]) for name in names} | {"actors": list(self._states)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on counting, and let each actor go on from its state where there is one."""
         pool = self._running()
         self._earlier = {name: int(state_dict[name]) for name in self._earlier}

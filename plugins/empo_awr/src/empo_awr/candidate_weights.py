@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_awr.params import AwrParams, FixedTemperature, KlBound, TargetEss
+from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch
 from empo_learning.policy_losses import (
     RunningScale,
@@ -80,7 +81,7 @@ class CandidateWeighting:
         weights = (scaled / temperature).softmax(1)
         return WeighedCandidates(weights, quality, quality / scale, scale, temperature, moved)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         return {} if self.scale is None else self.scale.state_dict()
 

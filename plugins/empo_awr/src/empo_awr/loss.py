@@ -21,6 +21,7 @@ from empo_awr.candidate_weights import (
 from empo_awr.params import AwrParams, TargetEss, Temperature
 from empo_awr.trust import TrustRegion
 from empo_core.protocols import Critic, Policy
+from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.policy_losses import (
     EntropyCoefficient,
@@ -122,11 +123,11 @@ class Awr:
         if self._weighting.scale is not None:
             self._weighting.scale.adapt(memory["scale"])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of running scale, entropy coefficient and multipliers."""
         return {name: part.state_dict() for name, part in self._parts().items()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name, part in self._parts().items():
             part.load_state_dict(state_dict[name])

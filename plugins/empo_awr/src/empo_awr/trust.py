@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from empo_awr.params import TrustRegionParams
+from empo_core.trees import StateDict
 from empo_learning.policy_losses import normal_parameters, num_numbers, weighted_mean, written
 
 LOG_MULTIPLIERS = (math.log(1e-6), math.log(1e6))
@@ -85,11 +85,11 @@ class TrustRegion:
         """Take what ``distance`` found, and move to its device."""
         self.multipliers = written(self.multipliers, moved)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         return {"multipliers": self.multipliers.clone()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.multipliers = written(self.multipliers, state_dict["multipliers"])
 

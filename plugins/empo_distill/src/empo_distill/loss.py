@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,6 +12,7 @@ from torch.distributions import Distribution
 
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import Critic, Policy
+from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_distill.params import DistillParams
 from empo_learning.policy_losses import (
@@ -78,11 +78,11 @@ class Distill:
         self._scale.adapt(memory["scale"])
         self._entropy.adapt(memory["entropy_coef"], progress)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._scale.load_state_dict(state_dict["scale"])
         self._entropy.load_state_dict(state_dict["entropy_coef"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool
 
 from empo_core.protocols import Tracker
+from empo_core.trees import StateDict
 from empo_latent.environments.fleet import Step
 
 WINDOW = 20
@@ -82,7 +81,7 @@ class Episodes:
             found["episode/success"] = sum(self.successes) / len(self.successes)
         return found
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything counted so far."""
         return {
             "return": torch.from_numpy(self._return.copy()),
@@ -95,7 +94,7 @@ class Episodes:
             "successes": list(self.successes),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._return[:] = state_dict["return"].numpy()
         self._length[:] = state_dict["length"].numpy()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.trees import StateDict
 from empo_latent.environments.fleet import Step
 from empo_latent.evaluation import Evaluation
 from empo_latent.metric_keys import logged_key
@@ -127,7 +128,7 @@ class LatentLearner(Learner):
             )
         return Evaluated(metrics, score)
 
-    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+    def state_dict(self, *, midway: bool) -> StateDict:
         """Everything needed to go on exactly so.
 
         Raises:
@@ -157,7 +158,7 @@ class LatentLearner(Learner):
             "generator": self._generator.get_state(),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
         parts, state = self._parts, state_dict
         self.steps, self.updates_made = state["steps"], state["updates"]

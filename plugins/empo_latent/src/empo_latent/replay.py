@@ -9,7 +9,6 @@ the first of which begins an episode, are a sequence of ``T`` steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
+from empo_core.trees import StateDict
 from empo_latent.row_rings import RowRings
 from empo_latent.sequence_queue import SequenceQueue
 from empo_latent.types import Interface, SequenceBatch
@@ -200,7 +200,7 @@ class Replay:
             expert=expert,
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """All that is remembered, as a tree for checkpoints; tensors are not copied."""
         used = np.minimum(self._written, self._most).tolist()
         return {
@@ -211,7 +211,7 @@ class Replay:
             "rows": self._rings.saved(used),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Remember what was remembered; the same draws then give the same sequences.
 
         Raises:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
+from empo_core.trees import StateDict
 from empo_core.types import Histogram
 
 Metrics = Mapping[str, float | Histogram]
@@ -86,7 +87,7 @@ class Learner(ABC):
         return []
 
     @abstractmethod
-    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+    def state_dict(self, *, midway: bool) -> StateDict:
         """Everything needed to go on exactly so, as a tree that checkpoints take.
 
         Tensors and numbers in it must be finite, those of ``may_be_unknown`` excepted. Wall-clock
@@ -99,5 +100,5 @@ class Learner(ABC):
         """
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned, in all processes, instead of ``start``."""

@@ -9,9 +9,8 @@ What changes in the course of training (``RunningScale``, ``EntropyCoefficient``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
@@ -20,6 +19,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import Critic
+from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds
 
 if TYPE_CHECKING:
@@ -151,11 +151,11 @@ class RunningScale:
         """Take what ``moved`` returned, and move to its device."""
         self.value = written(self.value, moved)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         return {"value": self.value.clone()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.value = written(self.value, state_dict["value"])
 
@@ -251,11 +251,11 @@ class EntropyCoefficient:
         if self._params.target_entropy is None:
             self.value.fill_(scheduled(self._params, progress))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         return {"value": self.value.clone()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.value = written(self.value, state_dict["value"])
 

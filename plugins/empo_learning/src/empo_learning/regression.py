@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.protocols import FitsItself, Regression, ValueNetwork
+from empo_core.trees import StateDict
 from empo_core.types import Fit, ValueQuery
 from empo_learning.finite import check_finite
 
@@ -84,12 +82,12 @@ class GradientRegression:
         finally:
             self._adam.zero_grad(set_to_none=True)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Adam's step and moments of each parameter, by its number."""
         moments = self._adam.state_dict()["state"]
         return {str(number): dict(moments[number]) for number in sorted(moments)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
         Raises:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from empo_core.errors import CollectError
 from empo_core.protocols import Actor, ActorFactory, Weights
+from empo_core.trees import StateDict
 from empo_core.types import Experience
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Sync:
         """Environment steps so far, and how often weights were published."""
         return {"env_steps": self._env_steps, "policy_version": self._version}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Counters, and the state of the actor; what was published last is the learner's."""
         return {
             "env_steps": self._env_steps,
@@ -82,7 +83,7 @@ class Sync:
             "actor": self._running().state_dict(),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned, exactly so with the weights of that time."""
         actor = self._running()
         self._env_steps, self._version = state_dict["env_steps"], state_dict["policy_version"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
+
+from empo_core.trees import StateDict
 
 
 class Timers:
@@ -88,11 +89,11 @@ class Timers:
         whole = self.seconds
         return {name: 100 * part / whole if whole else 0.0 for name, part in self.totals().items()}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Measurements so far."""
         return {"seconds": self.seconds, "totals": self.totals()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned, with a new lap.
 
         Raises:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
+from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery
 from empo_learning.regression import size_of_moments
 from empo_networks.scales import Probability, Size
@@ -115,7 +116,7 @@ class NetworkRegression:
             for what, moment in self._adam.state.get(parameter, {}).items()
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
         Raises:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from empo_core.config import ComponentRef, WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, Weights, WorldModel
+from empo_core.trees import StateDict
 from empo_core.types import Experience, Scene, Successors
 from empo_core.worlds.queries import sample_successors
 from empo_phase2.behaviour import RobotBehaviour
@@ -203,7 +204,7 @@ class Phase2Actor:
         self._go_on(rows, states, transitions)
         return Experience(block.arrays(), len(episodes), self._index, self._version)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to resume exactly."""
         return {
             "episodes": self._episodes.state_dict(),
@@ -214,7 +215,7 @@ class Phase2Actor:
             "version": self._version,
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         if state_dict["weights"]:
             self.load(state_dict["weights"], state_dict["version"])

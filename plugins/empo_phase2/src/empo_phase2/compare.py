@@ -19,6 +19,7 @@ from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, RunContext, Solution, WorldModel
 from empo_core.tracker_group import TrackerGroup
+from empo_core.trees import StateDict
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
@@ -165,12 +166,12 @@ class Comparison:
         metrics["Compare/V_h_e_max_abs"] = float(error.max())
         return metrics | {"Compare/coverage": self.coverage}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The history, and what has been seen."""
         gaps = [{"step": gap.step, "metrics": dict(gap.metrics)} for gap in self.history]
         return {"history": gaps, "seen": self.seen.clone()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.history = [Gap(gap["step"], gap["metrics"]) for gap in state_dict["history"]]
         self._seen[:] = state_dict["seen"].numpy()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.trees import StateDict
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import sample_actions
 
@@ -121,11 +119,11 @@ class Episodes:
         if self._horizon is not None:
             self.steps_left = self.steps_left.masked_fill(over, self._horizon)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything about where the environments are."""
         return {name: getattr(self, name).clone() for name in _STATE}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name in _STATE:
             setattr(self, name, state_dict[name].clone())

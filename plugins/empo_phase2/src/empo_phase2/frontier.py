@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
 from empo_core.worlds.row_table import RowTable
 
@@ -61,7 +59,7 @@ class Frontier:
         keys = torch.from_numpy(self._table.rows[drawn].copy())
         return keys[:, :-1].to(self._state_dtype), keys[:, -1].long()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The timed states and their marks."""
         count = self._table.count
         return {
@@ -69,7 +67,7 @@ class Frontier:
             "entered": torch.from_numpy(self._entered[:count].copy()),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._forget()
         self._table.number(state_dict["keys"].numpy())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import Aggregator, Regression, ValueNetwork
 from empo_core.storage.state_tree import flatten
+from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_learning.regression import regression_of
@@ -178,7 +179,7 @@ class Learner:
         check_finite(weights, "a weight to be published")
         return weights
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to resume exactly.
 
         Raises:
@@ -194,7 +195,7 @@ class Learner:
         check_finite(flatten(state)[1], "what is to be saved")
         return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name in self.networks:
             self.networks[name].load_state_dict(state_dict["networks"][name])

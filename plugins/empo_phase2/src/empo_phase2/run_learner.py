@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from empo_core.protocols import Collector, Weights
+from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
@@ -101,7 +101,7 @@ class Phase2Learner(LoopLearner):
         named = {name.replace("Compare/", "eval/").lower(): each for name, each in gap.items()}
         return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 
-    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+    def state_dict(self, *, midway: bool) -> StateDict:
         """Everything needed to resume exactly."""
         return {
             "steps": self.steps,
@@ -114,7 +114,7 @@ class Phase2Learner(LoopLearner):
             "comparison": self._comparison.state_dict() if self._comparison else None,
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
         self.steps = state_dict["steps"]
         self.losses = [(step, losses) for step, losses in state_dict["losses"]]

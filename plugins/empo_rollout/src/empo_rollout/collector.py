@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from empo_core.protocols.environments import TimeStep, VectorEnv
+from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
 from empo_learning.timers import Timers
 from empo_rollout.episodes import Episodes
@@ -102,7 +101,7 @@ class RolloutCollector:
                 self._parked.append(time_step)
         return self._buffer.rollout()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so, between two rollouts."""
         return {
             "vector": self._vector.state_dict(),
@@ -114,7 +113,7 @@ class RolloutCollector:
             else [torch.from_numpy(each.observation.copy()) for each in self._parked],
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Go on from what ``state_dict`` returned, instead of ``start``.
 
         Returns whether the environments stand exactly where they stood.

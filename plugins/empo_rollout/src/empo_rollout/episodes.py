@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +12,7 @@ from jaxtyping import Bool
 
 from empo_core.protocols import Tracker
 from empo_core.protocols.environments import EnvSpec, TimeStep
+from empo_core.trees import StateDict
 from empo_learning.distributed import Group
 
 WINDOW = 100
@@ -118,7 +117,7 @@ class Episodes:
             reasons={name: int(totals[f"reason {i}"]) for i, name in enumerate(self._spec.reasons)},
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything counted so far."""
         return {
             "return": torch.from_numpy(self._return.copy()),
@@ -129,7 +128,7 @@ class Episodes:
             "reasons": torch.from_numpy(self.reasons.copy()),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._return[:] = state_dict["return"].numpy()
         self._length[:] = state_dict["length"].numpy()

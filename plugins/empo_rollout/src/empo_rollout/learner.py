@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from empo_core.errors import CollectError
+from empo_core.trees import StateDict
 from empo_learning.distributed import Group
 from empo_learning.learner import EVALUATION_SEED, Evaluated, Learner
 from empo_learning.timers import Timers
@@ -139,7 +140,7 @@ class RolloutLearner(Learner):
         log.info("evaluation after %s steps: %s", f"{self.steps:,}", found)
         return Evaluated(found.metrics(), found.mean_return)
 
-    def state_dict(self, *, midway: bool) -> dict[str, Any]:
+    def state_dict(self, *, midway: bool) -> StateDict:
         """State that all ranks share, and the state of each rank.
 
         Midway the environments are somewhere on the way: they begin new episodes later.
@@ -160,7 +161,7 @@ class RolloutLearner(Learner):
             "ranks": self._group.gathered(own),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned in rank 0."""
         own = state_dict["ranks"][self._group.rank]
         self.iteration, self.steps = state_dict["iteration"], state_dict["steps"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.protocols import Critic, Policy
+from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.policy_losses import (
     EntropyCoefficient,
@@ -98,11 +99,11 @@ class Svg:
         self._scale.adapt(memory["scale"])
         self._entropy.adapt(memory["entropy_coef"], progress)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._scale.load_state_dict(state_dict["scale"])
         self._entropy.load_state_dict(state_dict["entropy_coef"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodeMetric, Tracker
+from empo_core.trees import StateDict
 from empo_core.types import Histogram
 from empo_trackers.episodic import EpisodicEMATracker
 from empo_trackers.episodic_histogram import EpisodicEMATrackerWithHistogram
@@ -51,11 +51,11 @@ class _EpisodeTracker(Tracker, abc.ABC):
             raise ValueError("step needs to know the environments: call follow first")
         self._tracker.step_update(rewards, dones, reasons, active=active)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Statistics so far, running episodes included."""
         return {} if self._tracker is None else dict(self._tracker.state_dict())
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on as ``state_dict`` was.
 
         Raises:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 from empo_core.config import EnvironmentRef
 from empo_core.errors import CollectError, ConfigError, StorageError
 from empo_core.protocols.environments import Environment
+from empo_core.trees import StateDict
 from empo_environments.single_env import episode_seed
 from empo_latent.environments.tasks import (
     TaskEnv,
@@ -164,7 +165,7 @@ class Fleet:
         (picture,) = self._each(lambda each: self._envs[each].render(), [env])
         return picture
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to return to this point, as a tree for checkpoints."""
         states = None if self._torn else self._each(lambda env: self._envs[env].state_dict())
         return {
@@ -174,7 +175,7 @@ class Fleet:
             "restarts": self._restarts,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state: StateDict) -> bool:
         """Play the episodes that were going on again, up to where they stood.
 
         Returns:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
@@ -24,6 +23,7 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
+from empo_core.trees import StateDict
 from empo_environments.components import GymnasiumBacked
 from empo_environments.serial import SerialVectorEnv
 from empo_latent.types import Interface
@@ -134,11 +134,11 @@ class TaskEnv:
             raise ConfigError(f"environment {self._name} draws no pictures")
         return self._vector.render(0)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the environment."""
         return self._vector.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state: StateDict) -> bool:
         """Go on from a state; False where a new episode was begun instead."""
         exact = self._vector.load_state_dict(state)
         self._received()

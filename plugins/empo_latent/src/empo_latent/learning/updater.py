@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.trees import StateDict
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.gradient_contract import check_gradients
 from empo_latent.networks.model import LatentModel
@@ -123,7 +124,7 @@ class Updater:
             metrics[f"loss/{name}"] = loss.detach()
         return metrics
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the optimisers and of adaptive losses."""
         return {
             "updates": self._updates,
@@ -136,7 +137,7 @@ class Updater:
             },
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._updates = state_dict["updates"]
         _remember(self._optimiser, state_dict["model"])

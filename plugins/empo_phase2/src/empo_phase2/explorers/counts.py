@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.explorers.expectation import boosted, expected
@@ -64,7 +64,7 @@ class CountBonus:
         self._visits.index_put_((number, choice.long()), one, accumulate=True)
         self._total += len(scene.states)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The states and their visits."""
         rows = torch.from_numpy(self._table.rows.copy())
         return {
@@ -73,7 +73,7 @@ class CountBonus:
             "total": self._total,
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         rows = state_dict["rows"]
         self._table = RowTable(self._words, self._dtype)

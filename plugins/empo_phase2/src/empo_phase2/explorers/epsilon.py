@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_learning import schedule
 from empo_phase2.explorers.params import EpsilonGreedyParams
@@ -51,9 +51,9 @@ class EpsilonGreedy:
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Nothing: it remembers nothing."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Nothing."""
         return {}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Nothing."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +11,7 @@ from torch import Tensor
 from empo_core.config import ExplorerRef
 from empo_core.experiment import build
 from empo_core.protocols import Explorer, LearnedExplorer, Weights
+from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_phase2.experience import Block
 from empo_phase2.params import Exploration
@@ -116,11 +116,11 @@ class ExplorerSet:
             if own:
                 explorer.load_weights(own)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The state of every explorer, by name."""
         return {name: explorer.state_dict() for name, explorer in self._named.items()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name, explorer in self._named.items():
             explorer.load_state_dict(state_dict[name])

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from empo_core.protocols import Weights
+from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_learning.finite import check_finite
@@ -108,7 +109,7 @@ class Rnd:
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Nothing: it learns where experience is learned from."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Networks, optimiser and moments."""
         return {
             "weights": {name: tensor.clone() for name, tensor in self.weights().items()},
@@ -116,7 +117,7 @@ class Rnd:
             "optimiser": _moments_of(self._optimiser),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.load_weights(state_dict["weights"])
         self._target.load_state_dict(state_dict["target"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.explorers.params import ActionSequencesParams, SequenceType
@@ -95,11 +96,11 @@ class ActionSequences:
         self._kind = torch.where(ended, -1, kind)
         self._step = step
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The sequences that are under way."""
         return {name: getattr(self, f"_{name}").clone() for name in ("kind", "step", "length")}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._reset(len(state_dict["kind"]))
         for name in ("kind", "step", "length"):

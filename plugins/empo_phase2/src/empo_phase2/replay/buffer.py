@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.trees import StateDict
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.replay.checks import check_block, check_tree
 from empo_phase2.replay.links import EpisodeLinks
@@ -219,7 +218,7 @@ class Replay:
         """Ids of the states that followed some transitions."""
         return self._records.next_state(indices.to("cpu", torch.int64)).to(self.device)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything, as a tree of tensors and integers.
 
         The tensors share the replay's memory, for there may be no room for a copy: write them
@@ -237,7 +236,7 @@ class Replay:
         links = self._links.state_dict(filled, self._number - self._length)
         return counts | self._records.state_dict(filled) | links
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+    def load_state_dict(self, tree: StateDict) -> None:
         """Restore what ``state_dict`` returned; everything goes on as it would have there.
 
         Raises:

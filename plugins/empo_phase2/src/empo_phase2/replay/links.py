@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Int32
 from numpy.typing import NDArray
 
+from empo_core.trees import StateDict
 from empo_phase2.experience import Block
 from empo_phase2.replay.kernels import link
 from empo_phase2.replay.storage import ArrayStorage
@@ -73,7 +71,7 @@ class EpisodeLinks:
         after = np.where(known, self._links[np.where(known, positions, 0)], -1)
         return after.astype(np.int64)
 
-    def state_dict(self, filled: int, oldest: int) -> dict[str, Any]:
+    def state_dict(self, filled: int, oldest: int) -> StateDict:
         """The first ``filled`` links, and the last transition of each environment."""
         alive = [
             [actor, environment, int(number)]
@@ -86,7 +84,7 @@ class EpisodeLinks:
             "last": torch.tensor(alive, dtype=torch.int64).reshape(-1, 3),
         }
 
-    def load_state_dict(self, tree: Mapping[str, Any], oldest: int) -> None:
+    def load_state_dict(self, tree: StateDict, oldest: int) -> None:
         """Restore what ``state_dict`` returned."""
         self.clear()
         self._links[: len(tree["links"])] = tree["links"].numpy()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int32, Int64
 from torch import Tensor
 
+from empo_core.trees import StateDict
 from empo_phase2.experience import Transitions
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.storage import ArrayStorage
@@ -100,7 +98,7 @@ class TransitionRecords:
         """Ids of the states that followed some transitions."""
         return torch.from_numpy(self.record[:, _NEXT])[positions].long()
 
-    def state_dict(self, filled: int) -> dict[str, Any]:
+    def state_dict(self, filled: int) -> StateDict:
         """The first ``filled`` positions, in tensors that share the arrays' memory."""
         return {
             "record": torch.from_numpy(self.record[:filled]),
@@ -108,7 +106,7 @@ class TransitionRecords:
             "inserted": torch.from_numpy(self.inserted[:filled]),
         }
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+    def load_state_dict(self, tree: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         filled = len(tree["record"])
         self.record[:filled] = tree["record"].numpy()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Int
@@ -12,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.trees import StateDict
 from empo_phase2.experience import States
 from empo_phase2.replay.kernels import hold, intern, rebuild, release, unpack
 from empo_phase2.replay.shape import ReplayShape
@@ -126,7 +124,7 @@ class StateStore:
         self._table[:] = 0
         self._used, self._free, self._count = 0, -1, 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything, in tensors that share the store's memory."""
         return {
             "keys": torch.from_numpy(self._keys[: self._used].view(np.int64)),
@@ -136,7 +134,7 @@ class StateStore:
             "count": self._count,
         }
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+    def load_state_dict(self, tree: StateDict) -> None:
         """Take over what ``state_dict`` returned; ids stay as they were."""
         self.clear()
         used = len(tree["keys"])

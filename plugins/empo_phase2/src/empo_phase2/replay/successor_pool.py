@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int, Int32, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.trees import StateDict
 from empo_phase2.replay.kernels import copy_items, offsets_of, to_evict
 from empo_phase2.replay.storage import ArrayStorage
 
@@ -151,7 +149,7 @@ class SuccessorPool:
         """Forget all successors."""
         self._tail, self._length = 0, 0
 
-    def state_dict(self, transitions: int) -> dict[str, Any]:
+    def state_dict(self, transitions: int) -> StateDict:
         """Everything about the first positions, in tensors that share the pool's memory."""
         wrapped = self._tail + self._length > len(self._states)
         end = len(self._states) if wrapped else self._tail + self._length
@@ -165,7 +163,7 @@ class SuccessorPool:
             "start": torch.from_numpy(self._start[:transitions]),
         }
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+    def load_state_dict(self, tree: StateDict) -> None:
         """Take over what ``state_dict`` returned."""
         size, transitions = int(tree["size"]), len(tree["counts"])
         if size != len(self._states):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
+from empo_core.trees import StateDict
 from empo_learning.state_cache import StateCache, policies_at
 from empo_rollout.empowerment.goals import Goals, arrived, draw
 from empo_rollout.empowerment.observation import WorldObservation
@@ -250,7 +249,7 @@ class Copies:
         bored = torch.rand(goals.shape, generator=self._generator) < stage.goal_resample_prob
         self.goals = torch.where(bored, goals, self.goals)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         state = {name: getattr(self, name).clone() for name in STATE}
         goals = None if self.goals is None else self.goals.clone()
@@ -261,7 +260,7 @@ class Copies:
         )
         return state | {"goals": goals, "final": final, "generator": self._generator.get_state()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name in STATE:
             setattr(self, name, state_dict[name].clone())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +10,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
+from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
 from empo_core.worlds.roles import check_roles
 from empo_environments.block_schedule import BlockScheduler, check_action
@@ -109,12 +107,12 @@ class WorldVectorEnv:
         copies.step(torch.from_numpy(action).view(copies.acts.shape))
         self._turns.leave(block)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
         blocks = [copies.state_dict() for copies in self._blocks]
         return {"queue": self._turns.queue(), "blocks": blocks}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state_dict: StateDict) -> bool:
         """Go on from what ``state_dict`` returned; always exactly."""
         self._begin(0)
         for copies, state in zip(self._blocks, state_dict["blocks"], strict=True):

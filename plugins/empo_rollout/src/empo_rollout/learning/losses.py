@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch
 from empo_rollout.experience.flat_rollout import Microbatch
 from empo_rollout.learning.forward import PolicyOutput
@@ -83,7 +84,7 @@ class PolicyLosses:
             if isinstance(loss, AdaptivePolicyLoss):
                 loss.adapt(memory, progress)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State of the losses that adapt, by position."""
         return {
             str(i): loss.state_dict()
@@ -91,7 +92,7 @@ class PolicyLosses:
             if isinstance(loss, AdaptivePolicyLoss)
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for i, (loss, _) in enumerate(self._losses):
             if isinstance(loss, AdaptivePolicyLoss):

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from empo_core.errors import StorageError
+from empo_core.trees import StateDict
 from empo_rollout.params import OptimiserParams
 
 
@@ -79,14 +80,14 @@ class Optimiser:
             for weight, part in zip(self._others, moved, strict=True):
                 weight.copy_(part.view_as(weight))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Moments of the gradients; tensors are its own, not copies."""
         return {
             name: {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
             for name, optimiser in self._optimisers.items()
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore copies of what ``state_dict`` returned.
 
         Raises:
@@ -128,11 +129,11 @@ class L2Init:
         gradient.add_(apart, alpha=2 * self._strength)
         return self._strength * float(apart.square().sum())
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The initial weights; the tensor is its own, not a copy."""
         return {"initial": self._initial}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._initial.copy_(state_dict["initial"])
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.protocols import Critic, Policy
+from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.distributed import Group
 from empo_learning.policy_losses import EntropyCoefficient
@@ -173,11 +173,11 @@ class Ppo:
         """Move the entropy coefficient."""
         self._entropy.adapt(memory["entropy_coef"], progress)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The entropy coefficient."""
         return self._entropy.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._entropy.load_state_dict(state_dict)
 

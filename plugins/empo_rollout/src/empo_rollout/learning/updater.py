@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +12,7 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import PolicyLoss
 from empo_core.protocols.environments import EnvSpec
+from empo_core.trees import StateDict
 from empo_learning.distributed import Group
 from empo_rollout.experience.advantages import advantage_sums, advantages, normalised
 from empo_rollout.experience.flat_rollout import FlatRollout, Minibatch
@@ -133,7 +133,7 @@ class Updater:
         ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": count}
         return means | ends | report
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything but the policy that is needed to go on exactly so; tensors are live."""
         context = self._context
         return {
@@ -144,7 +144,7 @@ class Updater:
             "losses": context.losses.state_dict(),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
         Raises:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
+
+from empo_core.trees import StateDict
 
 
 class PolicyStep(NamedTuple):
@@ -78,8 +80,8 @@ class ActorCritic(Protocol):
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         """The trainable tensors."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to restore the network, as tensors."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+    def load_state_dict(self, state_dict: StateDict) -> Any:
         """Restore what ``state_dict`` returned."""
