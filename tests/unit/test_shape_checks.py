@@ -14,13 +14,13 @@ from jaxtyping import TypeCheckError
 from empo_core.equations import robot_policy
 
 ROOT = Path(__file__).parents[2]
-TENSORS = re.compile(r"\b(Tensor|ndarray|NDArray|Float|Int|Bool|Shaped|UInt8)\b")
+SHAPES = re.compile(r"\b(Float|Int|Bool|UInt8|Shaped|Num|Integer|Inexact|Real)\[")
 LOADER = "_JaxtypingLoader"
 """The loader that wraps functions in checks."""
 
 
-def names_tensors(path: Path) -> bool:
-    """True if a signature or a field in a file is annotated with tensors."""
+def says_shapes(path: Path) -> bool:
+    """True if a signature or a field in a file is annotated with the shape of a tensor."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     annotations = [
         each
@@ -28,17 +28,17 @@ def names_tensors(path: Path) -> bool:
         for each in (getattr(node, "annotation", None), getattr(node, "returns", None))
         if each is not None
     ]
-    return any(TENSORS.search(ast.unparse(annotation)) for annotation in annotations)
+    return any(SHAPES.search(ast.unparse(annotation)) for annotation in annotations)
 
 
 def modules() -> list[str]:
-    """Names of the installed modules of this repository that touch tensors."""
+    """Names of the installed modules of this repository that say shapes of tensors."""
     found = []
     for source in (ROOT, *sorted(ROOT.glob("plugins/*/src"))):
         pattern = "empo_core/**/*.py" if source == ROOT else "**/*.py"
         for path in sorted(source.glob(pattern)):
             name = ".".join(path.relative_to(source).with_suffix("").parts)
-            if names_tensors(path) and find_spec(name.split(".")[0]):
+            if says_shapes(path) and find_spec(name.split(".")[0]):
                 found.append(name.removesuffix(".__init__"))
     return found
 
@@ -52,7 +52,7 @@ def test_the_robot_policy_refuses_masks_of_another_shape() -> None:
     robot_policy(q_r, 1, torch.ones(2, 3, dtype=torch.bool))  # Whole numbers are floats.
 
 
-def test_every_module_that_touches_tensors_is_checked() -> None:
+def test_every_module_that_says_shapes_is_checked() -> None:
     names = modules()
     assert "empo_core.equations" in names
     specs = {name: find_spec(name) for name in names}
