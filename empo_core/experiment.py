@@ -73,7 +73,7 @@ class Run:
             "run_dir": str(self.directory),
             "peak_memory_bytes": peak_memory_bytes(),
         }
-        return about | self.result.summary()
+        return {**about, **self.result.summary()}
 
 
 def run(

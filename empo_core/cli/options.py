@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -71,7 +71,7 @@ def with_flags(function: Callable[..., None], flags: Sequence[Flag]) -> Callable
         parameters[name] = inspect.Parameter(name, kind, default=False)
 
     @functools.wraps(function)
-    def wrapper(**given: object) -> None:
+    def wrapper(**given: Any) -> None:
         added = [f"{flag.path}=true" for name, flag in names.items() if given.pop(name)]
         given["overrides"] = [*(given["overrides"] or []), *added]
         function(**given)

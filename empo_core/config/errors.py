@@ -146,9 +146,10 @@ class _Explainer:
 
     def _siblings(self, path: tuple[str | int, ...]) -> set[str]:
         try:
-            return {str(key) for key in self._document.value(path[:-1])}
-        except (LookupError, TypeError):
+            owner = self._document.value(path[:-1])
+        except LookupError:
             return set()
+        return {str(key) for key in owner} if isinstance(owner, dict) else set()
 
 
 def _reason(error: ErrorDetails) -> str:

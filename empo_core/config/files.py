@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -165,22 +166,23 @@ def _assign(
     node = document.data
     for depth, part in enumerate(parts):
         here = ".".join(parts[:depth]) or "the config"
-        key: str | int
+        put: Callable[[Plain], None]
         if isinstance(node, list):
             if not (part.isdecimal() and int(part) <= len(node)):
                 raise wrong(f"{here} is a list; positions 0 to {len(node)} exist (got {part!r})")
-            key = int(part)
-            if key == len(node):
+            if int(part) == len(node):
                 node.append(None)
+            below, put = node[int(part)], partial(node.__setitem__, int(part))
         elif isinstance(node, dict):
             key = next((known for known in node if str(known) == part), part)
-            node.setdefault(key)
+            below, put = node.get(key), partial(node.__setitem__, key)
         else:
             raise wrong(f"{here} is {quote(node)}; it has no key {part!r}")
         if depth == len(parts) - 1:
-            node[key] = value
-        elif node[key] is None:
-            node[key] = {}
-        elif isinstance(node[key], str) and parts[depth + 1] in ("name", "params"):
-            node[key] = {"name": node[key]}  # A bare name is short for one without params.
-        node = node[key]
+            below = value
+        elif below is None:
+            below = {}
+        elif isinstance(below, str) and parts[depth + 1] in ("name", "params"):
+            below = {"name": below}  # A bare name is short for one without params.
+        put(below)
+        node = below

@@ -354,13 +354,14 @@ def dump_yaml(data: JsonData) -> str:
 
 
 def _lines(data: Mapping[str, JsonData] | Sequence[JsonData]) -> Iterator[str]:
-    items = data.items() if isinstance(data, dict) else (("-", value) for value in data)
+    items: Iterable[tuple[str, JsonData]]
+    items = data.items() if isinstance(data, Mapping) else (("-", value) for value in data)
     for key, value in items:
         head = f"{_flow(key)}:" if isinstance(data, dict) else "-"
         nested = isinstance(value, dict) or (
             isinstance(value, list) and any(isinstance(below, dict | list) for below in value)
         )
-        if value and nested and isinstance(data, dict):
+        if value and nested and isinstance(data, dict) and isinstance(value, dict | list):
             yield head
             yield from (f"  {line}" for line in _lines(value))
         else:

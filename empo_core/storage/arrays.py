@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from empo_core.errors import StorageError
 from empo_core.storage.atomic import (
@@ -53,7 +53,7 @@ class _Entry(FileEntry):
 
 class _Body(StrictModel):
     arrays: dict[str, _Entry]
-    metadata: dict[str, JsonValue]
+    metadata: dict[str, Any]
 
 
 def save_arrays(

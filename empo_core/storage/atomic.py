@@ -14,7 +14,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from typing_extensions import Buffer
@@ -79,7 +79,7 @@ class _Sealed(StrictModel):
     format: str
     version: int
     sha256: str
-    body: dict[str, JsonValue]
+    body: dict[str, Any]
 
 
 def write_file(path: str | Path, data: str | bytes, *, ops: FileOps = DISK) -> None:

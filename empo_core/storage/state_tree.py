@@ -15,6 +15,7 @@ from torch import Tensor
 from empo_core.errors import StorageError
 from empo_core.trees import Json, StateDict
 
+_FLOATS = ("NaN", "Infinity", "-Infinity")
 _RESERVED = "__metadata__"
 """The one name that a safetensors file does not allow for a tensor."""
 
@@ -75,13 +76,16 @@ def _encoded(value: object, path: str, tensors: dict[str, Tensor]) -> Json:
 
 
 def _encoded_mapping(value: Mapping[object, object], path: str, tensors: dict[str, Tensor]) -> Json:
-    for key in value:
+    items: dict[str | int, Json] = {}
+    for key, item in value.items():
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise StorageError(f"{path}: a key is {key!r}; keys are strings or integers")
-    items = {key: _encoded(item, _below(path, key), tensors) for key, item in value.items()}
-    if all(isinstance(key, str) for key in items):
-        return {f"${key}" if key.startswith("$") else key: item for key, item in items.items()}
-    return {"$items": [[key, item] for key, item in items.items()]}
+        items[key] = _encoded(item, _below(path, key), tensors)
+    names = [key for key in items if isinstance(key, str)]
+    if len(names) == len(items):
+        return {f"${name}" if name.startswith("$") else name: items[name] for name in names}
+    pairs: list[Json] = [[key, item] for key, item in items.items()]
+    return {"$items": pairs}
 
 
 def _below(path: str, key: object) -> str:
@@ -97,7 +101,7 @@ def _decoded(data: Json, tensors: dict[str, Tensor]) -> object:
         ((key, value),) = data.items()
         if key == "$tensor" and isinstance(value, str) and value in tensors:
             return tensors.pop(value)
-        if key == "$float" and value in ("NaN", "Infinity", "-Infinity"):
+        if key == "$float" and isinstance(value, str) and value in _FLOATS:
             return float(value)
         if key == "$tuple" and isinstance(value, list):
             return tuple(_decoded(item, tensors) for item in value)
@@ -112,9 +116,10 @@ def _decoded(data: Json, tensors: dict[str, Tensor]) -> object:
 def _decoded_items(pairs: list[Json], tensors: dict[str, Tensor]) -> dict[str | int, object]:
     found: dict[str | int, object] = {}
     for pair in pairs:
-        if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)):
+        key, item = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+        if not isinstance(key, str | int) or isinstance(key, bool):
             raise StorageError("the state has a wrong '$items'")
-        if pair[0] in found:
+        if key in found:
             raise StorageError("the state has a key twice in one '$items'")
-        found[pair[0]] = _decoded(pair[1], tensors)
+        found[key] = _decoded(item, tensors)
     return found

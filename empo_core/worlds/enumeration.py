@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -293,7 +294,7 @@ def _goals(model: EnumerableModel) -> tuple[tuple[Goal, ...], list[Predicate]]:
     """The model's goals and the predicate of each."""
     goals: list[Goal] = []
     predicates: list[Predicate] = []
-    given: Mapping[int, Sequence[tuple[object, ...]]] = getattr(model, "goals", {})
+    given: Mapping[int, Sequence[tuple[Any, ...]]] = getattr(model, "goals", {})
     for human, entries in given.items():
         if not 0 <= human < len(model.agents) or model.agents[human].role != "human":
             raise WorldError(f"goals are given for agent {human!r}, which is not a human")
