@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue as Json
+    from pydantic import JsonValue
 
+    Json: TypeAlias = JsonValue
     JsonData: TypeAlias = (
         bool | int | float | str | Sequence["JsonData"] | Mapping[str, "JsonData"] | None
     )

@@ -83,7 +83,7 @@ def worlds(json: Json = False, debug: Debug = False) -> None:
         return
     columns = ["world", "title", "humans", "robots", "goals", "steps", "row bytes"]
     rows = [
-        [entry["world"], entry["problem"] or entry["title"], *(
+        [str(entry["world"]), str(entry["problem"] or entry["title"]), *(
             "" if entry[key] is None else str(entry[key])
             for key in ("humans", "robots", "goals", "horizon", "state_bytes")
         )]

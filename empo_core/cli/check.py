@@ -133,7 +133,8 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
         }
         goals = {f"{spec.agents[g.human].name}: {g.name}": g.weight for g in spec.goals}
         head = {"file": str(path), "is": "world", "world_model": candidate}
-        return head | {
+        return {
+            **head,
             "world": sizes(world) | count_states(world),
             "agents": agents,
             "goals": goals,

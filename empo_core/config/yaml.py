@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
@@ -71,7 +71,7 @@ class Document:
     """
 
     name: str
-    data: Plain
+    data: Any
     base: Path
     text: str = field(default="", repr=False)
     marks: dict[tuple[str, ...], tuple[int, int] | str] = field(default_factory=dict, repr=False)
@@ -106,7 +106,7 @@ class Document:
             path = path[:-1]
         return self.marks.get(path, (1, 1))
 
-    def value(self, loc: Loc) -> Plain:
+    def value(self, loc: Loc) -> Any:
         """The value at ``loc``.
 
         Raises:

@@ -37,7 +37,7 @@ from empo_core.storage.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.trees import Json, JsonData
+from empo_core.trees import JsonData
 
 __all__ = ["DISK", "FileOps", "load_arrays", "read_json", "save_arrays", "write_file"]
 
@@ -59,7 +59,7 @@ class _Body(StrictModel):
 def save_arrays(
     directory: str | Path,
     arrays: Mapping[str, np.ndarray],
-    metadata: Mapping[str, JsonData] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     *,
     ops: FileOps = DISK,
 ) -> None:
@@ -74,13 +74,13 @@ def save_arrays(
     directory = Path(directory)
     with written_directory(directory, ops) as new:
         entries = {name: _write_array(new, name, array, ops) for name, array in arrays.items()}
-        body = {"arrays": entries, "metadata": dict(metadata or {})}
+        body: dict[str, JsonData] = {"arrays": entries, "metadata": dict(metadata or {})}
         write_synced(new / MANIFEST, sealed_json(directory, FORMAT, VERSION, body), ops)
 
 
 def load_arrays(
     directory: str | Path, *, mmap: bool = False
-) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays that ``save_arrays`` stored, after checking all of them.
 
     Args:

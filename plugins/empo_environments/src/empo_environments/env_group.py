@@ -146,7 +146,7 @@ class EnvGroup:
         exact = []
         for (number, one), state in zip(self._numbered(), states, strict=True):
             try:
-                exact.append(one.load_state_dict(state))
+                exact.append(one.load_state_dict(dict(state)))
             except Exception:
                 log.warning(
                     "environment %d cannot play its episode again",

@@ -186,7 +186,7 @@ class RolloutLearner(Learner):
         if collector is None:  # The run broke off in the middle of an iteration.
             self.start()
             return False
-        return self._collector.load_state_dict(collector)
+        return self._collector.load_state_dict(dict(collector))
 
     def _played(self, episodes: int) -> Evaluation:
         vector, each = self._environments.evaluation(episodes)
