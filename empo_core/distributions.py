@@ -37,7 +37,7 @@ class BoundedNormal(Distribution):
     def __init__(
         self,
         loc: Float[Tensor, "*batch action"],
-        log_std: Float[Tensor, "*batch action"],
+        log_std: Float[Tensor, "*#batch action"],
         *,
         bound: Bound = "tanh",
         active: Bool[Tensor, "*#batch action"] | None = None,
