@@ -197,16 +197,6 @@ class EntropyBonus(NamedTuple):
     weight: Float[Tensor, " start"]
     moved: Float[Tensor, ""]
 
-    def metrics(self) -> dict[str, Tensor]:
-        """Means of ``entropy``, ``entropy_scaled`` and ``entropy_term``; ``entropy_coef``."""
-        with torch.no_grad():
-            return {
-                "entropy": weighted_mean(self.entropy, self.weight),
-                "entropy_scaled": weighted_mean(self.scaled, self.weight),
-                "entropy_term": weighted_mean(self.paid, self.weight),
-                "entropy_coef": self.coefficient.clone(),
-            }
-
 
 def entropy_metrics(bonus: EntropyBonus) -> dict[str, Tensor]:
     """Means of ``entropy``, ``entropy_scaled`` and ``entropy_term``; ``entropy_coef``."""
