@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,91 +81,75 @@ class _EpisodeMetricTests(_TrackerCase):
     def test_episodes_lead_to_numbers_that_every_tracker_takes(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        before = numbers(metric)
-        live(metric, seed=0)
-        found = metric.statistics()
-        assert numbers(metric) != before, "episodes were completed, and it makes no difference"
-        for key, value in found.items():
-            assert isinstance(key, str)
-            if isinstance(value, Histogram):
-                assert len(value.edges) == len(value.counts) + 1, key
-            else:
-                assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
-        assert numbers(metric) == repr(found), "asking for the numbers changed them"
-        tracker.log(1, found)
-        tracker.finish("finished")
+        with followed(tracker, directory) as metric:
+            before = numbers(metric)
+            live(metric, seed=0)
+            found = metric.statistics()
+            assert numbers(metric) != before, "episodes were completed, and it makes no difference"
+            for key, value in found.items():
+                assert isinstance(key, str)
+                if isinstance(value, Histogram):
+                    assert len(value.edges) == len(value.counts) + 1, key
+                else:
+                    assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
+            assert numbers(metric) == repr(found), "asking for the numbers changed them"
+            tracker.log(1, found)
 
     def test_episodes_of_any_number_of_environments_can_be_followed(
         self, tracker: Tracker, directory: Path
     ) -> None:
         metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        for num_envs, reasons in ((0, REASONS), (1, ()), (1000, ("one",)), (ENVS, REASONS)):
-            metric.follow(num_envs, reasons)
-            live(metric, seed=0, num_envs=num_envs, steps=2)
-        first = numbers(metric)
-        metric.follow(ENVS, REASONS)
-        live(metric, seed=0, steps=2)
-        assert numbers(metric) == first, "environments that begin anew begin with nothing"
-        tracker.finish("finished")
+        with tracked(tracker, directory):
+            for num_envs, reasons in ((0, REASONS), (1, ()), (1000, ("one",)), (ENVS, REASONS)):
+                metric.follow(num_envs, reasons)
+                live(metric, seed=0, num_envs=num_envs, steps=2)
+            first = numbers(metric)
+            metric.follow(ENVS, REASONS)
+            live(metric, seed=0, steps=2)
+            assert numbers(metric) == first, "environments that begin anew begin with nothing"
 
     def test_environments_that_take_no_step_change_nothing(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        live(metric, seed=0)
-        before = snapshot(metric)
-        everything = torch.ones(ENVS, dtype=torch.bool)
-        metric.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
-        assert snapshot(metric) == before
-        tracker.finish("finished")
+        with followed(tracker, directory) as metric:
+            live(metric, seed=0)
+            before = snapshot(metric)
+            everything = torch.ones(ENVS, dtype=torch.bool)
+            metric.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
+            assert snapshot(metric) == before
 
     def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        done = torch.ones(ENVS, dtype=torch.bool)
-        metric.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
-        metric.step(torch.ones(ENVS), done)
-        tracker.log(1, metric.statistics())
-        tracker.finish("finished")
+        with followed(tracker, directory) as metric:
+            done = torch.ones(ENVS, dtype=torch.bool)
+            metric.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
+            metric.step(torch.ones(ENVS), done)
+            tracker.log(1, metric.statistics())
 
     def test_what_it_is_told_of_episodes_stays_as_it_is(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
-        before = [part.clone() for part in told]
-        metric.step(*told)
-        assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
-        known = snapshot(metric)
-        for part in told:
-            part.zero_()
-        assert snapshot(metric) == known, "it goes on using tensors that are not its own"
-        tracker.finish("finished")
+        with followed(tracker, directory) as metric:
+            told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
+            before = [part.clone() for part in told]
+            metric.step(*told)
+            assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
+            known = snapshot(metric)
+            for part in told:
+                part.zero_()
+            assert snapshot(metric) == known, "it goes on using tensors that are not its own"
 
     def test_episodes_go_on_exactly_from_a_checkpoint(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        metric = metric_of(tracker)
-        tracker.start(directory, CONFIG)
-        metric.follow(ENVS, REASONS)
-        live(metric, seed=0)
-        checkpoint = copy.deepcopy(unflatten(*flatten(metric.state_dict())))
-        live(metric, seed=1)
-        expected = snapshot(metric)
-        metric.follow(ENVS, REASONS)
-        metric.load_state_dict(checkpoint)
-        live(metric, seed=1)
-        assert snapshot(metric) == expected
-        tracker.finish("finished")
+        with followed(tracker, directory) as metric:
+            live(metric, seed=0)
+            checkpoint = copy.deepcopy(unflatten(*flatten(metric.state_dict())))
+            live(metric, seed=1)
+            expected = snapshot(metric)
+            metric.follow(ENVS, REASONS)
+            metric.load_state_dict(checkpoint)
+            live(metric, seed=1)
+            assert snapshot(metric) == expected
 
 
 class TrackerTests(_EpisodeMetricTests):
@@ -189,32 +175,29 @@ class TrackerTests(_EpisodeMetricTests):
     def test_every_kind_of_number_is_taken(
         self, tracker: Tracker, directory: Path, metrics: dict[str, float | Histogram]
     ) -> None:
-        tracker.start(directory, CONFIG)
-        tracker.log(0, metrics)
-        tracker.log(10**12, metrics)
-        tracker.finish("finished")
+        with tracked(tracker, directory):
+            tracker.log(0, metrics)
+            tracker.log(10**12, metrics)
 
     def test_metrics_may_come_and_go(self, tracker: Tracker, directory: Path) -> None:
-        tracker.start(directory, CONFIG)
-        for step in (0, 0, 5, 3):
-            tracker.log(step, {f"only/{step}": 1.0, "always": float(step)})
-        tracker.finish("finished")
+        with tracked(tracker, directory):
+            for step in (0, 0, 5, 3):
+                tracker.log(step, {f"only/{step}": 1.0, "always": float(step)})
 
     def test_progress_comes_in_any_unit(self, tracker: Tracker, directory: Path) -> None:
-        tracker.start(directory, CONFIG)
-        for task, done, total in (
-            ("nothing to do", 0, 0),
-            ("never finished", 1, 3),
-            ("one of two", 0.25, 0.5),
-            ("other of two", 10**9, 2 * 10**9),
-            ("one of two", 0.5, 0.5),
-            ("a total that grows", 5, 10),
-            ("a total that grows", 10, 20),
-            ("one of two", 0.0, 0.5),
-            ("[with] markup", 1, 1),
-        ):
-            tracker.progress(task, done, total)
-        tracker.finish("finished")
+        with tracked(tracker, directory):
+            for task, done, total in (
+                ("nothing to do", 0, 0),
+                ("never finished", 1, 3),
+                ("one of two", 0.25, 0.5),
+                ("other of two", 10**9, 2 * 10**9),
+                ("one of two", 0.5, 0.5),
+                ("a total that grows", 5, 10),
+                ("a total that grows", 10, 20),
+                ("one of two", 0.0, 0.5),
+                ("[with] markup", 1, 1),
+            ):
+                tracker.progress(task, done, total)
 
     def test_files_go_into_the_run_directory_only(self, tracker: Tracker, directory: Path) -> None:
         before = tree(directory.parent)
@@ -301,21 +284,20 @@ class TrackerTests(_EpisodeMetricTests):
     def test_words_come_at_any_time_and_in_any_form(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        tracker.start(directory, CONFIG)
-        for text in (
-            "before there is a task",
-            "",
-            "[with] markup",
-            "two\nlines",
-            "ü µ ∎",
-            "x" * 999,
-        ):
-            tracker.narrate("task", text)
-            tracker.progress("task", 1, 2)
-        tracker.narrate("a task that never comes", "anyway")
-        tracker.progress("task", 2, 2)
-        tracker.narrate("task", "after its end")
-        tracker.finish("finished")
+        with tracked(tracker, directory):
+            for text in (
+                "before there is a task",
+                "",
+                "[with] markup",
+                "two\nlines",
+                "ü µ ∎",
+                "x" * 999,
+            ):
+                tracker.narrate("task", text)
+                tracker.progress("task", 1, 2)
+            tracker.narrate("a task that never comes", "anyway")
+            tracker.progress("task", 2, 2)
+            tracker.narrate("task", "after its end")
 
 
 def metric_of(tracker: Tracker) -> EpisodeMetric:
@@ -325,6 +307,23 @@ def metric_of(tracker: Tracker) -> EpisodeMetric:
         pytest.skip("it has no episode metric")
     assert isinstance(metric, EpisodeMetric)
     return metric
+
+
+@contextmanager
+def tracked(tracker: Tracker, directory: Path) -> Iterator[None]:
+    """A run that starts, and finishes where nothing failed."""
+    tracker.start(directory, CONFIG)
+    yield
+    tracker.finish("finished")
+
+
+@contextmanager
+def followed(tracker: Tracker, directory: Path) -> Iterator[EpisodeMetric]:
+    """Such a run, and the tracker's episode metric for ``ENVS`` environments."""
+    metric = metric_of(tracker)
+    with tracked(tracker, directory):
+        metric.follow(ENVS, REASONS)
+        yield metric
 
 
 def steps_of(*, seed: int, num_envs: int, steps: int) -> list[list[torch.Tensor]]:
