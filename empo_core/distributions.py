@@ -78,7 +78,7 @@ class BoundedNormal(Distribution):
 
     @property
     def num_active(self) -> Float[Tensor, "*#batch"] | int:
-        """Number of numbers an action really has."""
+        """Number of an action's dimensions that are active."""
         return self.loc.shape[-1] if self.active is None else self.active.sum(-1).to(self.loc)
 
     def rsample(self, sample_shape: Any = ()) -> Float[Tensor, "*sample action"]:

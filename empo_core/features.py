@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureShape:
-    """Number of numbers of each sort describe a state; 0 where a world has none.
+    """Sizes of the features that describe a state; 0 for those that a world lacks.
 
     Attributes:
         channels: Channels of the grid picture.
@@ -39,7 +39,7 @@ class FeatureShape:
 
     @property
     def flat(self) -> int:
-        """Number of numbers that makes together."""
+        """Total number of features."""
         return (
             self.channels * self.height * self.width
             + self.globals

@@ -156,7 +156,7 @@ class Successors:
 
     @property
     def num_pairs(self) -> int:
-        """Number of (state, joint action) pairs were asked for."""
+        """Number of (state, joint action) pairs."""
         return self.offsets.shape[0] - 1
 
     @property

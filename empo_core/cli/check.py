@@ -151,7 +151,7 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
 
 
 def count_states(world: WorldModel) -> dict[str, str | int]:
-    """Number of states can be reached, if that is quick to find out."""
+    """Number of reachable states, if it is quick to count them."""
     import torch
 
     horizon, width = world.spec.horizon, world.spec.num_joint_actions

@@ -52,7 +52,7 @@ class ActionSpec:
 
     @property
     def size(self) -> int:
-        """Number of numbers an action consists of."""
+        """Number of an action's dimensions."""
         return len(self.choices) or len(self.low)
 
     @property

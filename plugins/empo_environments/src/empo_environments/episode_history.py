@@ -25,7 +25,7 @@ class History:
         self._shape = (agents, actions.size)
 
     def __len__(self) -> int:
-        """Number of steps were taken."""
+        """Number of steps taken."""
         return len(self._words) // (self._shape[0] * self._shape[1])
 
     def clear(self) -> None:

@@ -24,7 +24,7 @@ from empo_executors.frames import pickled
 log = logging.getLogger(__name__)
 OnCrash = Literal["stop", "restart"]
 RESTARTS = 3
-"""Number of restarts of a worker ..."""
+"""Restarts of one worker that are allowed ..."""
 RESTART_STEPS = 10_000
 """... within this many of its steps."""
 _CLOSE_S = 2.0
@@ -70,7 +70,7 @@ class ProcessVectorEnv:
         self._crashes: list[list[int]] = [[] for _ in range(workers)]
         self._steps = [0] * workers
         self._missing = [0] * blocks
-        """Number of workers of each block are still at it."""
+        """Number of workers that still step, by block."""
         self._fresh: set[int] = set()
         self._turns = BlockScheduler(blocks, order)
         self._seeds: list[int] = []

@@ -276,7 +276,7 @@ def policy_entropy(distribution: Distribution, jacobian: float) -> Float[Tensor,
 
 
 def num_numbers(distribution: Distribution) -> Float[Tensor, "*batch"] | int:
-    """Number of numbers an action has, that are used."""
+    """Number of an action's dimensions that are used."""
     if isinstance(distribution, BoundedNormal):
         return distribution.num_active
     return math.prod(distribution.event_shape)

@@ -209,7 +209,7 @@ class ReportingParams(Reporting):
 
 
 class ComputeParams(Compute):
-    """Where the learner computes."""
+    """Parameters of the learner's computation; key ``compute``."""
 
     threads: int | None = Field(
         1, ge=1, description="Threads of the learner; more only pay for large networks."

@@ -115,5 +115,5 @@ class FastVectorizedHistogram(Accumulators):
         self.outside.zero_()
 
     def extra_repr(self) -> str:
-        """Number of bins, and which edge belongs to them."""
+        """Number of bins, and the closed side of each, for debugging."""
         return f"bins={len(self.bin_counts)}, closed={self.closed!r}"

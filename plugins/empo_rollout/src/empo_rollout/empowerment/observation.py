@@ -67,7 +67,7 @@ class WorldObservation:
 
     @cached_property
     def num_features(self) -> int:
-        """Number of words of an observation, from the first on, are about the state."""
+        """Number of an observation's first words that describe the state."""
         return self.spec.featurizer.shape.flat
 
     @cached_property
