@@ -16,9 +16,9 @@ from jaxtyping import install_import_hook
 
 pytest_plugins = ["pytester"]
 
-# On a busy machine any example may be slow, the first one of a test above all.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+# The same examples in every run, and no deadline: on a busy machine any example may be slow.
+hypothesis.settings.register_profile("deterministic", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("deterministic")
 
 # Before torch is imported, here and in processes that tests start: what they compute is small, and
 # threads that wait for each other make it ten times slower on a busy machine.

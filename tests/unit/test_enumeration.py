@@ -414,7 +414,7 @@ def test_arrays_that_contradict_one_another_are_refused() -> None:
             EnumeratedWorld(spec, labels, bad, allowed, achieved)
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=5, max_size=5))
 def test_random_games_keep_their_probabilities(targets: list[list[int]]) -> None:
     class Random:

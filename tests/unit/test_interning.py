@@ -36,7 +36,7 @@ def drawn(seed: int, count: int, words: int, dtype: Any, span: int) -> Rows:
     return np.random.default_rng(seed).integers(low, span, (count, words)).astype(dtype)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seeds=st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=6),
     words=st.integers(1, 9),

@@ -349,7 +349,7 @@ def test_every_tracker_is_finished_though_one_fails(tmp_path: Path, registry: Re
     assert CALLS.count("finish finished") == 2
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200)
 @given(
     st.recursive(
         st.none()

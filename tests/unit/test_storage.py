@@ -109,7 +109,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path, mmap: bool) -> None:
     assert isinstance(loaded["fortran"], np.memmap) is mmap
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=50)
 @given(
     st.dictionaries(
         st.from_regex(r"[A-Za-z0-9_]{1,9}", fullmatch=True),

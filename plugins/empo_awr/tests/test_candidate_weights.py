@@ -179,7 +179,7 @@ def test_rounding_is_not_taken_for_a_preference(normaliser: str, dtype: torch.dt
     assert torch.equal(flat.weights, torch.full((1, 16), 1 / 16, dtype=dtype))
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0.15, 0.95), st.integers(0, 10**6), st.sampled_from(["none", *OWN]))
 def test_the_effective_sample_size_is_as_asked(share: float, seed: int, normaliser: str) -> None:
     target = random_target(starts=20, candidates=16, seed=seed)
@@ -196,7 +196,7 @@ def dual(temperature: Tensor, quality: Tensor, bound: float) -> Tensor:
     return temperature * bound + temperature * mean
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0.02, 1.2), st.integers(0, 10**6))
 def test_the_temperature_of_a_divergence_minimises_the_dual(bound: float, seed: int) -> None:
     target = random_target(starts=20, candidates=16, heads=1, seed=seed)

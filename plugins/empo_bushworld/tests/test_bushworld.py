@@ -81,7 +81,7 @@ def situations(draw: st.DrawFn) -> tuple[list[list[str]], int, list[int], list[i
     return grid, impenetrable, [*places, *densities], actions
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@settings(max_examples=400)
 @given(situations())
 def test_the_kernel_does_what_the_reference_says(
     situation: tuple[list[list[str]], int, list[int], list[int]],

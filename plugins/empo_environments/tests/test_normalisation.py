@@ -45,7 +45,7 @@ def assert_close(one: Moments, other: Moments) -> None:
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 20), min_size=1, max_size=6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_moments_of_pieces_are_the_moments_of_the_whole(seed: int, sizes: list[int]) -> None:
     whole = rows(seed, sum(sizes))
     pieces = np.split(whole, np.cumsum(sizes)[:-1])
@@ -56,14 +56,14 @@ def test_moments_of_pieces_are_the_moments_of_the_whole(seed: int, sizes: list[i
 
 
 @given(st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_merging_forgets_the_order(seed: int, first: int, second: int) -> None:
     one, other = Moments.of(rows(seed, first)), Moments.of(rows(seed + 1, second))
     assert_close(one.merged(other), other.merged(one))
 
 
 @given(st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_what_was_merged_can_be_taken_out(seed: int, first: int, second: int) -> None:
     one, other = Moments.of(rows(seed, first)), Moments.of(rows(seed + 1, second))
     assert_close(one.merged(other).without(one), other)

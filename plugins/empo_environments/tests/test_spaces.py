@@ -44,7 +44,7 @@ def trees() -> st.SearchStrategy[spaces.Space[Any]]:
     )
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(space=trees(), seed=st.integers(0, 99))
 def test_rows_are_what_gymnasium_flattens_to(space: spaces.Space[Any], seed: int) -> None:
     space.seed(seed)
@@ -54,7 +54,7 @@ def test_rows_are_what_gymnasium_flattens_to(space: spaces.Space[Any], seed: int
     )
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(space=trees(), data=st.data())
 def test_rows_become_actions_of_the_space(space: spaces.Space[Any], data: st.DataObject) -> None:
     kinds = {type(leaf) is spaces.Box for leaf in leaves_of(space)}

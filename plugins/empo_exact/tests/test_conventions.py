@@ -31,7 +31,7 @@ from empo_exact.plugin import Compute, ExactParams, PriorParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve
 
-QUICK = settings(max_examples=30, derandomize=True, deadline=None)
+QUICK = settings(max_examples=30)
 SEEDS = st.integers(0, 2**32 - 1)
 MODERATE = {
     "beta_h": 5.0,

@@ -12,7 +12,7 @@ from reference_solver import Parameters, reference_solve
 
 from empo_exact.solver import solve
 
-QUICK = settings(max_examples=130, derandomize=True, deadline=None)
+QUICK = settings(max_examples=130)
 
 
 def check(table: Table, params: Parameters) -> None:
@@ -44,7 +44,7 @@ def test_games_that_end_by_themselves_are_solved_to_twelve_digits(
 
 
 @pytest.mark.parametrize("beta_r", [0.0, 1.0, 10.0])
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25)
 @given(table=tables(), params=parameters())
 def test_moderate_robots_get_twelve_digits_in_every_quantity(
     beta_r: float, table: Table, params: Parameters

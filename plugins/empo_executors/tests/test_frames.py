@@ -42,7 +42,7 @@ def pipes() -> Iterator[Pipes]:
 
 
 @given(ARRAYS)
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_arrays_come_out_as_they_went_in(arrays: dict[str, np.ndarray]) -> None:
     found = decode_arrays(bytearray(b"".join(encode_arrays(arrays))))
     assert list(found) == list(arrays)

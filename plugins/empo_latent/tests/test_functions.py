@@ -15,7 +15,7 @@ from torch import Tensor
 from empo_latent.networks.functions import TwoHot, mish, simnorm, symexp, symlog
 from empo_latent.params.networks import BinsParams
 
-quick = settings(max_examples=20, derandomize=True, deadline=None)
+quick = settings(max_examples=20)
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

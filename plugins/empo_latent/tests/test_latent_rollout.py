@@ -18,7 +18,7 @@ CERTAIN = {"min_log_std": -40.0, "max_log_std": -39.0}
     candidates=st.integers(1, 4),
     heads=st.integers(1, 3),
 )
-@settings(max_examples=8, derandomize=True, deadline=None)
+@settings(max_examples=8)
 def test_rows_count_candidates_fastest_then_slices_then_moments(
     small: Any, lab: Any, moments: int, sequences: int, candidates: int, heads: int
 ) -> None:

@@ -103,7 +103,7 @@ def lived(*, envs: int = 3, capacity: int = 60, horizon: int = 2, steps: int = 5
     return life
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     envs=st.integers(1, 3),
     rows=st.integers(3, 12),

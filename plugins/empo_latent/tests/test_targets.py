@@ -26,7 +26,7 @@ from empo_latent.learning.targets import (
 from empo_latent.learning.value_losses import auxiliary_loss
 from empo_latent.params.networks import AuxiliaryParams, ValueParams
 
-FEW = settings(max_examples=7, derandomize=True, deadline=None)
+FEW = settings(max_examples=7)
 GAMMA = torch.tensor(0.9).double()
 CERTAIN = {"min_log_std": -40.0, "max_log_std": -39.0}
 heads = st.integers(1, 3)
@@ -93,7 +93,7 @@ def test_targets_are_those_of_loops_over_states_and_heads(
     weighted=st.booleans(),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 def test_heads_and_candidates_become_targets_as_in_loops_over_them(
     dynamics: int,
     rewards: int,

@@ -31,7 +31,7 @@ STILL = {"dropout": 0.0}
     tasks=st.integers(1, 2),
     weighted=st.booleans(),
 )
-@settings(max_examples=12, derandomize=True, deadline=None)
+@settings(max_examples=12)
 def test_the_loss_is_that_of_loops_over_starts_heads_and_targets(
     small: Any, lab: Any, heads: int, shape: tuple[int, int, int], tasks: int, weighted: bool
 ) -> None:

@@ -46,7 +46,7 @@ def losses_of(
     episodic=st.booleans(),
     ends=st.lists(st.booleans(), min_size=6, max_size=6),
 )
-@settings(max_examples=12, derandomize=True, deadline=None)
+@settings(max_examples=12)
 def test_losses_are_those_of_loops_over_slices_steps_and_heads(
     small: Any,
     lab: Any,

@@ -143,7 +143,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=50)
 @given(state=st.dictionaries(keys, trees, max_size=3))
 def test_any_tree_survives_the_disk(
     tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]

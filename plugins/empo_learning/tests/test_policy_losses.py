@@ -72,7 +72,7 @@ def test_heads_that_agree_or_are_alone_disagree_by_nothing() -> None:
         assert torch.equal(slope, torch.ones(3, count))
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
 def test_the_spread_is_that_of_torch_quantiles(
     starts: int, candidates: int, seed: int, double: bool

@@ -90,7 +90,7 @@ def test_any_flipped_byte_is_noticed(tmp_path: Path) -> None:
     content = saved(tmp_path / "model").read_bytes()
     damaged = tmp_path / "damaged"
 
-    @settings(max_examples=200, derandomize=True, deadline=None)
+    @settings(max_examples=200)
     @given(st.integers(0, len(content) - 1), st.integers(1, 255))
     def check(position: int, change: int) -> None:
         wrong = bytearray(content)

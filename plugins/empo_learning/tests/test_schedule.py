@@ -46,7 +46,7 @@ def test_without_a_ramp_the_full_value_holds_at_once() -> None:
 
 
 @given(first=steps, second=steps, length=st.integers(1, 10**5))
-@settings(derandomize=True, max_examples=100)
+@settings(max_examples=100)
 def test_the_ramp_rises_within_its_bounds(first: int, second: int, length: int) -> None:
     low, high = sorted((first, second))
     assert 0 <= sigmoid_ramp(low, length) <= sigmoid_ramp(high, length) <= 1
@@ -93,7 +93,7 @@ def test_a_window_without_length_drops_warm_up_at_its_end(final: int) -> None:
 
 
 @given(step=steps, warm_up_end=steps, final=steps)
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=200)
 def test_the_age_limit_never_falls_and_never_passes_the_present(
     step: int, warm_up_end: int, final: int
 ) -> None:

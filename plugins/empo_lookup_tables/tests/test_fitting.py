@@ -120,8 +120,6 @@ batches = st.lists(
 
 
 @settings(
-    derandomize=True,
-    deadline=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -172,7 +172,7 @@ SHOWN_AS_WRITTEN = [c for c in all_codes() if c not in ("Ki", "Pa", "dK", "dP", 
     ),
     spaced=st.booleans(),
 )
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_text_of_the_initial_state_is_the_map(rows: list[list[str]], spaced: bool) -> None:
     rows[0][0] = "Ay"
     text = "\n".join((" " if spaced else "").join(row) for row in rows)

@@ -116,8 +116,7 @@ def tinted_worlds(draw: st.DrawFn) -> tuple[Layout, torch.Tensor]:
 
 class TestFeatures:
     @given(tinted_worlds())
-    @settings(max_examples=150, deadline=None, derandomize=True,
-              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
     def test_crowded_worlds_look_as_the_reference_says(
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
@@ -262,8 +261,7 @@ class TestDescriptions:
 
 class TestCompactRows:
     @given(tinted_worlds())
-    @settings(max_examples=150, deadline=None, derandomize=True,
-              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
     def test_decoding_what_was_encoded_is_direct_tensorisation(
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
@@ -276,8 +274,7 @@ class TestCompactRows:
         assert torch.equal(single, direct.grid)
 
     @given(tinted_worlds())
-    @settings(max_examples=150, deadline=None, derandomize=True,
-              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
     def test_a_cells_word_says_all_that_the_cell_holds(
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
@@ -289,8 +286,7 @@ class TestCompactRows:
         ]
 
     @given(tinted_worlds())
-    @settings(max_examples=60, deadline=None, derandomize=True,
-              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
     def test_a_row_ends_with_agents_chances_and_objects(
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:

@@ -15,9 +15,7 @@ from empo_multigrid import kernel
 from empo_multigrid.layout import BALL, KEY, NOTHING, Layout
 
 Row = tuple[int, ...]
-QUICK = settings(
-    max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
-)
+QUICK = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 
 
 def expected(layout: Layout, row: Row, actions: list[int]) -> dict[Row, float]:

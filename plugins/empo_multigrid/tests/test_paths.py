@@ -168,7 +168,7 @@ def dijkstra(layout: Layout, costs: np.ndarray, goal: np.ndarray) -> list[int]:
     return best
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.data())
 def test_path_costs_are_those_of_a_textbook_dijkstra(data: st.DataObject) -> None:
     width, height = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))

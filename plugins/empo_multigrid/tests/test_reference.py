@@ -233,8 +233,7 @@ class TestMagicWalls:
 
 
 class TestPurity:
-    @settings(max_examples=60, deadline=None, derandomize=True,
-              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(world=rw.worlds())
     def test_asking_never_changes_the_answer_to_other_questions(self, world: object) -> None:
         layout, row, random = world  # type: ignore[misc]

@@ -22,7 +22,7 @@ from empo_networks.scales import (
 )
 
 numbers = st.floats(-50, 50, width=32)
-QUICK = settings(derandomize=True, max_examples=60, deadline=None)
+QUICK = settings(max_examples=60)
 
 
 def tensor(x: float) -> torch.Tensor:

@@ -43,7 +43,7 @@ def wandering(problem: Made, most: int, of: dict[str, bool]) -> Trajectories:
     ],
     ids=["q_r", "v_h_e", "both"],
 )
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 10_000),
     learned=st.sampled_from([mix for mix in MIXES if "q_r" in mix]),
@@ -67,7 +67,7 @@ def test_targets_along_paths_are_those_of_the_reference(
     assert_same(found, plain.compute(problem.batch, problem.states.at, paths))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(
     links=st.lists(st.booleans(), min_size=1, max_size=12),
     starts=st.lists(st.integers(0, 11), min_size=1, max_size=5),

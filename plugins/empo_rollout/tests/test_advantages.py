@@ -95,7 +95,7 @@ def assert_close(found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("fast", [with_numpy, on_torch])
 class TestAgainstTheReference:
-    @settings(max_examples=60, derandomize=True, deadline=None)
+    @settings(max_examples=60)
     @given(
         horizon=st.integers(1, 9),
         segments=st.integers(1, 5),

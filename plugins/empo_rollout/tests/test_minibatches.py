@@ -41,7 +41,7 @@ def all_segments(batches: list[Minibatch]) -> Tensor:
 
 
 class TestPartitions:
-    @settings(max_examples=25, derandomize=True, deadline=None)
+    @settings(max_examples=25)
     @given(
         sampling=st.sampled_from(["shuffled", "sequential", "steps"]),
         count=st.integers(1, 6),
@@ -157,6 +157,6 @@ class TestAnnealing:
         assert found == pytest.approx([0.6, 0.7, 0.8, 1.0, 1.0])
 
     @given(beta0=st.floats(0, 1), progress=st.floats(-1, 3))
-    @settings(max_examples=50, derandomize=True)
+    @settings(max_examples=50)
     def test_beta_stays_between_its_start_and_one(self, beta0: float, progress: float) -> None:
         assert beta0 <= annealed_beta(beta0, progress) <= 1

@@ -37,7 +37,7 @@ REQUESTS = st.fixed_dictionaries(
         "processors": st.integers(1, 16),
     }
 )
-examples = settings(max_examples=300, derandomize=True, deadline=None)
+examples = settings(max_examples=300)
 
 
 def planned(**request: Any) -> VecPlan:

@@ -62,7 +62,7 @@ def problems(
     return values, Segments.from_index(torch.tensor(index, dtype=width), number), reduction, weight
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(problem=problems(), params=st.sampled_from(CHOICES))
 def test_scatter_add_equals_the_loop_in_value_and_gradient(
     problem: tuple[torch.Tensor, Segments, Reduction, torch.Tensor | None],

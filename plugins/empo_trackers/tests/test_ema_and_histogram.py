@@ -50,7 +50,7 @@ def test_the_start_at_zero_can_be_corrected() -> None:
     assert slow.value == pytest.approx(7.0, rel=1e-5)
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=50)
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.floats(-100, 100), st.booleans()), max_size=8), max_size=5
@@ -115,7 +115,7 @@ def test_an_average_takes_one_number_at_a_time() -> None:
         EMATracker(0.5).update(torch.ones(2))
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(values=st.lists(NUMBERS, max_size=20), keep=st.lists(st.booleans(), min_size=20))
 def test_bins_are_numpy_s_but_for_what_lies_outside(values: list[float], keep: list[bool]) -> None:
     histogram = FastVectorizedHistogram(EDGES)
@@ -131,7 +131,7 @@ def test_bins_are_numpy_s_but_for_what_lies_outside(values: list[float], keep: l
     assert int(histogram.bin_counts.sum()) + histogram.nan == len(kept)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(values=st.lists(NUMBERS, max_size=20))
 def test_bins_closed_on_the_right_are_mirrored_ones(values: list[float]) -> None:
     right = FastVectorizedHistogram(EDGES, closed="right")

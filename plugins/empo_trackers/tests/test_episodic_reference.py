@@ -133,7 +133,7 @@ def check_totals(tracker: EpisodicEMATrackerWithHistogram, expected: Reference) 
 
 @pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.parametrize("per_episode", [False, True])
-@settings(max_examples=30, derandomize=True, deadline=None)
+@settings(max_examples=30)
 @given(story=stories(), alpha=st.sampled_from([0.01, 0.25, 1.0]))
 def test_it_agrees_with_a_loop_over_environments(
     story: tuple[int, list[dict[str, Any]]], alpha: float, per_episode: bool, sync: bool
@@ -156,7 +156,7 @@ def test_it_agrees_with_a_loop_over_environments(
     check_totals(tracker, expected)
 
 
-@settings(max_examples=20, derandomize=True, deadline=None)
+@settings(max_examples=20)
 @given(story=stories(), cut=st.integers(0, 12), reads=st.lists(st.booleans(), min_size=12))
 def test_neither_reading_nor_saving_nor_moving_changes_anything(
     story: tuple[int, list[dict[str, Any]]], cut: int, reads: list[bool]

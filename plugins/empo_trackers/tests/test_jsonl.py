@@ -62,7 +62,7 @@ def test_numbers_that_json_lacks_are_strings_that_float_reads(
     assert float(row["c"]) == -math.inf
 
 
-@settings(derandomize=True, max_examples=50)
+@settings(max_examples=50)
 @given(value=st.floats() | st.integers(-(2**63), 2**63))
 def test_every_number_is_read_back_exactly(
     tmp_path_factory: pytest.TempPathFactory, value: float
