@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from empo_exact.simd import (
     sixteen,
     store,
 )
+
+
+def test_the_environment_chooses_the_primitives() -> None:
+    assert (FOUR == 1) == (os.environ.get("EMPO_PLAIN_KERNELS") == "1")
 
 
 @kernel
