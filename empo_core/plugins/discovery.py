@@ -221,6 +221,7 @@ def _components(offered: Iterable[object], distribution: str) -> list[Component]
         _check_name(component.name, what)
         if not (isinstance(component.params, str) and TARGET.fullmatch(component.params)):
             component.params_model()
+        _check_target(component.target, what)
         _check_roles(component, what)
         if any((component.kind, component.name) == (c.kind, c.name) for c in components):
             raise PluginLoadError(f"its empo_components yields {what} twice")
@@ -229,7 +230,11 @@ def _components(offered: Iterable[object], distribution: str) -> list[Component]
 
 
 def _check_roles(component: Component, what: str) -> None:
-    """Refuse a default that is no tracker, and options that no command could have."""
+    """Refuse what only components of another kind can have, and options no command could have."""
+    if component.regression is not None:
+        if component.kind != "value_network":
+            raise PluginLoadError(f"{what} cannot have a regression; only value networks can")
+        _check_target(component.regression, f"the regression of {what}")
     if component.default is not None and component.kind != "tracker":
         raise PluginLoadError(f"{what} cannot be a default; only trackers can")
     if component.options and component.kind != "algorithm":
@@ -250,14 +255,16 @@ def _commands(offered: Iterable[object], distribution: str) -> list[Command]:
         what = f"command {command.name!r}"
         _check_api(command.api, what, distribution)
         _check_name(command.name, what)
-        if not TARGET.fullmatch(command.target):
-            raise PluginLoadError(
-                f"{what} has the target {command.target!r}; write 'package.module:function'"
-            )
+        _check_target(command.target, what)
         if any(command.name == known.name for known in commands):
             raise PluginLoadError(f"its empo_commands yields {what} twice")
         commands.append(command)
     return commands
+
+
+def _check_target(target: str, what: str) -> None:
+    if not TARGET.fullmatch(target):
+        raise PluginLoadError(f"{what} has the target {target!r}; write 'package.module:name'")
 
 
 def _check_name(name: object, what: str) -> None:

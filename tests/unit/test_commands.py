@@ -223,6 +223,8 @@ def test_a_flag_of_the_core_is_refused(install: Install) -> None:
         ('flag="--more"', 'flag="-m"', "algorithm 'x' has the option '-m'; write it as .*"),
         ('kind="algorithm"', 'kind="explorer"', "explorer 'x' cannot have options; .*"),
         ('kind="tracker"', 'kind="explorer"', "explorer 'x-notes' cannot be a default; .*"),
+        ('default="config"', 'regression="a:B"', "tracker 'x-notes' cannot have a regression; .*"),
+        ('target="nowhere:X"', 'target="nowhere"', "algorithm 'x' has the target 'nowhere'; .*"),
     ],
 )
 def test_roles_that_a_kind_cannot_have_are_refused(
