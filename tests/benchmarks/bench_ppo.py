@@ -26,6 +26,7 @@ from rich.table import Table
 
 from empo_core.config import RunConfig
 from empo_core.experiment import run
+from empo_core.protocols import Tracker
 
 ENVS = 64
 GAMMA, LAMBDA, RATE, CLIP = 0.98, 0.8, 1e-3, 0.2
@@ -73,7 +74,7 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
     return steps / clock.seconds, at_shares(curve)
 
 
-class Clock:
+class Clock(Tracker):
     """A tracker that takes the time from the start of a run to the end of its last iteration.
 
     So making environments and networks counts, as it does for the others, and writing results
@@ -90,12 +91,6 @@ class Clock:
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Take the time again."""
         self.seconds = time.process_time() - self._began
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        """Nothing."""
-
-    def finish(self, status: str) -> None:
-        """Nothing."""
 
 
 def theirs(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:

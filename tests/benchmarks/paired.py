@@ -76,8 +76,10 @@ def main() -> None:
     parser.add_argument("--against", type=Path, required=True, help="the other tree")
     parser.add_argument("--python", type=Path, help="its interpreter; default .venv/bin/python")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("arguments", nargs="*", help="of the script, after --")
-    options = parser.parse_args()
+    # Cut by hand: argparse takes no positional arguments on both sides of the options.
+    given = [*sys.argv[1:], "--"]
+    cut = given.index("--")
+    options, arguments = parser.parse_args(given[:cut]), given[cut + 1 : -1]
     contenders = {
         "this": (Path(sys.executable), HERE),
         "other": (
@@ -90,7 +92,7 @@ def main() -> None:
         # Each goes first in every other round.
         for name in sorted(contenders, reverse=turn % 2 == 0):
             python, folder = contenders[name]
-            found[name].append(run(python.absolute(), folder / options.script, options.arguments))
+            found[name].append(run(python.absolute(), folder / options.script, arguments))
     table = Table("row", "figure", title=f"{options.script}: medians of {options.rounds} turns")
     for heading in ("this", "other", "this / other", "least", "greatest"):
         table.add_column(heading, justify="right")
