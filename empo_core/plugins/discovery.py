@@ -262,8 +262,8 @@ def _commands(offered: Iterable[object], distribution: str) -> list[Command]:
     return commands
 
 
-def _check_target(target: str, what: str) -> None:
-    if not TARGET.fullmatch(target):
+def _check_target(target: object, what: str) -> None:
+    if not (isinstance(target, str) and TARGET.fullmatch(target)):
         raise PluginLoadError(f"{what} has the target {target!r}; write 'package.module:name'")
 
 

@@ -225,6 +225,7 @@ def test_a_flag_of_the_core_is_refused(install: Install) -> None:
         ('kind="tracker"', 'kind="explorer"', "explorer 'x-notes' cannot be a default; .*"),
         ('default="config"', 'regression="a:B"', "tracker 'x-notes' cannot have a regression; .*"),
         ('target="nowhere:X"', 'target="nowhere"', "algorithm 'x' has the target 'nowhere'; .*"),
+        ('target="nowhere:X"', "target=Params", "algorithm 'x' has the target <class .*"),
     ],
 )
 def test_roles_that_a_kind_cannot_have_are_refused(

@@ -45,11 +45,14 @@ def modules() -> list[str]:
 
 def test_the_robot_policy_refuses_masks_of_another_shape() -> None:
     q_r = -torch.ones(2, 3)
+    robot_policy(q_r, 1, torch.ones(2, 3, dtype=torch.bool))  # Whole numbers are floats.
     with pytest.raises(TypeCheckError):
         robot_policy(q_r, 1.0, torch.ones(2, 1, dtype=torch.bool))
     with pytest.raises(TypeCheckError):
         robot_policy(q_r, 1.0, torch.ones(2, 3))
-    robot_policy(q_r, 1, torch.ones(2, 3, dtype=torch.bool))  # Whole numbers are floats.
+    robot_policy(q_r, 1.0, torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(TypeCheckError):  # What a check allowed before says nothing of others.
+        robot_policy(q_r, 1.0, torch.ones(2, 4, dtype=torch.bool))
 
 
 def test_every_module_that_says_shapes_is_checked() -> None:
