@@ -44,7 +44,7 @@ from empo_core.protocols.executors import (
     WorkerFactory,
     WorkerState,
 )
-from empo_core.protocols.learning import (
+from empo_core.protocols.networks_and_losses import (
     AdaptivePolicyLoss,
     Aggregator,
     Critic,
