@@ -21,8 +21,6 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
 GERUND = re.compile(r"(\w+_)?\w{2,}ing")
-NOUNS_IN_ING = {"string", "testing", "training", "planning", "learning"}
-"""Module names that end like gerunds and name a thing or a field."""
 OPENERS = ("What", "Who", "How", "Where", "Whether")
 LOOSE = re.compile(r"\bAny\b|type: ignore|\bcast\(")
 TENSORS = re.compile(r"\b(Tensor|ndarray|NDArray)\b")
@@ -171,11 +169,7 @@ def figures(root: Path) -> list[Figure]:
     counts = sorted(count for _, count in functions(source))
     most, long_signatures = largest(functions(source), 9)
     loose = {str(module.path): len(LOOSE.findall(_body(module))) for module in source}
-    gerunds = [
-        str(module.path)
-        for module in source
-        if GERUND.fullmatch(module.path.stem) and module.path.stem not in NOUNS_IN_ING
-    ]
+    gerunds = [str(module.path) for module in source if GERUND.fullmatch(module.path.stem)]
     openers = [
         f"{module.path}: {text.splitlines()[0]}"
         for module in source
