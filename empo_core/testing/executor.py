@@ -108,9 +108,10 @@ class ExecutorTests:
         assert isinstance(executor, Executor)
 
     def test_all_workers_are_ready_after_the_start(self, start: Callable[..., Executor]) -> None:
-        states = start(workers=3).workers()
+        executor = start(workers=3)
+        # On a busy machine the last may be ready a moment later than the others.
+        states = [await_ready(executor, worker) for worker in range(3)]
         assert [state.number for state in states] == [0, 1, 2]
-        assert {state.state for state in states} == {"ready"}
         assert {state.incarnation for state in states} == {0}
 
     def test_every_call_is_answered_once_and_in_order(self, start: Callable[..., Executor]) -> None:
@@ -194,7 +195,7 @@ class ExecutorTests:
         executor.broadcast(b"old", 1)
         executor.broadcast(b"new", 2)
         executor.replace(0, "for this test")
-        state = replaced(executor, 0)
+        state = await_ready(executor, incarnation=1)
         executor.submit(0, b"blob")
         assert reply_of(executor).payload == b"2 new"
         assert "for this test" in state.last_failure
@@ -230,7 +231,7 @@ class ExecutorTests:
         found = [reply_of(executor) for _ in range(3)]
         assert [(r.kind, r.number) for r in found] == [("part", 0), ("lost", 0), ("lost", 1)]
         assert found[0].payload == b"last words"
-        state = replaced(executor, 0)
+        state = await_ready(executor, incarnation=1)
         assert state.last_failure
         executor.submit(0, b"who")
         reply = reply_of(executor)
@@ -248,7 +249,7 @@ class ExecutorTests:
         pid = executor.workers()[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        replaced(executor, 0)
+        await_ready(executor, incarnation=1)
         executor.submit(0, b"who")
         assert reply_of(executor).payload == b"0 1"
 
@@ -257,7 +258,7 @@ class ExecutorTests:
         for incarnation in range(MAX_RESTARTS + 1):
             executor.replace(0, f"failure {incarnation}")
             if incarnation < MAX_RESTARTS:
-                replaced(executor, incarnation)
+                await_ready(executor, incarnation=incarnation + 1)
         assert executor.next(PATIENCE_S) is None, "nothing can come, so nothing is waited for"
         (state,) = executor.workers()
         assert state.state == "given_up"
@@ -338,14 +339,14 @@ def reply_of(executor: Executor) -> Reply:
     return reply
 
 
-def replaced(executor: Executor, incarnation: int) -> WorkerState:
-    """The state of worker 0 once it is ready again after this incarnation."""
+def await_ready(executor: Executor, worker: int = 0, *, incarnation: int = 0) -> WorkerState:
+    """The state of a worker once it is ready in this incarnation or a later one."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        state = executor.workers()[0]
-        if state.incarnation > incarnation and state.state == "ready":
+        state = executor.workers()[worker]
+        if state.incarnation >= incarnation and state.state == "ready":
             return state
-        assert time.monotonic() < deadline, "the worker was not replaced"
+        assert time.monotonic() < deadline, "the worker did not become ready"
         reply = executor.next(0.01)
         assert reply is None or reply.kind == "lost"
 
