@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cache, wraps
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import hypothesis
 import jaxtyping
 import pytest
-from beartype import BeartypeConf, beartype
-from jaxtyping import install_import_hook
+
+from empo_core.testing import shape_checks
 
 pytest_plugins = ["pytester"]
 
@@ -40,55 +39,7 @@ def _tensor_modules() -> list[str]:
     ]
 
 
-def check_new_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A type checker that looks at each combination of types, dtypes and shapes once.
-
-    Training calls the same functions with the same shapes thousands of times; to check every
-    one of these calls would take as long as all that is tested.
-    """
-    # The length of an axis may be the value of an argument.
-    depends_on_values = any("{" in str(hint) for hint in function.__annotations__.values())
-    passed = set()
-
-    @cache
-    def checked() -> Callable[..., Any]:
-        # On the first call, since most functions of most modules are never called by a test.
-        # Whole numbers are floats too, as for static checks.
-        return beartype(function, conf=BeartypeConf(is_pep484_tower=True))
-
-    @wraps(function)
-    def check(*args: Any, **kwargs: Any) -> None:
-        values = (*args, *kwargs.values())
-        key = (len(args), *kwargs, *map(_kind, values))
-        if key not in passed:
-            checked()(*args, **kwargs)
-            if not depends_on_values and not any(isinstance(v, _CONTAINERS) for v in values):
-                passed.add(key)
-
-    return check
-
-
-_CONTAINERS = (tuple, list, set, frozenset, Mapping, Iterator)
-
-
-def _kind(value: Any) -> Hashable:
-    """All that decides whether a value fits an annotation, except for what a container holds."""
-    if isinstance(value, _array_types()):
-        return type(value), value.dtype, value.shape
-    return value if isinstance(value, str) else type(value)
-
-
-@cache
-def _array_types() -> tuple[type, ...]:
-    import numpy as np
-    import torch
-
-    return torch.Tensor, np.ndarray
-
-
-# Under a name of its own, since other files called conftest.py may take this one's.
-sys.modules["empo_shape_checks"] = sys.modules[__name__]
-install_import_hook(_tensor_modules(), "empo_shape_checks.check_new_shapes")
+shape_checks.install(_tensor_modules())
 
 
 @pytest.fixture

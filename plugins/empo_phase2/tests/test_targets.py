@@ -140,6 +140,7 @@ def effort(compute: Callable[[], Any]) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("expectation", ["all", "sampled", "free"])
 @pytest.mark.parametrize("learned", [("v_h_e", "q_r"), EVERYTHING], ids="-".join)
 def test_python_runs_as_many_lines_for_a_large_batch_as_for_a_small_one(

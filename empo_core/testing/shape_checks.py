@@ -1,0 +1,126 @@
+"""Check the shapes in signatures while tests run, each combination of them once.
+
+Call ``install`` in a ``conftest.py`` before the modules to be checked are imported.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import cache, partial, wraps
+from inspect import isclass
+from types import FunctionType
+from typing import Any
+
+import jaxtyping
+from beartype import BeartypeConf, beartype
+
+_jaxtyped = jaxtyping.jaxtyped
+_UNKNOWN = object()
+"""The kind of a value that must be looked at each time."""
+
+
+def install(modules: Sequence[str]) -> None:
+    """Check the calls of all functions of these modules, which must not be imported yet."""
+    jaxtyping.jaxtyped = check_new_shapes  # type: ignore[assignment]
+    jaxtyping.install_import_hook(modules, f"{__name__}.{_check_types.__name__}")
+
+
+def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> Any:
+    """As ``jaxtyping.jaxtyped``, but checks each combination of types, dtypes and shapes once.
+
+    Training calls the same functions with the same shapes thousands of times; to check every
+    one of these calls takes longer than what they compute.
+
+    Args:
+        target: A function, or a class, of which the constructor is checked if it is a dataclass.
+        typechecker: From a function to one that checks its arguments and its result.
+    """
+    if target is None:
+        return partial(check_new_shapes, typechecker=typechecker)
+    if isclass(target):
+        if is_dataclass(target):
+            initialise = check_new_shapes(target.__init__, typechecker=typechecker)
+            target.__init__ = initialise  # type: ignore[misc]
+        return target
+    if any("{" in str(hint) for hint in target.__annotations__.values()):
+        return _jaxtyped(target, typechecker=typechecker)  # An axis as long as an argument says.
+    results: list[Any] = []
+    passed: set[Hashable] = set()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return results.pop() if results else target(*args, **kwargs)
+
+    @cache
+    def checked() -> Callable[..., Any]:
+        # On the first call, since most functions of most modules are never called by a test.
+        # With the globals of the function, where jaxtyping looks for the names in annotations.
+        late = FunctionType(call.__code__, target.__globals__, closure=call.__closure__)
+        return _jaxtyped(wraps(target)(late), typechecker=typechecker)
+
+    @wraps(target)
+    def check(*args: Any, **kwargs: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:
+            return target(*args, **kwargs)
+        key = (len(args), *kwargs, *map(_kind, args), *map(_kind, kwargs.values()))
+        if _UNKNOWN in key or key not in passed:
+            result = checked()(*args, **kwargs)
+        else:
+            result = target(*args, **kwargs)
+            if (key, _kind(result)) not in passed:
+                results.append(result)
+                checked()(*args, **kwargs)
+        passed.update((key, (key, _kind(result))))
+        return result
+
+    return check
+
+
+def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A type checker for jaxtyping."""
+    # Whole numbers are floats too, as for static checks.
+    checked = beartype(function, conf=BeartypeConf(is_pep484_tower=True))
+
+    @wraps(function)
+    def check(*args: Any, **kwargs: Any) -> Any:
+        # Of a long list it looks at a random item, and what is tested may draw numbers too.
+        state = random.getstate()
+        try:
+            return checked(*args, **kwargs)
+        finally:
+            random.setstate(state)
+
+    return check
+
+
+def _kind(value: Any) -> Hashable:
+    """All that decides whether a value fits an annotation."""
+    kind = type(value)
+    if kind in _array_types():
+        return kind, value.dtype, value.shape
+    if kind is str:
+        return value
+    if issubclass(kind, (tuple, list)):
+        kinds = tuple(map(_kind, value))
+        return _UNKNOWN if _UNKNOWN in kinds else (kind, kinds)
+    if kind is dict:
+        kinds = _kind([*value.values()])
+        return _UNKNOWN if kinds is _UNKNOWN else (kind, *value, kinds)
+    return _UNKNOWN if _may_hold_anything(kind) else kind
+
+
+@cache
+def _may_hold_anything(kind: type) -> bool:
+    return issubclass(kind, (Mapping, Iterator))
+
+
+@cache
+def _array_types() -> Collection[type]:
+    import numpy as np
+    import torch
+
+    return frozenset((torch.Tensor, torch.nn.Parameter, np.ndarray))
+
+
+__all__ = ["check_new_shapes", "install"]
