@@ -16,6 +16,7 @@ The blocks of a page run in their order, in one folder that has a copy of ``exam
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib
 import io
 import logging
@@ -172,9 +173,10 @@ class Reader:
 
     def run_command(self, command: str) -> tuple[int, str, str]:
         """Exit code, output and errors of a command line."""
-        words = shlex.split(command, comments=True)
+        words = shlex.split(command.replace("$PWD", str(self.folder)), comments=True)
         # Every process would import torch again, so plain commands run in this one.
-        if self.here and words[0] == "empo" and not set(command) & set("|&;<>$*`"):
+        if self.here and words[0] == "empo" and not set(" ".join(words)) & set("|&;<>$`"):
+            words = [name for word in words for name in (sorted(glob.glob(word)) or [word])]
             done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "100"})
             return done.exit_code, done.stdout, done.stderr
         path = os.pathsep.join([str(self.python.parent), os.environ["PATH"]])

@@ -26,7 +26,7 @@ MARK = "# yaml-language-server: $schema="
 # What each script must have said at the end of the day, and the arguments it gets.
 EXPECTED: dict[str, tuple[list[str], str]] = {
     "compare_beta_r.py": (["plot.png"], "Wrote plot.png"),
-    "compare_ppo_with_exact.py": (["4096", "RUNS"], "PPO, 4,096 steps"),
+    "compare_ppo_with_exact.py": (["2048", "RUNS"], "PPO, 2,048 steps"),
     "python_world.py": ([], "X_h = "),
     "solve_in_python.py": (["runs=RUNS"], "sooner or later"),
 }
@@ -36,26 +36,26 @@ EXPECTED: dict[str, tuple[list[str], str]] = {
 SHORTER: dict[str, list[str]] = (
     {
         name: [
-            "algorithm.params.total_steps=120",
-            "algorithm.params.warm_up.v_h_e=40",
-            "algorithm.params.warm_up.q_r=40",
-            "algorithm.params.warm_up.ramp=40",
+            "algorithm.params.total_steps=60",
+            "algorithm.params.warm_up.v_h_e=20",
+            "algorithm.params.warm_up.q_r=20",
+            "algorithm.params.warm_up.ramp=20",
         ]
         for name in ("learn_trivial.yaml", "learn_two_rooms.yaml")
     }
     | {
         name: [
-            "algorithm.params.total_steps=6000",
+            "algorithm.params.total_steps=3000",
             "algorithm.params.reporting.evaluation_episodes=5",
         ]
         for name in ("ppo_cartpole.yaml", "ppo_multigrid.yaml")
     }
     | {
         "latent_pendulum.yaml": [
-            "algorithm.params.total_steps=150",
+            "algorithm.params.total_steps=130",
             "algorithm.params.tasks="
-            "[{name: gymnasium, params: {id: Pendulum-v1, max_episode_steps: 40}}]",
-            "algorithm.params.collection.seed_steps=120",
+            "[{name: gymnasium, params: {id: Pendulum-v1, max_episode_steps: 20}}]",
+            "algorithm.params.collection.seed_steps=110",
             "algorithm.params.collection.seed_updates=2",
             "algorithm.params.learning.updates_per_step=0.1",
             "algorithm.params.reporting.evaluation_episodes=1",

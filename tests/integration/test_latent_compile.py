@@ -229,6 +229,7 @@ def run(*command: str, script: str, timeout_s: float = 120) -> None:
     assert done.stdout == "agreed\n", done.stderr
 
 
+@pytest.mark.slow
 def test_one_graph_of_each_loss_serves_all_updates_and_may_write_over_what_it_returned() -> None:
     run(script=REPLAYED)
 

@@ -161,7 +161,7 @@ ENSEMBLE = """
 """
 
 
-@pytest.mark.parametrize("store", ["rows", "compact"])
+@pytest.mark.parametrize("store", [pytest.param("rows", marks=pytest.mark.slow), "compact"])
 def test_what_was_learned_in_an_ensemble_is_played_in_the_runs_own_world(
     tmp_path: Path, store: str
 ) -> None:
@@ -176,7 +176,10 @@ def test_what_was_learned_in_an_ensemble_is_played_in_the_runs_own_world(
     assert 0 < summary["gap"]["Compare/coverage"] <= 1
 
 
-@pytest.mark.parametrize("values", ["lookup", "{name: mlp, params: {hidden: 8}}"])
+@pytest.mark.parametrize(
+    "values",
+    ["lookup", pytest.param("{name: mlp, params: {hidden: 8}}", marks=pytest.mark.slow)],
+)
 def test_a_learned_run_can_be_played_and_its_policy_loaded(tmp_path: Path, values: str) -> None:
     found = evaluated(tmp_path, LEARNED.replace("VALUES", values), "--episodes", "50")
     assert found["algorithm"] == "phase2"

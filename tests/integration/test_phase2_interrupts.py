@@ -25,7 +25,7 @@ from empo_core.testing.algorithm import RecordingTracker
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 
-STEPS, EVERY = 400, 20
+STEPS, EVERY = 200, 20
 """Enough steps for a signal to arrive before they are over, and how often they are logged."""
 CONFIG = f"""
 world_model: {{name: multigrid/trivial, params: {{max_steps: 3}}}}

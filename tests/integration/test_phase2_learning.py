@@ -90,6 +90,7 @@ def test_v_r_can_be_learned_instead_of_q_r(tmp_path: Path) -> None:
     check(gap("trivial", learner, 1, tmp_path), at_start=0.01, on_average=0.03)
 
 
+@pytest.mark.slow
 def test_everything_can_be_learned_at_once(tmp_path: Path) -> None:
     values = dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r"), "lookup")
     warm_up = dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r", "ramp"), 80)

@@ -29,7 +29,7 @@ MLP = {"name": "mlp", "params": {"hidden": 8}}
     "values",
     [
         {"q_r": MLP, "v_h_e": MLP},
-        {"q_r": None, "v_h_e": "lookup", "v_r": MLP},
+        pytest.param({"q_r": None, "v_h_e": "lookup", "v_r": MLP}, marks=pytest.mark.slow),
         pytest.param(
             dict.fromkeys(("q_r", "v_h_e", "x_h", "u_r", "v_r"), MLP), marks=pytest.mark.slow
         ),
@@ -38,7 +38,7 @@ MLP = {"name": "mlp", "params": {"hidden": 8}}
 )
 @pytest.mark.parametrize(
     "targets",
-    [{}, {"max_pairs": 1}, {"model_based": False}],
+    [{}, {"max_pairs": 1}, pytest.param({"model_based": False}, marks=pytest.mark.slow)],
     ids=["all profiles", "sampled profile", "no model"],
 )
 def test_targets_of_collected_experience_are_those_of_the_reference(

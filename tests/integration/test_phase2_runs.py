@@ -118,7 +118,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+QUICK = ("tables", "mixed")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in SETTINGS],
+)
 def test_a_resumed_run_ends_exactly_like_one_that_never_stopped(name: str, tmp_path: Path) -> None:
     chance = random.Random(name)
     setting = params(**SETTINGS[name], reporting={"log_interval": 1, "checkpoint_interval": 25})

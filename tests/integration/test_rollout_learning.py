@@ -244,6 +244,8 @@ def test_the_chain_has_one_best_policy_which_does_not_go_for_the_nearest_end() -
 
 WAYS: dict[str, dict[str, Any]] = {
     "shuffled": {},
+}
+OTHER_WAYS: dict[str, dict[str, Any]] = {
     "steps": {"update": {"sampling": "steps"}},
     "sequential and in parts": {"update": {"sampling": "sequential", "max_minibatch_size": 128}},
     "prioritised and without tails": {
@@ -251,8 +253,6 @@ WAYS: dict[str, dict[str, Any]] = {
         "experience": {"tail": "drop"},
     },
     "V-trace by minibatch": {"advantages": {"vtrace": True, "recompute": "minibatch"}},
-}
-OTHER_WAYS: dict[str, dict[str, Any]] = {
     "V-trace by epoch": {"advantages": {"vtrace": True, "recompute": "epoch"}},
     "muon": {"optimiser": {"name": "muon", "lr": 0.1}},
 }
@@ -269,6 +269,7 @@ def test_policy_and_values_are_those_of_the_chain(learn: Learn, way: str) -> Non
     assert np.abs(values(right) - values(best())).max() < 0.02
 
 
+@pytest.mark.slow
 def test_what_follows_a_cut_off_makes_a_difference(learn: Learn) -> None:
     result = learn("Chain", advantages={"truncation": "zero"})
     right, value = on_chain(result)
@@ -315,7 +316,10 @@ def on_ice(kwargs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return moves, pay
 
 
-@pytest.mark.parametrize("memory", ["lstm", pytest.param("gru", marks=pytest.mark.slow), "none"])
+@pytest.mark.parametrize(
+    "memory",
+    ["lstm", *(pytest.param(memory, marks=pytest.mark.slow) for memory in ("gru", "none"))],
+)
 def test_only_who_remembers_can_answer(learn: Learn, memory: str) -> None:
     recurrent = {"memory": memory, "memory_size": 16, "critic": "shared"}
     policy = {"hidden": [16], **(recurrent if memory != "none" else {})}
@@ -326,6 +330,7 @@ def test_only_who_remembers_can_answer(learn: Learn, memory: str) -> None:
         assert earned(result) > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agents", "told", "reached"),
     [("shared", True, 1.0), ("separate", False, 1.0), ("shared", False, 0.0)],
@@ -339,7 +344,12 @@ def test_two_agents_find_what_pays_both_if_they_can_be_different(
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("Numbers", -0.01), ("Choices", 1.9), ("Masked", 0.97)]
+    ("name", "least"),
+    [
+        ("Numbers", -0.01),
+        pytest.param("Choices", 1.9, marks=pytest.mark.slow),
+        pytest.param("Masked", 0.97, marks=pytest.mark.slow),
+    ],
 )
 def test_every_kind_of_action_is_learned(learn: Learn, name: str, least: float) -> None:
     result = learn(name)

@@ -260,6 +260,7 @@ def test_a_resumed_run_in_a_world_goes_on_exactly(tmp_path: Path) -> None:
         assert torch.equal(resumed.policy.state_dict()[name], tensor), name
 
 
+@pytest.mark.slow
 def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) -> None:
     learner = rollout(30_000, {"learners": "humans", "reward": {"kind": "goal"}})
     run = executed(tmp_path, "multigrid/two_room", 6, learner)

@@ -32,7 +32,6 @@ CODES = {
     "Ctrl-C": -2, "Ctrl-C twice": -2, "SIGTERM": -15, "SIGKILL": -9,
 }  # fmt: skip
 QUICK = {
-    ("forgets to stop", "forkserver", "empty"),
     ("Ctrl-C twice", "forkserver", "full"),
     ("SIGKILL", "forkserver", "full"),
 }

