@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from functools import cache, partial, wraps
 from inspect import isclass
 from types import FunctionType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -46,6 +46,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
         return target
     if any("{" in str(hint) for hint in target.__annotations__.values()):
         return _jaxtyped(target, typechecker=typechecker)  # An axis as long as an argument says.
+    says_shapes = cache(partial(_says_shapes, target))
     results: list[Any] = []
     passed: set[Hashable] = set()
 
@@ -61,7 +62,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
 
     @wraps(target)
     def check(*args: Any, **kwargs: Any) -> Any:
-        if jaxtyping.config.jaxtyping_disable:
+        if jaxtyping.config.jaxtyping_disable or not says_shapes():
             return target(*args, **kwargs)
         key = (len(args), *kwargs, *map(_kind, args), *map(_kind, kwargs.values()))
         if _UNKNOWN in key or key not in passed:
@@ -75,6 +76,21 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
         return result
 
     return check
+
+
+def _says_shapes(target: Callable[..., Any]) -> bool:
+    """True where a signature has shapes, or names that cannot be looked up."""
+    try:
+        hints = get_type_hints(target)
+    except NameError:  # Imported for static checks only.
+        return True
+    return any(map(_has_shape, hints.values()))
+
+
+def _has_shape(hint: Any) -> bool:
+    if isclass(hint):
+        return issubclass(hint, jaxtyping.AbstractArray)
+    return any(map(_has_shape, get_args(hint)))
 
 
 def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
