@@ -71,7 +71,7 @@ class BlockScheduler:
 
 
 def check_action(
-    env_spec: EnvSpec, action: Shaped[np.ndarray, "..."], acts: Bool[np.ndarray, " slot"]
+    env_spec: EnvSpec, action: Shaped[np.ndarray, "*_shape"], acts: Bool[np.ndarray, " slot"]
 ) -> None:
     """Raise ValueError unless these are actions for one block.
 

@@ -81,7 +81,7 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Value] | None = None
-    ) -> tuple[Shaped[np.ndarray, "..."], dict[str, Value]]:
+    ) -> tuple[Shaped[np.ndarray, "*_shape"], dict[str, Value]]:
         """Begin an episode."""
         if seed is not None:
             self._environment.task.random.seed(seed)
@@ -98,7 +98,7 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def step(
         self, action: Float[np.ndarray, " number"]
-    ) -> tuple[Shaped[np.ndarray, "..."], float, bool, bool, dict[str, Value]]:
+    ) -> tuple[Shaped[np.ndarray, "*_shape"], float, bool, bool, dict[str, Value]]:
         """Act."""
         self._timed = step = self._environment.step(action)
         # The suite says by the discount whether an end is one of the task, or of the time.
