@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,15 +32,21 @@ def says_shapes(path: Path) -> bool:
     return any(SHAPES.search(ast.unparse(annotation)) for annotation in annotations)
 
 
-def modules() -> list[str]:
-    """Names of the installed modules of this repository that say shapes of tensors."""
-    found = []
+def sources() -> Iterator[tuple[Path, Path]]:
+    """All source files of this repository, each after the folder that it is imported from."""
     for source in (ROOT, *sorted(ROOT.glob("plugins/*/src"))):
         pattern = "empo_core/**/*.py" if source == ROOT else "**/*.py"
         for path in sorted(source.glob(pattern)):
-            name = ".".join(path.relative_to(source).with_suffix("").parts)
-            if says_shapes(path) and find_spec(name.split(".")[0]):
-                found.append(name.removesuffix(".__init__"))
+            yield source, path
+
+
+def modules() -> list[str]:
+    """Names of the installed modules of this repository that say shapes of tensors."""
+    found = []
+    for source, path in sources():
+        name = ".".join(path.relative_to(source).with_suffix("").parts)
+        if says_shapes(path) and find_spec(name.split(".")[0]):
+            found.append(name.removesuffix(".__init__"))
     return found
 
 
@@ -63,3 +70,16 @@ def test_every_module_that_says_shapes_is_checked() -> None:
         name for name, spec in specs.items() if type(spec and spec.loader).__name__ != LOADER
     ]
     assert unchecked == []
+
+
+def test_every_shape_is_text() -> None:
+    """jaxtyping leaves a parameter unchecked, without a word, where the annotation is wrong."""
+    wrong = [
+        f"{path}:{node.lineno}"
+        for _, path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Subscript)
+        and SHAPES.fullmatch(f"{ast.unparse(node.value)}[")
+        and not isinstance(ast.literal_eval(node.slice.elts[1]), str)
+    ]
+    assert wrong == []
