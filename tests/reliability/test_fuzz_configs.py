@@ -27,7 +27,7 @@ def test_mutated_configs_are_accepted_or_refused_with_a_place(
 ) -> None:
     tally, failures = fuzzer.fuzz(1_000, 1, tmp_path)
     assert not failures, "\n".join(failures[:5])
-    assert tally["accepted"] > 25
+    assert tally["accepted"] > 15
     assert tally["refused"] > 500
 
 
