@@ -7,11 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 EXACT = ROOT / "plugins" / "empo_exact" / "tests"
 
 
-def test_plain_kernels_reproduce_the_golden_numbers_and_solve_random_games() -> None:
+@pytest.mark.parametrize(
+    "some",
+    [
+        "golden or simd",
+        pytest.param("moderate or habit or optimistic or three", marks=pytest.mark.slow),
+    ],
+    ids=["golden numbers", "random games and options"],
+)
+def test_plain_kernels_are_as_exact(some: str) -> None:
     """In another process, since the choice of kernels is made when they are imported."""
     files = [
         Path(__file__).with_name("test_reference_numbers.py"),
@@ -19,7 +29,6 @@ def test_plain_kernels_reproduce_the_golden_numbers_and_solve_random_games() -> 
         EXACT / "test_random_games.py",
         EXACT / "test_options.py",
     ]
-    some = "golden or simd or moderate or habit or optimistic or three"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "-k", some, *map(str, files)],
