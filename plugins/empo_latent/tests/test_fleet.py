@@ -18,7 +18,7 @@ from empo_core.protocols.environments import EnvironmentContext
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
 from empo_environments.params import GymnasiumParams, WrapperParams
-from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.environments.fleet import Fleet, Step, interface_of
 
 
 def task(**given: Any) -> GymnasiumEnvironment:
@@ -230,6 +230,24 @@ def test_a_checkpoint_where_an_episode_just_began_puts_it_back_too() -> None:
     assert np.array_equal(other.current, before.current)
     original.close()
     other.close()
+
+
+def test_the_interface_is_known_without_a_step(
+    odd: Callable[..., GymnasiumBacked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [STACKED, odd(words=5, actions=2), odd(words=3)]
+    fleet = Fleet(tasks, envs=4)
+    fleet.close()
+    picture = odd(shape=(90, 80, 3))
+    large = Fleet([picture], envs=1)
+    large.close()
+    monkeypatch.setattr(Odd, "step", None)
+    made = sys.modules["odds"].made
+    made.clear()
+    assert interface_of(tasks, envs=4) == fleet.interface
+    assert len(made) == 2
+    assert interface_of([picture], envs=1) == large.interface
+    assert all(each.closed for each in made)
 
 
 def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumBacked]) -> None:

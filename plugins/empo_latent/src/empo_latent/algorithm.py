@@ -15,7 +15,7 @@ from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldM
 from empo_core.storage.run_directory import RESULTS
 from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.fleet import Fleet, interface_of
 from empo_latent.episodes import Episodes
 from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
@@ -142,10 +142,8 @@ class LatentAlgorithm:
         return Fleet(self._params.tasks, envs=self._params.num_envs, threads=collection.threads)
 
     def _interface(self) -> Interface:
-        """Sizes and names of the tasks, found out by making each."""
-        fleet = self._fleet()
-        fleet.close()
-        return fleet.interface
+        """Sizes and names of the tasks, found out without a step in any."""
+        return interface_of(self._params.tasks, envs=self._params.num_envs)
 
     def _model(self, interface: Interface, generator: torch.Generator) -> LatentModel:
         optimistic = self._params.optimistic_loss is not None

@@ -22,6 +22,7 @@ from empo_latent.environments.tasks import (
     environment_of,
     location,
     task_names,
+    task_spec,
 )
 from empo_latent.types import Interface
 
@@ -53,6 +54,26 @@ class Step:
     truncated: Bool[np.ndarray, " env"]
     current: Shaped[np.ndarray, "env word"]
     success: Float64[np.ndarray, " env"]
+
+
+def interface_of(tasks: Sequence[EnvironmentRef | Environment], *, envs: int) -> Interface:
+    """The interface of the tasks that so many environments would play; takes no step.
+
+    Raises:
+        ConfigError: As ``Fleet`` says.
+    """
+    _require_enough(envs, len(tasks))
+    built = [environment_of(task, location(number)) for number, task in enumerate(tasks)]
+    specs = [task_spec(task, location(number)) for number, task in enumerate(built)]
+    return common_interface(task_names(built), specs)
+
+
+def _require_enough(envs: int, tasks: int) -> None:
+    if envs < tasks:
+        raise ConfigError(
+            f"algorithm.params.num_envs: {envs} cannot play {tasks} tasks; each "
+            f"environment plays one, so at least {tasks} are needed"
+        )
 
 
 class Fleet:
@@ -90,11 +111,7 @@ class Fleet:
             ConfigError: A task cannot be made or learned in, or tasks do not fit together; the
                 message says which, why, and what to do.
         """
-        if envs < len(tasks):
-            raise ConfigError(
-                f"algorithm.params.num_envs: {envs} cannot play {len(tasks)} tasks; each "
-                f"environment plays one, so at least {len(tasks)} are needed"
-            )
+        _require_enough(envs, len(tasks))
         self.task_of = np.arange(envs) % len(tasks)
         built = [environment_of(task, location(number)) for number, task in enumerate(tasks)]
         names = task_names(built)

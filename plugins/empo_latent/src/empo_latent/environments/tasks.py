@@ -92,10 +92,10 @@ class TaskEnv:
             raise ConfigError(f"{where}: {error}") from error
         self.spec = spec = self._vector.spec
         try:
-            _check(spec)
-        except ConfigError as error:
+            _check(spec, where)
+        except ConfigError:
             self._vector.close()
-            raise ConfigError(f"{where}{error}") from error
+            raise
         low, high = np.array(spec.actions.low), np.array(spec.actions.high)
         self._middle, self._half = (low + high) / 2, (high - low) / 2
         self._low, self._high = low, high
@@ -240,25 +240,45 @@ def location(number: int) -> str:
     return f"algorithm.params.tasks.{number}"
 
 
+def task_spec(environment: Environment, where: str) -> EnvSpec:
+    """Constants of a task; nothing is reset or stepped.
+
+    Raises:
+        ConfigError: It cannot be made or learned in; the message says why, and what to do.
+    """
+    try:
+        spec = environment.spec()
+        sized = _sized(environment, spec.observations)
+        spec = spec if sized is environment else sized.spec()
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    _check(spec, where)
+    return spec
+
+
 def _vector(environment: Environment, layout: VectorLayout) -> VectorEnv:
     """A copy, whose picture is a square of the usual size where the task does not say."""
     vector = environment.vector(1, layout)
-    seen = vector.spec.observations
-    is_alone = seen.grid is not None and seen.words == math.prod(seen.grid)
-    if not (_is_picture(seen) and is_alone and isinstance(environment, GymnasiumBacked)):
-        return vector
-    sized = environment.with_picture_size(PICTURE_SIZE)
+    sized = _sized(environment, vector.spec.observations)
     if sized is environment:
         return vector
     vector.close()
     return sized.vector(1, layout)
 
 
+def _sized(environment: Environment, seen: ObservationSpec) -> Environment:
+    """The environment, showing pictures of the usual size where it does not say another."""
+    is_alone = seen.grid is not None and seen.words == math.prod(seen.grid)
+    if not (_is_picture(seen) and is_alone and isinstance(environment, GymnasiumBacked)):
+        return environment
+    return environment.with_picture_size(PICTURE_SIZE)
+
+
 def _is_picture(seen: ObservationSpec) -> bool:
     return seen.dtype == "uint8"
 
 
-def _check(spec: EnvSpec) -> None:
+def _check(spec: EnvSpec, where: str) -> None:
     """Refuse environments that cannot be learned in.
 
     Raises:
@@ -267,37 +287,37 @@ def _check(spec: EnvSpec) -> None:
     seen = spec.observations
     if len(spec.agents) > 1:
         raise ConfigError(
-            f": has {len(spec.agents)} agents, and algorithm 'latent' learns to act as one; "
+            f"{where}: has {len(spec.agents)} agents, and algorithm 'latent' learns to act as one; "
             "algorithm 'rollout' lets several learn"
         )
     if seen.grid is not None and seen.words > math.prod(seen.grid):
         raise ConfigError(
-            ": the observation has a picture beside other parts; only one picture alone, or "
+            f"{where}: the observation has a picture beside other parts; only one picture alone, or "
             "numbers alone, can be seen. Choose one of them by 'keys'"
         )
     if not _is_picture(seen) and seen.words > MOST_WORDS:
         raise ConfigError(
-            f": the observation has {seen.words:,} numbers; there must be at most "
+            f"{where}: the observation has {seen.words:,} numbers; there must be at most "
             f"{MOST_WORDS:,}. Choose some of them by 'keys'"
         )
-    _check_actions(spec.actions)
+    _check_actions(spec.actions, where)
     if spec.max_episode_steps is None:
         raise ConfigError(
-            ".params.max_episode_steps: the environment does not say after how many steps episodes "
-            "of this task are cut off, and learning depends on it; set it, e.g. to 1000"
+            f"{where}.params.max_episode_steps: the environment does not say after how many steps "
+            "episodes of this task are cut off, and learning depends on it; set it, e.g. to 1000"
         )
 
 
-def _check_actions(actions: ActionSpec) -> None:
+def _check_actions(actions: ActionSpec, where: str) -> None:
     if actions.is_discrete:
         counts = " x ".join(map(str, actions.choices))
         raise ConfigError(
-            f": actions are choices among {counts} options, and algorithm 'latent' needs numbers; "
+            f"{where}: actions are choices among {counts} options, and algorithm 'latent' needs numbers; "
             "algorithm 'rollout' learns to choose between options"
         )
     if max(np.abs(actions.low).max(), np.abs(actions.high).max()) >= UNBOUNDED:
         raise ConfigError(
-            f": the action space, from {list(actions.low)} to {list(actions.high)}, has no bounds, "
+            f"{where}: the action space, from {list(actions.low)} to {list(actions.high)}, has no bounds, "
             "and actions are chosen between bounds; choose another environment"
         )
 
@@ -309,5 +329,5 @@ def _unequal(names: Sequence[str], found: Sequence[str], advice: str) -> ConfigE
 
 __all__ = [
     "PICTURE_SIZE", "Outcome", "TaskEnv", "common_interface", "environment_of", "location",
-    "task_names",
+    "task_names", "task_spec",
 ]  # fmt: skip
