@@ -19,6 +19,8 @@ PROTOCOLS: dict[Kind, type] = {
     "tracker": protocols.Tracker,
     "collector": protocols.Collector,
     "explorer": protocols.Explorer,
+    "environment": protocols.Environment,
+    "executor": protocols.Executor,
     "algorithm": protocols.Algorithm,
 }
 """What a component of a kind must be."""

@@ -37,6 +37,38 @@ BODIES: dict[str, list[str]] = {
     ],
     "policy_loss": ["needs = None", "def __call__(self, policy, batch, critic=None): ..."],
     "aggregator": ["def __call__(self, values, segments, *, reduction='sum', weight=None): ..."],
+    "collector": [
+        "def start(self, make_actor, directory): ...",
+        "def publish(self, weights, training_step): ...",
+        "def collect(self, training_step): ...",
+        "def counters(self): ...",
+        "def state_dict(self): ...",
+        "def load_state_dict(self, state_dict): ...",
+        "def stop(self): ...",
+    ],
+    "explorer": [
+        "def explore(self, policy, scene, generator): ...",
+        "def observe(self, scene, choice): ...",
+        "def state_dict(self): ...",
+        "def load_state_dict(self, state_dict): ...",
+    ],
+    "environment": [
+        "name = 'mine'",
+        "uses_world = False",
+        "uses_workers = True",
+        "def spec(self): ...",
+        "def vector(self, num_envs, layout): ...",
+    ],
+    "executor": [
+        "def start(self, make, workers, needs, directory, max_restarts): ...",
+        "def submit(self, worker, request): ...",
+        "def next(self, timeout_s): ...",
+        "def broadcast(self, blob, version): ...",
+        "def replace(self, worker, reason): ...",
+        "def workers(self): ...",
+        "def account(self): ...",
+        "def stop(self, timeout_s=5.0): ...",
+    ],
     "algorithm": ["def run(self, context): ...", "def check(self, world): ..."],
 }
 PLUGIN = """
@@ -154,6 +186,11 @@ def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any])
     parts = "def mine(params):\n    return None\n"
     with pytest.raises(PluginLoadError, match="is a NoneType, which has no method run"):
         built("algorithm", parts, target="mine")
+
+
+def test_every_kind_is_checked() -> None:
+    assert PROTOCOLS.keys() == set(KINDS)
+    assert BODIES.keys() | {"tracker"} == set(KINDS)
 
 
 def test_a_kind_without_a_protocol_is_not_checked() -> None:
