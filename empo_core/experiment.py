@@ -120,7 +120,7 @@ def execute(
             stack.callback(directory.release)
         seed_everything(config.seed)
         world = build_world(config, registry)
-        algorithm = build_algorithm(config, registry)
+        algorithm = build_algorithm(config, registry, environment)
         trackers = [build(ref, registry=registry) for ref in config.trackers]
         trackers = [] if process_rank() else [*trackers, *watchers]
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
@@ -201,10 +201,35 @@ def build_world(config: RunConfig, registry: Registry | None = None) -> WorldMod
     return world
 
 
-def build_algorithm(config: RunConfig, registry: Registry | None = None) -> Algorithm:
-    """The config's algorithm."""
+def build_algorithm(
+    config: RunConfig,
+    registry: Registry | None = None,
+    environment: Callable[[], object] | None = None,
+) -> Algorithm:
+    """The config's algorithm.
+
+    Raises:
+        ConfigError: An environment is given that the algorithm would not act in.
+    """
+    registry = registry if registry is not None else installed()
+    if environment is not None:
+        _require_environment(config.algorithm, registry)
     algorithm: Algorithm = build(config.algorithm, registry=registry)
     return algorithm
+
+
+def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
+    """Refuse an environment that would not be used."""
+    takers = [
+        name
+        for name in registry.names("algorithm")
+        if registry.get("algorithm", name).takes_environment
+    ]
+    if algorithm.name not in takers:
+        raise ConfigError(
+            f"environment=...: algorithm {algorithm.name!r} does not act in an environment of the "
+            f"caller's; those that do: {', '.join(takers) or 'none is installed'}"
+        )
 
 
 def seed_everything(seed: int) -> None:

@@ -66,6 +66,8 @@ class Component:
         default: For trackers: ``"config"`` where a config that lists no trackers gets it,
             ``"terminal"`` where commands add it for the person who watches.
         options: For algorithms: flags that ``empo run`` gets.
+        takes_environment: For algorithms: whether they act in what ``run(config,
+            environment=make_env)`` is given.
         short: The param that ``<component>/<rest>`` stands for where there is no library, e.g.
             the ``id`` of an environment.
         regression: For value networks: ``"package.module:callable"`` of the regression that fits
@@ -82,6 +84,7 @@ class Component:
     library: Path | None = None
     default: Literal["config", "terminal"] | None = None
     options: tuple[Option, ...] = ()
+    takes_environment: bool = False
     short: str | None = None
     regression: str | None = None
 

@@ -42,7 +42,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
     if isclass(target):
         if is_dataclass(target):
             initialise = check_new_shapes(target.__init__, typechecker=typechecker)
-            target.__init__ = initialise  # type: ignore[misc]
+            target.__init__ = initialise  # type: ignore[method-assign]
         return target
     if any("{" in str(hint) for hint in target.__annotations__.values()):
         return _jaxtyped(target, typechecker=typechecker)  # An axis as long as an argument says.
@@ -96,7 +96,7 @@ def _has_shape(hint: Any) -> bool:
 def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
     """A type checker for jaxtyping."""
     # Whole numbers are floats too, as for static checks.
-    checked = beartype(function, conf=BeartypeConf(is_pep484_tower=True))
+    checked = beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
 
     @wraps(function)
     def check(*args: Any, **kwargs: Any) -> Any:
@@ -112,17 +112,17 @@ def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _kind(value: Any) -> Hashable:
     """All that decides whether a value fits an annotation."""
-    kind = type(value)
+    kind: type = type(value)
     if kind in _array_types():
         return kind, value.dtype, value.shape
-    if kind is str:
+    if isinstance(value, str):
         return value
-    if issubclass(kind, (tuple, list)):
+    if isinstance(value, (tuple, list)):
         kinds = tuple(map(_kind, value))
         return _UNKNOWN if _UNKNOWN in kinds else (kind, kinds)
     if kind is dict:
-        kinds = _kind([*value.values()])
-        return _UNKNOWN if kinds is _UNKNOWN else (kind, *value, kinds)
+        held = _kind([*value.values()])
+        return _UNKNOWN if held is _UNKNOWN else (kind, *value, held)
     return _UNKNOWN if _may_hold_anything(kind) else kind
 
 

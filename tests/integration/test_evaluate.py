@@ -184,6 +184,22 @@ def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
     assert two in range(0, 11, 2)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"world_model": WORLD, "algorithm": "exact"},
+        {"algorithm": {"name": "latent", "params": LATENT}},
+    ],
+    ids=["exact", "latent"],
+)
+def test_an_environment_that_would_not_be_used_is_refused(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"does not act in .*; those that do: rollout$"):
+        executed(config, tmp_path, environment=Pair)
+    assert not list(tmp_path.iterdir())
+
+
 def test_latent_agents_are_played_from_a_checkpoint_too(tmp_path: Path) -> None:
     run = executed({"algorithm": {"name": "latent", "params": LATENT}}, tmp_path)
     saved = evaluate_run(run, episodes=2).evaluation

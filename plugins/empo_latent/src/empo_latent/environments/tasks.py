@@ -292,8 +292,8 @@ def _check(spec: EnvSpec, where: str) -> None:
         )
     if seen.grid is not None and seen.words > math.prod(seen.grid):
         raise ConfigError(
-            f"{where}: the observation has a picture beside other parts; only one picture alone, or "
-            "numbers alone, can be seen. Choose one of them by 'keys'"
+            f"{where}: the observation has a picture beside other parts; only one picture alone, "
+            "or numbers alone, can be seen. Choose one of them by 'keys'"
         )
     if not _is_picture(seen) and seen.words > MOST_WORDS:
         raise ConfigError(
@@ -312,13 +312,13 @@ def _check_actions(actions: ActionSpec, where: str) -> None:
     if actions.is_discrete:
         counts = " x ".join(map(str, actions.choices))
         raise ConfigError(
-            f"{where}: actions are choices among {counts} options, and algorithm 'latent' needs numbers; "
-            "algorithm 'rollout' learns to choose between options"
+            f"{where}: actions are choices among {counts} options, and algorithm 'latent' needs "
+            "numbers; algorithm 'rollout' learns to choose between options"
         )
     if max(np.abs(actions.low).max(), np.abs(actions.high).max()) >= UNBOUNDED:
         raise ConfigError(
-            f"{where}: the action space, from {list(actions.low)} to {list(actions.high)}, has no bounds, "
-            "and actions are chosen between bounds; choose another environment"
+            f"{where}: the action space, from {list(actions.low)} to {list(actions.high)}, has no "
+            "bounds, and actions are chosen between bounds; choose another environment"
         )
 
 

@@ -143,7 +143,7 @@ def _restored(
 ) -> tuple[WorldModel | None, Policies | EpisodePlayer]:
     """The run's world, and what can play the run."""
     seed_everything(request.seed)
-    algorithm = build_algorithm(config, registry)
+    algorithm = build_algorithm(config, registry, environment)
     if not isinstance(algorithm, Playable):
         raise ConfigError(
             f"algorithm {config.algorithm.name!r} cannot be played: it has no method 'restore', "
