@@ -168,7 +168,7 @@ class PettingZooParams(WrapperParams):
     id: str = Field(
         pattern=PETTINGZOO_ID,
         description="Family and environment of the package pettingzoo or mpe2, e.g. "
-        "butterfly/knights_archers_zombies_v10 or mpe/simple_spread_v3.",
+        "butterfly/knights_archers_zombies_v11 or mpe/simple_spread_v3.",
     )
     kwargs: Kwargs = Field(
         default_factory=dict, description="Arguments of its parallel_env; plain data."

@@ -1,6 +1,6 @@
 """A human prior that plans nothing: walk along cheapest paths, use keys and doors on the way.
 
-Section C.14 of the specification. For a human with a goal, the first rule that applies decides:
+For a human with a goal, the first rule that applies decides:
 
 0. In the goal: stay there.
 1. A door is next to it that it can open (closed, or locked and it carries the key): turn to it
@@ -65,7 +65,7 @@ _MEMORY: Final = 2**24
 
 
 class PathHeuristic:
-    """The human prior of spec C.14; satisfies ``empo_core.protocols.HumanPrior``."""
+    """The human prior ``path-heuristic``; satisfies ``empo_core.protocols.HumanPrior``."""
 
     def __init__(self, params: PathHeuristicParams, world: WorldModel) -> None:
         if not isinstance(world, MultigridWorld):

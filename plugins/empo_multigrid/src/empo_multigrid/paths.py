@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-any-return"
 """Reachability of cells and costs of paths to goals; compiled with numba.
 
-``can_forward`` is section C.6 of the specification, the costs are those of C.14.
+``can_forward`` says where an agent may step to, as in ``docs/explanation/transition_law.md``; the
+costs are those that ``heuristic.py`` describes.
 """
 
 from __future__ import annotations

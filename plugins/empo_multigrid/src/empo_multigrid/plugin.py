@@ -28,7 +28,7 @@ class MultigridParams(Config):
 
 
 class PathHeuristicParams(Config):
-    """The planning-free human prior of spec C.14."""
+    """A human prior that plans nothing and follows cheapest paths."""
 
     beta: float = Field(10.0, ge=0, description="Inverse temperature of the softmax.")
     drop: Literal["at-once", "aside"] = Field(

@@ -9,7 +9,7 @@ Preset = Literal["default", "metta", "cleanrl"]
 
 PRESETS: dict[str, Mapping[str, Any]] = {
     "default": {},
-    # The trainer that seed 004 describes, August 2025.
+    # The trainer of the project Metta, as of August 2025.
     "metta": {
         "experience": {"bptt_horizon": 64, "batch_size": 524_288},
         "advantages": {
