@@ -262,7 +262,7 @@ class _Lenient(GenerateJsonSchema):
     ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012  (pydantic declares it so)
 
     def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> JsonSchemaValue:
-        """Whatever a file says there is for the validator to judge."""
+        """Accept any value for types without a JSON Schema."""
         return {}
 
 

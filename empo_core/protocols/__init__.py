@@ -36,7 +36,6 @@ from empo_core.protocols.executors import (
     Account,
     Executor,
     Needs,
-    ParallelMap,
     Payload,
     Reply,
     Send,
@@ -55,6 +54,7 @@ from empo_core.protocols.networks_and_losses import (
     ValueNetwork,
     WeighsCandidates,
 )
+from empo_core.protocols.parallel_maps import ParallelMap
 from empo_core.protocols.runs import (
     Algorithm,
     CheckpointChoice,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
-
-Item = TypeVar("Item")
-Output = TypeVar("Output")
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 Payload: TypeAlias = Sequence[bytes | memoryview]
 """One message in pieces, which are joined in their order."""
@@ -189,13 +185,3 @@ class Executor(Protocol):
 
         ``next`` still returns what has arrived, and the calls that were lost.
         """
-
-
-@runtime_checkable
-class ParallelMap(Protocol):
-    """Opens a function for being applied to many items, e.g. in worker processes."""
-
-    def __call__(
-        self, function: Callable[[Item], Output], /
-    ) -> AbstractContextManager[Callable[[Iterable[Item]], Iterator[Output]]]:
-        """From a function to a map over items that keeps their order; closed on leaving."""

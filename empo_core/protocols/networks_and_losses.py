@@ -135,7 +135,7 @@ class AdaptivePolicyLoss(Protocol):
     """
 
     def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
-        """Remember what a call found.
+        """Update the loss's state with the statistics of a call.
 
         Args:
             memory: ``LossOutput.memory`` of the call that the optimiser followed.

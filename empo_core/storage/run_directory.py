@@ -1,4 +1,4 @@
-"""The directory of one run: what it was, what it did, and whether it is still at it.
+"""Run directories: config, versions, status, log and results.
 
 ``runs/<date>-<world>-<algorithm>-<task>-<seed>[-n]/`` holds ``config.yaml`` (resolved, runs again
 as it is), ``env.json``, ``status.json``, ``log.txt``, ``results/`` and whatever trackers write.

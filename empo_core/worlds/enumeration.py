@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.protocols.executors import ParallelMap
+from empo_core.protocols.parallel_maps import ParallelMap
 from empo_core.types import Goal, Segments, Successors, WorldSpec
 from empo_core.worlds import queries
 from empo_core.worlds.expansion import (

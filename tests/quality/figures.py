@@ -165,6 +165,8 @@ def figures(root: Path) -> list[Figure]:
     lines = {str(module.path): len(module.text.splitlines()) for module in source}
     total = sum(lines.values())
     longest, long_files = largest(iter(lines.items()), 450)
+    protocols = ((path, count) for path, count in lines.items() if "empo_core/protocols/" in path)
+    longest_protocol, long_protocols = largest(protocols, 200)
     widest, wide_classes = largest(classes(source), 250)
     counts = sorted(count for _, count in functions(source))
     most, long_signatures = largest(functions(source), 9)
@@ -194,6 +196,7 @@ def figures(root: Path) -> list[Figure]:
         Figure("import circles, imports for types included", len(groups), 0, places=groups),
         Figure("lines of source", total, 64_000),
         Figure("largest file, lines", longest, 450, places=long_files),
+        Figure("largest file of protocols, lines", longest_protocol, 200, places=long_protocols),
         Figure("largest class, lines", widest, 250, places=wide_classes),
         Figure("arguments of a function, 90th percentile", counts[int(0.9 * len(counts))], 4),
         Figure("arguments of a function, most", most, 9, places=long_signatures),

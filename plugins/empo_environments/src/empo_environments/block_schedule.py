@@ -47,7 +47,7 @@ class BlockScheduler:
         raise ValueError(f"nothing can arrive before send was called for block {blocks}")
 
     def arrive(self, block: int) -> None:
-        """The learner has it now."""
+        """Mark a block as received."""
         self._away.remove(block)
         self._held.append(block)
 
@@ -64,7 +64,7 @@ class BlockScheduler:
             )
 
     def leave(self, block: int) -> None:
-        """It is under way again."""
+        """Mark a block as sent."""
         self.check(block)
         self._held.remove(block)
         self._away.append(block)

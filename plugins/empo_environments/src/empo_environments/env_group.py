@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Crash(CollectError):
-    """An environment raised an error of its own; it may do better when it is made anew."""
+    """Error raised by an environment's own code; a restart may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class EnvGroup:
         return [Description.of(one) for one in self._environments]
 
     def attach(self, board: SharedBuffers) -> None:
-        """From now on they read and write there."""
+        """Bind all environments to these shared buffers."""
         count = len(self._environments)
         self._board, self._box = board, board.part_of(self._first, count)
         self._sees_numbers = board.spec.observations.dtype != "uint8"

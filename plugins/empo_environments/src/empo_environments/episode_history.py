@@ -15,7 +15,7 @@ class History:
     """The actions of the current episode."""
 
     def __init__(self, actions: ActionSpec, agents: int = 1) -> None:
-        """Nothing has been done yet.
+        """An empty history.
 
         Args:
             actions: What can be done.
@@ -37,7 +37,7 @@ class History:
         self._words.frombytes(action.tobytes())
 
     def whereabouts(self, episode: int, seed: int) -> str:
-        """Where an episode stands that began with a seed, and how to get there again."""
+        """Episode, step and seed, for error messages."""
         steps = len(self)
         text = f"episode {episode}, step {steps}; to see it again, reset the environment with "
         if not steps:

@@ -1,4 +1,4 @@
-"""The memory in which environments and the learner leave each other what they have to say."""
+"""Shared arrays of actions and time steps between environments and the learner."""
 
 from __future__ import annotations
 

@@ -17,16 +17,14 @@ import cloudpickle  # type: ignore[import-untyped]
 from empo_core.errors import WorkerError
 from empo_core.protocols.executors import (
     Executor,
-    Item,
     Needs,
-    Output,
-    ParallelMap,
     Payload,
     Reply,
     Send,
     Worker,
     WorkerFactory,
 )
+from empo_core.protocols.parallel_maps import Item, Output, ParallelMap
 from empo_executors.frames import pickled
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams

@@ -44,7 +44,7 @@ class Controller:
     def __init__(
         self, model: LatentModel, planner: Planner, *, envs: int, device: torch.device | str
     ) -> None:
-        """Take who acts.
+        """Prepare to act with a model and, where there is one, a planner.
 
         Args:
             model: Encodes what is seen, and has the policy.

@@ -33,7 +33,7 @@ class Optimiser(Config):
 
 
 class Reporting(Config):
-    """What a run tells, and what it keeps; key ``reporting``. Of an interval, 0 means never."""
+    """Intervals of logs, evaluations and checkpoints (0: never); key ``reporting``."""
 
     log_interval: int = Field(100, ge=1, description="Steps between two lines of metrics.")
     evaluation_interval: int = Field(0, ge=0, description="Steps between evaluations.")

@@ -344,7 +344,7 @@ def policy_metrics(
 def written(
     old: Shaped[Tensor, "*shape"], new: Shaped[Tensor, "*shape"]
 ) -> Shaped[Tensor, "*shape"]:
-    """``new`` in the memory of ``old``, so that compiled graphs find it where it was.
+    """Copy ``new`` into the storage of ``old``, as compiled graphs require.
 
     Where they are on different devices it is a tensor on the device of ``new``.
     """

@@ -136,7 +136,7 @@ class Problem:
         )
 
     def warn(self) -> None:
-        """Say what will probably disappoint, before time is spent on it."""
+        """Warn about settings that are likely to learn badly."""
         full = WarmUpSchedule(self.params).stage_start["full"]
         if self.params.total_steps <= full:
             log.warning(

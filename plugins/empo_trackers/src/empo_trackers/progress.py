@@ -29,7 +29,7 @@ from empo_trackers.plugin import ProgressParams
 class _Task:
     started: float
     first: float
-    """How much was done when it was first heard of: nothing says how long that took."""
+    """Amount done at the first report, which the ETA leaves out."""
     printed: float = -math.inf
     finished: bool = False
     bar: TaskID | None = None

@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must stay light."""
+"""Components of this distribution; imported to list plugins, so it must stay light."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this distribution offers; imported to list plugins, so it must not import torch."""
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One update: world model and values, then the policies, then what follows them slowly."""
+"""One update: world model and values, the policies, then the target networks."""
 
 from __future__ import annotations
 

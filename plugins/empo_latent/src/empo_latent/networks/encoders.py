@@ -1,4 +1,4 @@
-"""From what is seen to latents."""
+"""Encoders from observations to latents."""
 
 from __future__ import annotations
 

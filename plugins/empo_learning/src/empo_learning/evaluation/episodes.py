@@ -1,4 +1,4 @@
-"""Many episodes at once: the moments that a world and those who act in it go through."""
+"""Batched simulation of episodes under a robot policy and a human prior."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Cast:
-    """A world and who acts in it.
+    """A world model with its robot policy and human prior.
 
     Attributes:
         world: The world.

@@ -1,1 +1,1 @@
-"""Worlds with humans and robots: what robots are paid for, and what humans learn to want."""
+"""Rollouts in world models: power rewards for robots, goal rewards for humans."""

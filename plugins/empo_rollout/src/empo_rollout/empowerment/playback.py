@@ -130,7 +130,7 @@ def chances(
 
 
 def forgetful(policy: ActorCritic) -> ActorCritic:
-    """The policy, which must not have a memory.
+    """The policy; one that is recurrent is refused.
 
     Raises:
         ValueError: It has one.

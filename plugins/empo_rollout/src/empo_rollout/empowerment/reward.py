@@ -27,7 +27,7 @@ DONE = "done"
 
 
 class Power:
-    """U_r, scaled, of states that robots bring about; remembers what it said."""
+    """Scaled intrinsic reward U_r of successor states, with a cache."""
 
     def __init__(self, source: IntrinsicReward, world: WorldModel, scale: float = 1.0) -> None:
         self._scale = scale

@@ -31,7 +31,7 @@ MOST_STEPS = 1000
 
 
 class Stage:
-    """A world, who learns in it, how everybody else acts, and what is paid.
+    """A world model with the learners' observations, the others' policies and the reward.
 
     Attributes:
         world: The world.
