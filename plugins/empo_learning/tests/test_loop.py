@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from empo_core.errors import CollectError, NonFiniteError, StorageError
-from empo_core.protocols import RunContext
+from empo_core.errors import CollectError, NonFiniteError, StorageError, TrackerError
+from empo_core.protocols import RunContext, Tracker
 from empo_core.testing.algorithm import RecordingTracker
+from empo_core.tracker_group import TrackerGroup
 from empo_learning.checkpoint import TIMES, Checkpoints
 from empo_learning.learner import Evaluated, Learner
 from empo_learning.loop import CHECKPOINTS, Loop
 from empo_learning.params import Reporting
 
 TOTAL = 12
+INTERVALS = {"log_interval": 2, "evaluation_interval": 5, "checkpoint_interval": 4}
 
 
 class Counting(Learner):
@@ -87,7 +89,7 @@ def loop_of(
 ) -> tuple[Loop, Watching]:  # fmt: skip
     tracker = Watching(fails_at)
     context = RunContext(world=None, seed=0, directory=directory, tracker=tracker, resume=resume)
-    chosen = {"log_interval": 2, "evaluation_interval": 5, "checkpoint_interval": 4} | reporting
+    chosen = INTERVALS | reporting
     return Loop(learner, context, Reporting.model_validate(chosen), solved_at=solved_at), tracker
 
 
@@ -181,6 +183,34 @@ def test_a_tracker_that_fails_ends_the_run_after_a_checkpoint(tmp_path: Path) ->
     with pytest.raises(RuntimeError, match="no room on the disk"):
         loop_of(tmp_path, learner, fails_at=6)[0].run()
     assert steps_of(tmp_path)[-1] == 6
+
+
+class Unsaveable(Tracker):
+    """Has numbers about episodes that no checkpoint can take."""
+
+    @property
+    def episode_metric(self) -> Any:
+        return self
+
+    def statistics(self) -> Any:
+        return {}
+
+    def state_dict(self) -> Any:
+        raise RuntimeError("it lost count")
+
+
+def test_a_metric_that_cannot_be_saved_ends_the_run_after_a_checkpoint_without_it(
+    tmp_path: Path,
+) -> None:
+    group, learner = TrackerGroup([Unsaveable()]), Counting()
+    group.start(tmp_path, {})
+    context = RunContext(world=None, seed=0, directory=tmp_path, tracker=group, resume=False)
+    with pytest.raises(TrackerError, match=r"Unsaveable failed in state_dict: .* lost count"):
+        Loop(learner, context, Reporting.model_validate(INTERVALS)).run()
+    assert steps_of(tmp_path) == [4]
+    resumed = Counting()
+    loop_of(tmp_path, resumed, resume=True)[0].run()
+    assert resumed.steps == TOTAL
 
 
 def test_what_is_not_finite_is_never_saved(tmp_path: Path) -> None:

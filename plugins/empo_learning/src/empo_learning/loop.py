@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError
-from empo_core.protocols import CheckpointChoice, RunContext
+from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError, TrackerError
+from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
+from empo_core.trees import StateDict
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group
 from empo_learning.finite import check_finite_state
@@ -205,30 +206,30 @@ class Loop:
         if self._saved == self._learner.updates:
             return
         try:
-            self._save()
+            self._save(rescuing=True)
         except Exception as refusal:
             known = isinstance(error, KeyboardInterrupt | EmpoError)
             if isinstance(refusal, NonFiniteError) and not known:
                 raise refusal from error  # It says why code that expects numbers failed.
             error.add_note(f"There is no checkpoint of this step: {refusal}")
 
-    def _save(self) -> None:
-        """Write a checkpoint.
+    def _save(self, *, rescuing: bool = False) -> None:
+        """Write a checkpoint; while ``rescuing`` without metrics that cannot be saved.
 
         Raises:
             NonFiniteError: Something in it is not finite.
             StorageError: The disk refuses.
         """
-        learner, metric = self._learner, self._context.tracker.episode_metric
+        learner = self._learner
         own = learner.state_dict(midway=self._is_midway)
         randomness = self._group.gathered(capture())
-        self._saved = learner.updates
         if not self._group.is_first:
+            self._saved = learner.updates
             return
         state = {
             "learner": own,
             "randomness": randomness,
-            "episode_metric": metric.state_dict() if metric else {},
+            "episode_metric": _metric_state(self._context.tracker.episode_metric, rescuing),
             "logged": self._logged,
             "evaluated": self._evaluated,
             "score": self._score,
@@ -243,6 +244,7 @@ class Loop:
         }
         score = self._score if self._evaluated == learner.steps else None
         self._checkpoints.save(learner.updates, state, score=score, times=times)
+        self._saved = learner.updates
 
     def _resume(self) -> bool:
         """Go on from the newest good checkpoint; False where there is none at all."""
@@ -277,6 +279,16 @@ class Loop:
     def _rewind(self) -> None:
         """Let trackers forget what an interrupted attempt logged after this step."""
         self._context.tracker.rewind(self._learner.steps)
+
+
+def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
+    try:
+        return metric.state_dict() if metric else {}
+    except TrackerError:
+        if not rescuing:
+            raise
+        log.warning("the checkpoint does without the numbers of episodes", exc_info=True)
+        return {}
 
 
 def saved_state(
