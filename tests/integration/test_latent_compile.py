@@ -19,7 +19,7 @@ from torch._dynamo.utils import counters
 
 from empo_core import experiment
 from empo_core.config import RunConfig
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -62,18 +62,18 @@ def data(compiled, **options):
 
 def made(compiled, **options):
     params = LatentParams.model_validate(data(compiled, **options))
-    fleet = Fleet(params.tasks, envs=2)
-    fleet.close()
+    vector = TaskVector(params.tasks, envs=2)
+    vector.close()
     losses = {"policy": params.policy_loss, "optimistic": params.optimistic_loss}
     losses = {name: experiment.build(ref) for name, ref in losses.items()}
     generator = torch.Generator().manual_seed(0)
-    model = LatentModel(params, fleet.interface, generator=generator, optimistic=True)
+    model = LatentModel(params, vector.interface, generator=generator, optimistic=True)
     with torch.no_grad():  # Heads that say 0 hide what follows them; so do ends of episodes.
         for name, weight in model.named_parameters():
             if not name.startswith("heads.termination."):
                 weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
     discounts = torch.tensor([0.9, 0.8])[: len(params.tasks)]
-    return params, fleet.interface, model, Updater(model, losses, params, discounts), discounts
+    return params, vector.interface, model, Updater(model, losses, params, discounts), discounts
 
 
 def experience(params, interface, seed):

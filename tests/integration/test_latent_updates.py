@@ -19,7 +19,7 @@ from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
 from empo_core.storage.state_tree import flatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.evaluator import Evaluator
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.gradient_contract import GradientContractError
@@ -362,9 +362,9 @@ def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> N
 
 def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
     params = parameters()
-    fleet = Fleet(params.tasks, envs=2)
-    interface = fleet.interface
-    fleet.close()
+    vector = TaskVector(params.tasks, envs=2)
+    interface = vector.interface
+    vector.close()
     model = random_model(params, interface)
     updater = Watched(model, params)
     sequences = experience()

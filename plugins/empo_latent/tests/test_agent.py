@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from empo_latent.agent import Agent, discounts, load_agent, planner_of
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -33,26 +33,26 @@ PARAMS: dict[str, Any] = {
 
 
 @pytest.fixture
-def fleet() -> Any:
-    made = Fleet(LatentParams.model_validate(PARAMS).tasks, envs=3)
+def vector() -> Any:
+    made = TaskVector(LatentParams.model_validate(PARAMS).tasks, envs=3)
     yield made
     made.close()
 
 
 @pytest.fixture
-def saved(tmp_path: Path, fleet: Fleet) -> tuple[Path, LatentModel]:
+def saved(tmp_path: Path, vector: TaskVector) -> tuple[Path, LatentModel]:
     params = LatentParams.model_validate(PARAMS)
-    model = LatentModel(params, fleet.interface, generator=torch.Generator().manual_seed(1))
-    save_model(tmp_path / "model", model, params, fleet.interface)
+    model = LatentModel(params, vector.interface, generator=torch.Generator().manual_seed(1))
+    save_model(tmp_path / "model", model, params, vector.interface)
     return tmp_path / "model", model
 
 
 def test_a_saved_agent_acts_in_its_tasks_wherever_it_was_learned(
-    saved: tuple[Path, LatentModel], fleet: Fleet
+    saved: tuple[Path, LatentModel], vector: TaskVector
 ) -> None:
     path, model = saved
     agent = load_agent(path, envs=3)
-    seen, first = fleet.start(3), np.ones(3, bool)
+    seen, first = vector.start(3), np.ones(3, bool)
 
     action = agent.act(seen, first, actor="policy")
 
@@ -60,15 +60,17 @@ def test_a_saved_agent_acts_in_its_tasks_wherever_it_was_learned(
     policy = model.policy(z, task=torch.tensor([0, 1, 0]))
     assert np.allclose(action, policy.bounded(policy.mode).detach().numpy(), atol=1e-6)
     for _ in range(3):
-        step = fleet.step(agent.act(seen, first))
+        step = vector.step(agent.act(seen, first))
         seen, first = step.current, step.terminated | step.truncated
     assert np.isfinite(seen).all()
 
 
-def test_a_saved_agent_plans_as_the_run_did(saved: tuple[Path, LatentModel], fleet: Fleet) -> None:
+def test_a_saved_agent_plans_as_the_run_did(
+    saved: tuple[Path, LatentModel], vector: TaskVector
+) -> None:
     path, model = saved
     agent: Agent = load_agent(path, envs=3)
-    seen, first = fleet.start(3), np.ones(3, bool)
+    seen, first = vector.start(3), np.ones(3, bool)
     rates = torch.tensor(agent.discounts)
     ours = planner_of(model, agent.params, rates, compiled=False)
     task = torch.tensor([0, 1, 0])

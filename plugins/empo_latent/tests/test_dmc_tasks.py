@@ -14,7 +14,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvironmentContext
 from empo_environments.components import DmcEnvironment
 from empo_environments.params import DmcParams
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 
 pytest.importorskip("dm_control", reason="needs the extra dmc")
 
@@ -24,10 +24,10 @@ def task(domain: str, name: str, **given: object) -> DmcEnvironment:
     return DmcEnvironment(params, EnvironmentContext())
 
 
-def played(fleet: Fleet, steps: int, seed: int = 0) -> list[np.ndarray]:
-    shape = (steps, len(fleet.task_of), fleet.interface.actions)
+def played(vector: TaskVector, steps: int, seed: int = 0) -> list[np.ndarray]:
+    shape = (steps, len(vector.task_of), vector.interface.actions)
     drawn = np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
-    return [fleet.step(each).observation for each in drawn]
+    return [vector.step(each).observation for each in drawn]
 
 
 @pytest.mark.parametrize(
@@ -44,47 +44,47 @@ def played(fleet: Fleet, steps: int, seed: int = 0) -> list[np.ndarray]:
 def test_a_task_loads_steps_and_can_be_put_back(
     domain: str, name: str, words: int, actions: int
 ) -> None:
-    fleet = Fleet([task(domain, name)], envs=1)
-    interface = fleet.interface
+    vector = TaskVector([task(domain, name)], envs=1)
+    interface = vector.interface
     assert (interface.words, interface.actions) == (words, actions)
     assert interface.tasks == (f"{domain}-{name}",)
     assert interface.episode_lengths == (500,)
     assert interface.action_repeats == (2,)
-    first = fleet.start(2)
+    first = vector.start(2)
     assert first.dtype == np.float32
-    seen = played(fleet, 12)
+    seen = played(vector, 12)
     assert not np.array_equal(seen[-1], first)
-    other = Fleet([task(domain, name)], envs=1)
-    assert other.load_state_dict(fleet.state_dict())
-    assert np.array_equal(other.current, fleet.current)
-    assert np.array_equal(played(fleet, 5, 1), played(other, 5, 1))
+    other = TaskVector([task(domain, name)], envs=1)
+    assert other.load_state_dict(vector.state_dict())
+    assert np.array_equal(other.current, vector.current)
+    assert np.array_equal(played(vector, 5, 1), played(other, 5, 1))
     assert np.array_equal(other.start(2), first)
     assert not np.array_equal(other.start(3), first)
-    fleet.close()
+    vector.close()
     other.close()
 
 
 def test_time_cuts_episodes_off_and_rewards_of_repetitions_add_up() -> None:
-    fleet = Fleet([task("cartpole", "balance", action_repeat=100)], envs=1)
-    assert fleet.interface.episode_lengths == (10,)
-    assert fleet.rates == (pytest.approx(1.0),)
-    fleet.start(0)
+    vector = TaskVector([task("cartpole", "balance", action_repeat=100)], envs=1)
+    assert vector.interface.episode_lengths == (10,)
+    assert vector.rates == (pytest.approx(1.0),)
+    vector.start(0)
     nothing = np.zeros((1, 1), np.float32)
-    steps = [fleet.step(nothing) for _ in range(10)]
+    steps = [vector.step(nothing) for _ in range(10)]
     assert [bool(step.truncated[0]) for step in steps] == [False] * 9 + [True]
     assert not any(step.terminated[0] for step in steps)
     assert 50 < steps[0].reward[0] <= 100
     assert np.isnan(steps[0].success[0])
-    fleet.close()
+    vector.close()
 
 
-def test_two_tasks_share_a_fleet() -> None:
+def test_two_tasks_share_a_vector() -> None:
     tasks = [task("cartpole", "swingup"), task("finger", "spin")]
-    fleet = Fleet(tasks, envs=2, threads=2)
-    assert fleet.interface.active == ((True, False), (True, True))
-    assert (fleet.start(0)[0, 5:] == 0).all()
-    assert (played(fleet, 3)[-1][0, 5:] == 0).all()
-    fleet.close()
+    vector = TaskVector(tasks, envs=2, threads=2)
+    assert vector.interface.active == ((True, False), (True, True))
+    assert (vector.start(0)[0, 5:] == 0).all()
+    assert (played(vector, 3)[-1][0, 5:] == 0).all()
+    vector.close()
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_tasks_that_do_not_exist_or_cannot_be_learned_are_refused(
     domain: str, name: str, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^algorithm\.params\.tasks\.0: .*{reason}"):
-        Fleet([task(domain, name)], envs=1)
+        TaskVector([task(domain, name)], envs=1)
 
 
 @pytest.mark.skipif("MUJOCO_GL" in os.environ, reason="the suite was told that it may draw")
 def test_a_task_that_draws_by_itself_says_what_it_needs() -> None:
     with pytest.raises(ConfigError, match="needs OpenGL even where no picture is observed"):
-        Fleet([task("quadruped", "escape")], envs=1)
+        TaskVector([task("quadruped", "escape")], envs=1)
 
 
 def test_a_size_of_pictures_without_pictures_is_refused() -> None:
@@ -119,7 +119,7 @@ def test_without_the_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyP
     monkeypatch.delitem(sys.modules, "dm_control.suite", raising=False)
     monkeypatch.setitem(sys.modules, "dm_control", None)
     with pytest.raises(ConfigError, match=r'pip install "empo-environments\[dmc\]"'):
-        Fleet([task("cartpole", "swingup")], envs=1)
+        TaskVector([task("cartpole", "swingup")], envs=1)
 
 
 def test_versions_that_do_not_work_together_are_named_with_those_that_do(
@@ -142,7 +142,7 @@ def test_versions_that_do_not_work_together_are_named_with_those_that_do(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError) as caught:
-        Fleet([task("cartpole", "swingup")], envs=1)
+        TaskVector([task("cartpole", "swingup")], envs=1)
     assert "flex_vertedge" in str(caught.value)
     assert "dm_control 1.0.50 with mujoco 4.0.0 is not known to work" in str(caught.value)
     assert "pip install dm_control==1.0.50 mujoco==3.17.0" in str(caught.value)
@@ -150,7 +150,7 @@ def test_versions_that_do_not_work_together_are_named_with_those_that_do(
 
 def test_the_variable_of_other_libraries_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    Fleet([task("cartpole", "swingup")], envs=1).close()
+    TaskVector([task("cartpole", "swingup")], envs=1).close()
     assert "MUJOCO_GL" not in os.environ
 
 
@@ -165,24 +165,24 @@ def test_where_nothing_can_be_drawn_only_pictures_fail(
         # What the import of MuJoCo's module fails with where the library is missing.
         monkeypatch.setitem(sys.modules, "mujoco.osmesa", None)
     monkeypatch.setenv("MUJOCO_GL", backend)
-    fleet = Fleet([task("cartpole", "swingup")], envs=1, rendering=True)
-    fleet.start(0)
+    vector = TaskVector([task("cartpole", "swingup")], envs=1, rendering=True)
+    vector.start(0)
     with pytest.raises(ConfigError, match=reason):
-        fleet.render(0)
-    played(fleet, 2)
-    fleet.close()
+        vector.render(0)
+    played(vector, 2)
+    vector.close()
 
 
 @pytest.fixture(scope="module")
 def draws() -> bool:
     """Whether MuJoCo can draw here."""
-    fleet = Fleet([task("cartpole", "swingup")], envs=1, rendering=True)
+    vector = TaskVector([task("cartpole", "swingup")], envs=1, rendering=True)
     try:
-        fleet.render(0)
+        vector.render(0)
     except ConfigError:
         return False
     finally:
-        fleet.close()
+        vector.close()
     return True
 
 
@@ -191,30 +191,32 @@ def test_pictures_for_people_are_drawn_after_the_suite_was_told_to_draw_nothing(
 ) -> None:
     if not draws:
         pytest.skip("MuJoCo cannot draw here")
-    fleet = Fleet([task("cartpole", "swingup"), task("walker", "walk")], envs=2, rendering=True)
-    fleet.start(0)
-    cartpole, walker = fleet.render(0), fleet.render(1)
+    vector = TaskVector(
+        [task("cartpole", "swingup"), task("walker", "walk")], envs=2, rendering=True
+    )
+    vector.start(0)
+    cartpole, walker = vector.render(0), vector.render(1)
     assert cartpole.shape == walker.shape == (240, 320, 3)
     assert cartpole[:40].mean() > cartpole[-40:].mean() + 10  # The sky is above.
     before = cartpole.copy()
-    played(fleet, 3)
-    assert not np.array_equal(fleet.render(0), before)
-    fleet.close()
+    played(vector, 3)
+    assert not np.array_equal(vector.render(0), before)
+    vector.close()
 
 
 def test_pictures_can_be_learned_from_in_threads(draws: bool) -> None:
     if not draws:
         pytest.skip("MuJoCo cannot draw here")
     seen = task("cartpole", "swingup", pixels=True, frame_stack=2, picture_size=48)
-    fleet = Fleet([seen], envs=2, threads=2)
-    assert fleet.interface.pictures
-    assert fleet.interface.shape == (6, 48, 48)
-    first = fleet.start(0)
+    vector = TaskVector([seen], envs=2, threads=2)
+    assert vector.interface.pictures
+    assert vector.interface.shape == (6, 48, 48)
+    first = vector.start(0)
     assert first.dtype == np.uint8
-    last = played(fleet, 3)[-1]
+    last = played(vector, 3)[-1]
     stacked = last.reshape(2, 2, 3, 48, 48)
     assert not np.array_equal(stacked[:, 0], stacked[:, 1])
     assert not np.array_equal(stacked[0], stacked[1])
-    assert fleet.load_state_dict(fleet.state_dict())
-    assert np.array_equal(fleet.current, last)
-    fleet.close()
+    assert vector.load_state_dict(vector.state_dict())
+    assert np.array_equal(vector.current, last)
+    vector.close()

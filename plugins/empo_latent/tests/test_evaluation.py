@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from empo_core.storage.state_tree import flatten, unflatten
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
 from empo_latent.evaluation import Evaluation, Recording, evaluate, is_solved
 from empo_latent.networks.model import LatentModel
@@ -92,12 +92,12 @@ class Place:
         others = [{**task, "params": {"kwargs": {**how, "width": 2}}}] * (tasks - 1)
         self.params = small(tasks=[task, *others], **{"reward": {"episodic": True}, **groups})
         first = len(Drawn.made)
-        self.fleet = Fleet(self.params.tasks, envs=envs, rendering=rendering)
+        self.vector = TaskVector(self.params.tasks, envs=envs, rendering=rendering)
         self.envs = [env for env in Drawn.made[first:] if env.render_mode or not rendering]
         for env in self.envs:
-            env.lives.clear()  # The fleet has tried what they are like.
+            env.lives.clear()  # The vector has tried what they are like.
         generator = torch.Generator().manual_seed(2)
-        self.model = LatentModel(self.params, self.fleet.interface, generator=generator)
+        self.model = LatentModel(self.params, self.vector.interface, generator=generator)
         with torch.no_grad():  # Heads start near 0, where everything is worth 0.
             for weight in self.model.parameters():
                 weight += 0.3 * torch.randn(weight.shape, generator=generator)
@@ -121,7 +121,7 @@ class Place:
         return evaluate(
             self.model,
             self.planner,
-            self.fleet,
+            self.vector,
             episodes=episodes,
             actor=actor,
             seed=seed,
@@ -132,7 +132,7 @@ class Place:
 
     def lived(self, episodes: int) -> list[tuple[int, list[Happened]]]:
         """The first episodes of each environment, by the number of its task."""
-        tasks = self.fleet.task_of.tolist()
+        tasks = self.vector.task_of.tolist()
         return [
             (task, life)
             for task, env in sorted(zip(tasks, self.envs, strict=True), key=lambda pair: pair[0])
@@ -156,7 +156,7 @@ def place(small: Any) -> Iterator[Open]:
 
     yield make
     for each in found:
-        each.fleet.close()
+        each.vector.close()
     Drawn.made.clear()
 
 
@@ -169,15 +169,17 @@ def test_each_environment_plays_as_many_episodes_whether_short_or_long(
     lives = [life for _, life in here.lived(3)]
     assert len({len(life) for life in lives}) > 3
     totals = [sum(step.reward for step in life) for life in lives]
-    outcome = found.outcome()
-    assert outcome.episodes == 12
+    statistics = found.statistics()
+    assert statistics.episodes == 12
     assert sorted(each.total for each in found.episodes) == pytest.approx(sorted(totals), abs=1e-4)
     assert found.mean_return == pytest.approx(np.mean(totals), abs=1e-5)
-    assert outcome.standard_error == pytest.approx(np.std(totals, ddof=1) / 12**0.5, rel=1e-4)
-    assert (outcome.min_return, outcome.max_return) == pytest.approx((min(totals), max(totals)))
-    assert outcome.mean_length == np.mean([len(life) for life in lives])
-    assert outcome.terminated == np.mean([life[-1].terminated for life in lives])
-    assert 0 < outcome.terminated < 1
+    assert statistics.standard_error == pytest.approx(np.std(totals, ddof=1) / 12**0.5, rel=1e-4)
+    assert (statistics.min_return, statistics.max_return) == pytest.approx(
+        (min(totals), max(totals))
+    )
+    assert statistics.mean_length == np.mean([len(life) for life in lives])
+    assert statistics.terminated == np.mean([life[-1].terminated for life in lives])
+    assert 0 < statistics.terminated < 1
 
 
 @torch.no_grad()
@@ -206,7 +208,7 @@ def test_a_task_without_an_environment_or_no_episodes_are_refused(place: Open) -
     here = place()
     with pytest.raises(ValueError, match="nothing to play"):
         here.play(episodes=0)
-    here.fleet.task_of[:] = 1
+    here.vector.task_of[:] = 1
     with pytest.raises(ValueError, match=f"task {NAME} has no environment"):
         here.play()
 
@@ -226,11 +228,11 @@ def test_values_are_compared_with_what_came_discounted(place: Open, critic: str)
         if life[-1].terminated:
             assert episode.discounted == pytest.approx(earned, abs=1e-4)
     assert ends == {False, True}
-    outcome = found.outcome()
+    statistics = found.statistics()
     off = [each.value - each.discounted for each in found.episodes]
-    assert outcome.value_bias == pytest.approx(np.mean(off))
-    assert outcome.value_error == pytest.approx(np.mean(np.abs(off)))
-    assert outcome.mean_value == pytest.approx(np.mean([each.value for each in found.episodes]))
+    assert statistics.value_bias == pytest.approx(np.mean(off))
+    assert statistics.value_error == pytest.approx(np.mean(np.abs(off)))
+    assert statistics.mean_value == pytest.approx(np.mean([each.value for each in found.episodes]))
 
 
 def worth(here: Place, number: int, seen: np.ndarray) -> float:
@@ -259,21 +261,21 @@ def test_where_an_episode_is_cut_off_its_last_state_has_its_value(place: Open) -
 
 
 def test_success_counts_where_the_environment_says_so(place: Open) -> None:
-    assert place().play(episodes=6).outcome().success is None
+    assert place().play(episodes=6).statistics().success is None
     here = place(how={"tells": True, "longest": 4})
     found = here.play(episodes=9)
     told = [[s.success for s in life if not math.isnan(s.success)] for _, life in here.lived(3)]
     known = [max(each) for each in told if each]
     assert len(known) < len(told)
     assert 0 < np.mean(known) < 1
-    assert found.outcome().success == np.mean(known)
+    assert found.statistics().success == np.mean(known)
     assert found.metrics()["eval/policy/success"] == np.mean(known)
 
 
 def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
     here = place(envs=3, tasks=2)
     found = here.play(episodes=4)
-    one, two = (found.outcome(task) for task in found.tasks)
+    one, two = (found.statistics(task) for task in found.tasks)
     assert found.tasks == (f"{NAME}#1", f"{NAME}#2")
     assert (one.episodes, two.episodes) == (4, 4)
     metrics = found.metrics()
@@ -282,7 +284,7 @@ def test_tasks_are_told_apart_and_count_alike(place: Open) -> None:
     assert metrics["eval/policy/return_mean"] == pytest.approx(mean)
     # Tasks are no sample: how far they are apart says nothing about how sure the mean is.
     error = math.hypot(one.standard_error, two.standard_error) / 2
-    assert found.outcome().standard_error == pytest.approx(error)
+    assert found.statistics().standard_error == pytest.approx(error)
     alone = place().play().metrics()
     assert not any(NAME in name for name in alone)
     assert all(math.isfinite(number) for number in alone.values())
@@ -302,9 +304,9 @@ def test_an_evaluation_is_decided_by_its_seed(place: Open) -> None:
 @pytest.mark.parametrize("actor", ["policy", "planner"])
 def test_nothing_else_notices_an_evaluation(place: Open, actor: str) -> None:
     here, training = place(rendering=True), place()
-    training.fleet.start(3)
+    training.vector.start(3)
     before = copy.deepcopy(here.model.state_dict())
-    state = training.fleet.state_dict()
+    state = training.vector.state_dict()
     draws = []
     for evaluated in (False, True):
         # Not Python's own generator, from which checks of types draw too.
@@ -316,12 +318,12 @@ def test_nothing_else_notices_an_evaluation(place: Open, actor: str) -> None:
     assert draws[0] == draws[1]
     torch.testing.assert_close(here.model.state_dict(), before, rtol=0, atol=0)
     assert all(weight.grad is None for weight in here.model.parameters())
-    assert flatten(training.fleet.state_dict())[0] == flatten(state)[0]
+    assert flatten(training.vector.state_dict())[0] == flatten(state)[0]
 
 
 def test_randomness_is_put_back_though_an_evaluation_fails(place: Open) -> None:
     here = place()
-    here.fleet.task_of[:] = 1
+    here.vector.task_of[:] = 1
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)

@@ -16,7 +16,7 @@ from empo_core.protocols.environments import EnvironmentContext
 from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
 from empo_environments.params import GymnasiumParams, WrapperParams
 from empo_environments.single_env import episode_seed
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 
 BOX = spaces.Box(-1, 1, (1,), np.float32)
 SEEN = spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -67,14 +67,14 @@ class Scripted(gymnasium.Env[Any, Any]):
 
 
 @pytest.fixture
-def scripted() -> Iterator[Callable[..., tuple[Fleet, Scripted]]]:
-    """A function that makes a fleet of one scripted environment."""
-    fleets: list[Fleet] = []
+def scripted() -> Iterator[Callable[..., tuple[TaskVector, Scripted]]]:
+    """A function that makes a vector of one scripted environment."""
+    vectors: list[TaskVector] = []
     last: list[Scripted] = []
 
     def make(
         *args: Any, task: dict[str, Any] | None = None, rendering: bool = False, **kwargs: Any
-    ) -> tuple[Fleet, Scripted]:
+    ) -> tuple[TaskVector, Scripted]:
         def environment(rendering: bool) -> Scripted:
             render_mode = "rgb_array" if rendering else None
             last.append(Scripted(*args, render_mode=render_mode, **kwargs))
@@ -82,18 +82,18 @@ def scripted() -> Iterator[Callable[..., tuple[Fleet, Scripted]]]:
 
         given = WrapperParams(**{"max_episode_steps": 100, **(task or {})})
         scripted = GymnasiumBacked("scripted", environment, given)
-        fleets.append(Fleet([scripted], envs=1, rendering=rendering))
+        vectors.append(TaskVector([scripted], envs=1, rendering=rendering))
         last[-1].done.clear()
         last[-1].seeds.clear()
-        return fleets[-1], last[-1]
+        return vectors[-1], last[-1]
 
     yield make
-    for fleet in fleets:
-        fleet.close()
+    for vector in vectors:
+        vector.close()
 
 
-def act(fleet: Fleet, *numbers: float) -> Any:
-    return fleet.step(np.array([numbers or (0.0,) * fleet.interface.actions], np.float32))
+def act(vector: TaskVector, *numbers: float) -> Any:
+    return vector.step(np.array([numbers or (0.0,) * vector.interface.actions], np.float32))
 
 
 gymnasium.register(
@@ -106,45 +106,45 @@ def task(**given: Any) -> GymnasiumEnvironment:
 
 
 def test_pendulum_is_what_it_is_known_to_be() -> None:
-    fleet = Fleet([task(id="Pendulum-v1")], envs=1)
-    assert fleet.interface.words == 3
-    assert fleet.interface.shape == (3,)
-    assert fleet.interface.actions == 1
-    assert fleet.interface.tasks == ("Pendulum-v1",)
-    assert fleet.interface.episode_lengths == (200,)
-    assert fleet.rates == (30.0,)
-    seen = fleet.start(0)
+    vector = TaskVector([task(id="Pendulum-v1")], envs=1)
+    assert vector.interface.words == 3
+    assert vector.interface.shape == (3,)
+    assert vector.interface.actions == 1
+    assert vector.interface.tasks == ("Pendulum-v1",)
+    assert vector.interface.episode_lengths == (200,)
+    assert vector.rates == (30.0,)
+    seen = vector.start(0)
     assert seen.shape == (1, 3)
     assert seen.dtype == np.float32
     for _ in range(199):
-        step = act(fleet, 0.5)
+        step = act(vector, 0.5)
         assert not step.truncated[0]
-    step = act(fleet, 0.5)
+    step = act(vector, 0.5)
     assert step.truncated[0]
     assert not step.terminated[0]
-    fleet.close()
+    vector.close()
 
 
 def test_steps_are_those_of_the_environment_itself() -> None:
-    fleet = Fleet([task(id="Pendulum-v1")], envs=1)
-    seen = fleet.start(3)
+    vector = TaskVector([task(id="Pendulum-v1")], envs=1)
+    seen = vector.start(3)
     own = gymnasium.make("Pendulum-v1")
     assert np.array_equal(seen[0], own.reset(seed=episode_seed(3, 0, 0))[0])
     for number in (0.3, -1.0, 0.9):
-        step = act(fleet, number)
+        step = act(vector, number)
         now, reward, *_ = own.step(np.array([2 * number], np.float32))
         assert np.array_equal(step.observation[0], now)
         assert step.reward[0] == np.float32(reward)
     own.close()
-    fleet.close()
+    vector.close()
 
 
 def test_a_goal_that_is_reached_terminates_the_episode() -> None:
-    fleet = Fleet([task(id="MountainCarContinuous-v0")], envs=1)
-    assert fleet.interface.words == 2
-    seen = fleet.start(0)
+    vector = TaskVector([task(id="MountainCarContinuous-v0")], envs=1)
+    assert vector.interface.words == 2
+    seen = vector.start(0)
     for _ in range(200):
-        step = act(fleet, 1.0 if seen[0, 1] >= 0 else -1.0)  # With the swing.
+        step = act(vector, 1.0 if seen[0, 1] >= 0 else -1.0)  # With the swing.
         seen = step.current
         if step.terminated[0]:
             break
@@ -152,33 +152,33 @@ def test_a_goal_that_is_reached_terminates_the_episode() -> None:
     assert not step.truncated[0]
     assert step.observation[0, 0] >= 0.45
     assert step.current[0, 0] < 0
-    fleet.close()
+    vector.close()
 
 
 def test_actions_are_stretched_to_the_bounds_and_never_go_beyond(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
-    fleet, environment = scripted(actions=SKEWED)
-    fleet.start(0)
+    vector, environment = scripted(actions=SKEWED)
+    vector.start(0)
     for numbers in ((-1, -1), (0, 0), (1, 1), (0.5, -0.5), (-7, 7)):
-        act(fleet, *numbers)
+        act(vector, *numbers)
     expected = [(0, -3), (1, 1), (2, 5), (1.5, -1), (0, 5)]
     assert [tuple(each.tolist()) for each in environment.done] == expected
     assert environment.done[0].dtype == np.float32
 
 
 def test_actions_have_the_shape_and_kind_of_their_space(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
-    fleet, environment = scripted(actions=spaces.Box(-2, 2, (2, 2), np.float64))
-    fleet.start(0)
-    act(fleet, 1, 0.5, 0, -1)
+    vector, environment = scripted(actions=spaces.Box(-2, 2, (2, 2), np.float64))
+    vector.start(0)
+    act(vector, 1, 0.5, 0, -1)
     assert environment.done[0].tolist() == [[2, 1], [0, -2]]
     assert environment.done[0].dtype == np.float64
 
 
 def test_numbers_of_all_parts_follow_each_other(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
     space = spaces.Dict(
         a=spaces.Box(0, 9, (2, 2), np.float64),
@@ -195,9 +195,9 @@ def test_numbers_of_all_parts_follow_each_other(
             "d": np.array([2, 3], np.uint8),
         }
 
-    fleet, _ = scripted(space, show=show)
-    assert fleet.start(0).tolist() == [[1.5, 2, 3, 4, 5, 0, 0, 1, 1, 0, 2, 3]]
-    assert not fleet.interface.pictures
+    vector, _ = scripted(space, show=show)
+    assert vector.start(0).tolist() == [[1.5, 2, 3, 4, 5, 0, 0, 1, 1, 0, 2, 3]]
+    assert not vector.interface.pictures
 
 
 def half_bright(*shape: int) -> np.ndarray:
@@ -222,17 +222,17 @@ def half_bright(*shape: int) -> np.ndarray:
 )
 @pytest.mark.parametrize("size", [64, 40])
 def test_pictures_become_squares_with_channels_first(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
     picture: np.ndarray,
     channels: int,
     size: int,
 ) -> None:
     space = spaces.Box(0, 255, picture.shape, np.uint8)
-    fleet, _ = scripted(space, show=lambda episode, step: picture, task={"picture_size": size})
-    assert fleet.interface.pictures
-    assert fleet.interface.shape == (channels, size, size)
-    assert fleet.interface.words == channels * size * size
-    seen = fleet.start(0)
+    vector, _ = scripted(space, show=lambda episode, step: picture, task={"picture_size": size})
+    assert vector.interface.pictures
+    assert vector.interface.shape == (channels, size, size)
+    assert vector.interface.words == channels * size * size
+    seen = vector.start(0)
     assert seen.dtype == np.uint8
     square = seen.reshape(channels, size, size)
     for channel in range(channels):
@@ -240,29 +240,29 @@ def test_pictures_become_squares_with_channels_first(
         assert (square[channel, :, size // 2 + 3 :] == 0).all()
 
 
-def test_a_row_of_bytes_is_no_picture(scripted: Callable[..., tuple[Fleet, Scripted]]) -> None:
+def test_a_row_of_bytes_is_no_picture(scripted: Callable[..., tuple[TaskVector, Scripted]]) -> None:
     space = spaces.Box(0, 1, (9,), np.uint8)
-    fleet, _ = scripted(space, show=lambda episode, step: np.eye(3, dtype=np.uint8).ravel())
-    assert fleet.start(0).tolist() == [[1, 0, 0, 0, 1, 0, 0, 0, 1]]
+    vector, _ = scripted(space, show=lambda episode, step: np.eye(3, dtype=np.uint8).ravel())
+    assert vector.start(0).tolist() == [[1, 0, 0, 0, 1, 0, 0, 0, 1]]
 
 
 def test_a_picture_keeps_its_declared_bound(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
     space = spaces.Box(0, 10, (64, 64), np.uint8)
-    fleet, _ = scripted(space, show=lambda episode, step: np.full((64, 64), 10, np.uint8))
-    assert fleet.interface.pictures
-    assert fleet.interface.scale == 10
+    vector, _ = scripted(space, show=lambda episode, step: np.full((64, 64), 10, np.uint8))
+    assert vector.interface.pictures
+    assert vector.interface.scale == 10
 
 
 def test_repeated_actions_add_up_what_they_pay_and_stop_at_the_end(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
-    fleet, environment = scripted(ends_at=5, task={"action_repeat": 3})
-    assert fleet.interface.action_repeats == (3,)
-    assert fleet.rates == (pytest.approx(20 / 3),)
-    fleet.start(0)
-    first, second = act(fleet), act(fleet)
+    vector, environment = scripted(ends_at=5, task={"action_repeat": 3})
+    assert vector.interface.action_repeats == (3,)
+    assert vector.rates == (pytest.approx(20 / 3),)
+    vector.start(0)
+    first, second = act(vector), act(vector)
     assert first.reward[0] == 1 + 2 + 3
     assert not first.terminated[0]
     assert second.reward[0] == 4 + 5
@@ -273,12 +273,12 @@ def test_repeated_actions_add_up_what_they_pay_and_stop_at_the_end(
 
 
 def test_newest_observations_are_seen_at_once_and_the_first_fills_all_places(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
-    fleet, _ = scripted(task={"frame_stack": 3, "max_episode_steps": 4})
-    assert fleet.interface.shape == (6,)
-    assert fleet.start(0)[0, 1::2].tolist() == [0, 0, 0]
-    seen = [act(fleet) for _ in range(4)]
+    vector, _ = scripted(task={"frame_stack": 3, "max_episode_steps": 4})
+    assert vector.interface.shape == (6,)
+    assert vector.start(0)[0, 1::2].tolist() == [0, 0, 0]
+    seen = [act(vector) for _ in range(4)]
     assert [each.observation[0, 1::2].tolist() for each in seen] == [
         [0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]
     ]  # fmt: skip
@@ -287,16 +287,16 @@ def test_newest_observations_are_seen_at_once_and_the_first_fills_all_places(
 
 
 def test_pictures_are_stacked_along_their_channels(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
     def show(episode: int, step: int) -> np.ndarray:
         return np.full((64, 64, 3), 10 * step, np.uint8) + np.arange(3, dtype=np.uint8)
 
     space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
-    fleet, _ = scripted(space, show=show, task={"frame_stack": 2})
-    assert fleet.interface.shape == (6, 64, 64)
-    fleet.start(0)
-    seen = act(fleet).observation.reshape(6, 64, 64)
+    vector, _ = scripted(space, show=show, task={"frame_stack": 2})
+    assert vector.interface.shape == (6, 64, 64)
+    vector.start(0)
+    seen = act(vector).observation.reshape(6, 64, 64)
     assert seen[:, 0, 0].tolist() == [0, 1, 2, 10, 11, 12]
 
 
@@ -304,56 +304,56 @@ def test_pictures_are_stacked_along_their_channels(
 def test_episodes_are_cut_off_at_whichever_limit_comes_first(
     given: int | None, length: int
 ) -> None:
-    fleet = Fleet([task(id="Pendulum-v1", action_repeat=3, max_episode_steps=given)], envs=1)
-    assert fleet.interface.episode_lengths == (length,)
-    fleet.start(0)
-    ends = [bool(act(fleet).truncated[0]) for _ in range(length)]
+    vector = TaskVector([task(id="Pendulum-v1", action_repeat=3, max_episode_steps=given)], envs=1)
+    assert vector.interface.episode_lengths == (length,)
+    vector.start(0)
+    ends = [bool(act(vector).truncated[0]) for _ in range(length)]
     assert ends == [False] * (length - 1) + [True]
-    fleet.close()
+    vector.close()
 
 
-def test_an_end_at_the_limit_is_both(scripted: Callable[..., tuple[Fleet, Scripted]]) -> None:
-    fleet, _ = scripted(ends_at=3, task={"max_episode_steps": 3})
-    fleet.start(0)
-    step = [act(fleet) for _ in range(3)][-1]
+def test_an_end_at_the_limit_is_both(scripted: Callable[..., tuple[TaskVector, Scripted]]) -> None:
+    vector, _ = scripted(ends_at=3, task={"max_episode_steps": 3})
+    vector.start(0)
+    step = [act(vector) for _ in range(3)][-1]
     assert step.terminated[0]
     assert step.truncated[0]
 
 
 @pytest.mark.parametrize("key", ["success", "is_success"])
 def test_success_is_what_the_environment_says_at_any_of_the_repetitions(
-    scripted: Callable[..., tuple[Fleet, Scripted]], key: str
+    scripted: Callable[..., tuple[TaskVector, Scripted]], key: str
 ) -> None:
     says = {3: {key: True}, 4: {key: np.bool_(False)}, 5: {key: 0.0}, 6: {key: False}}
-    fleet, _ = scripted(success=says, task={"action_repeat": 2})
-    fleet.start(0)
-    found = [act(fleet).success[0] for _ in range(4)]
+    vector, _ = scripted(success=says, task={"action_repeat": 2})
+    vector.start(0)
+    found = [act(vector).success[0] for _ in range(4)]
     assert math.isnan(found[0])
     assert found[1:3] == [1.0, 0.0]
     assert math.isnan(found[3])
 
 
 def test_pictures_for_people_are_drawn_where_they_are_asked_for(
-    scripted: Callable[..., tuple[Fleet, Scripted]],
+    scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
-    fleet, _ = scripted(rendering=True)
-    fleet.start(0)
-    act(fleet)
-    assert fleet.render(0).shape == (4, 6, 3)
-    assert (fleet.render(0) == 1).all()
-    fleet, _ = scripted(rendering=False)
+    vector, _ = scripted(rendering=True)
+    vector.start(0)
+    act(vector)
+    assert vector.render(0).shape == (4, 6, 3)
+    assert (vector.render(0) == 1).all()
+    vector, _ = scripted(rendering=False)
     with pytest.raises(ConfigError, match="render_mode None"):
-        fleet.render(0)
+        vector.render(0)
 
 
 def test_pendulum_is_drawn_without_a_display() -> None:
-    fleet = Fleet([task(id="Pendulum-v1")], envs=1, rendering=True)
-    fleet.start(0)
-    picture = fleet.render(0)
+    vector = TaskVector([task(id="Pendulum-v1")], envs=1, rendering=True)
+    vector.start(0)
+    picture = vector.render(0)
     assert picture.dtype == np.uint8
     assert picture.shape == (500, 500, 3)
     assert picture.std() > 10
-    fleet.close()
+    vector.close()
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_pendulum_is_drawn_without_a_display() -> None:
     ],
 )
 def test_actions_that_are_no_bounded_numbers_are_refused(
-    scripted: Callable[..., tuple[Fleet, Scripted]], space: spaces.Space[Any], reason: str
+    scripted: Callable[..., tuple[TaskVector, Scripted]], space: spaces.Space[Any], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         scripted(actions=space)
@@ -394,7 +394,7 @@ PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
     ],
 )
 def test_observations_that_cannot_be_read_are_refused(
-    scripted: Callable[..., tuple[Fleet, Scripted]], space: spaces.Space[Any], reason: str
+    scripted: Callable[..., tuple[TaskVector, Scripted]], space: spaces.Space[Any], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"tasks\.0: .*observation.*{reason}"):
         scripted(space)
@@ -419,7 +419,7 @@ def test_observations_that_cannot_be_read_are_refused(
 )
 def test_tasks_that_cannot_be_made_are_refused(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=rf"^algorithm\.params\.tasks\.0(?s:.*){reason}"):
-        Fleet([task(**given)], envs=1)
+        TaskVector([task(**given)], envs=1)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_tasks_that_cannot_be_made_are_refused(given: dict[str, Any], reason: st
     ],
 )
 def test_tasks_that_fail_at_once_are_refused_before_training(
-    scripted: Callable[..., tuple[Fleet, Scripted]], show: Any, pay: Any, reason: str
+    scripted: Callable[..., tuple[TaskVector, Scripted]], show: Any, pay: Any, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"(?s)tasks\.0: the task failed.*{reason}"):
         scripted(show=show, pay=pay)
@@ -458,14 +458,14 @@ def test_tasks_that_fail_at_once_are_refused_before_training(
     ],
 )
 def test_what_fails_later_says_where_and_how_to_see_it_again(
-    scripted: Callable[..., tuple[Fleet, Scripted]], show: Any, pay: Any, reason: str
+    scripted: Callable[..., tuple[TaskVector, Scripted]], show: Any, pay: Any, reason: str
 ) -> None:
-    fleet, environment = scripted(show=show, pay=pay, task={"max_episode_steps": 30})
-    fleet.start(5)
+    vector, environment = scripted(show=show, pay=pay, task={"max_episode_steps": 30})
+    vector.start(5)
     for _ in range(19):
-        act(fleet, 0.25)
+        act(vector, 0.25)
     with pytest.raises(CollectError) as caught:
-        act(fleet, 0.25)
+        act(vector, 0.25)
     message = str(caught.value)
     assert message.startswith("task scripted: environment 0 ")
     assert reason in message

@@ -18,7 +18,7 @@ from empo_core.protocols.environments import EnvironmentContext
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
 from empo_environments.params import GymnasiumParams, WrapperParams
-from empo_latent.environments.fleet import Fleet, Step, interface_of
+from empo_latent.environments.task_vector import TaskStep, TaskVector, interface_of
 
 
 def task(**given: Any) -> GymnasiumEnvironment:
@@ -89,27 +89,27 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GymnasiumBacked]:
     return task
 
 
-def episodes(fleet: Fleet) -> list[dict[str, Any]]:
+def episodes(vector: TaskVector) -> list[dict[str, Any]]:
     """State of the episode of each environment."""
     found = []
-    for vector in fleet.state_dict()["environments"]:
-        (state,) = vector["environments"]
+    for copy in vector.state_dict()["environments"]:
+        (state,) = copy["environments"]
         while "environment" in state:  # Of wrappers.
             state = state["environment"]
         found.append(state)
     return found
 
 
-def actions(fleet: Fleet, number: int, seed: int = 0) -> np.ndarray:
-    shape = (number, len(fleet.task_of), fleet.interface.actions)
+def actions(vector: TaskVector, number: int, seed: int = 0) -> np.ndarray:
+    shape = (number, len(vector.task_of), vector.interface.actions)
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
-def played(fleet: Fleet, number: int, seed: int = 0) -> list[Step]:
-    return [fleet.step(each) for each in actions(fleet, number, seed)]
+def played(vector: TaskVector, number: int, seed: int = 0) -> list[TaskStep]:
+    return [vector.step(each) for each in actions(vector, number, seed)]
 
 
-def assert_same(one: list[Step], other: list[Step]) -> None:
+def assert_same(one: list[TaskStep], other: list[TaskStep]) -> None:
     for first, second in zip(one, other, strict=True):
         for name in ("observation", "reward", "terminated", "truncated", "current", "success"):
             a, b = getattr(first, name), getattr(second, name)
@@ -118,102 +118,102 @@ def assert_same(one: list[Step], other: list[Step]) -> None:
 
 
 def test_an_episode_that_ends_is_followed_by_another_one_in_the_same_step() -> None:
-    fleet = Fleet([PENDULUM], envs=2)
-    seen = [fleet.start(0)]
-    for t, step in enumerate(played(fleet, 31)):
+    vector = TaskVector([PENDULUM], envs=2)
+    seen = [vector.start(0)]
+    for t, step in enumerate(played(vector, 31)):
         ended = t % 15 == 14
         assert step.truncated.tolist() == [ended, ended]
         assert (step.observation == step.current).all() != ended
         if ended:
             seen.append(step.current)
-    assert np.array_equal(step.current, fleet.current)
+    assert np.array_equal(step.current, vector.current)
     firsts = np.concatenate(seen)
     assert len(np.unique(firsts, axis=0)) == 6  # Three episodes of each, no two alike.
-    fleet.close()
+    vector.close()
 
 
 def test_a_seed_decides_everything_and_another_seed_something_else() -> None:
     runs = []
-    fleet = Fleet([PENDULUM], envs=2)
+    vector = TaskVector([PENDULUM], envs=2)
     for seed in (1, 1, 2):
-        first = fleet.start(seed)
-        runs.append((first, played(fleet, 20)))
+        first = vector.start(seed)
+        runs.append((first, played(vector, 20)))
     assert np.array_equal(runs[0][0], runs[1][0])
     assert_same(runs[0][1], runs[1][1])
     assert not np.array_equal(runs[0][0], runs[2][0])
-    fleet.close()
+    vector.close()
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_threads_change_nothing(threads: int) -> None:
     runs = []
     for number in (1, threads):
-        fleet = Fleet([PENDULUM, CAR], envs=5, threads=number)
-        first = fleet.start(1)
-        runs.append((first, played(fleet, 40)))
-        fleet.close()
+        vector = TaskVector([PENDULUM, CAR], envs=5, threads=number)
+        first = vector.start(1)
+        runs.append((first, played(vector, 40)))
+        vector.close()
     assert np.array_equal(runs[0][0], runs[1][0])
     assert_same(runs[0][1], runs[1][1])
 
 
 def test_tasks_lie_side_by_side_and_the_narrower_one_is_padded() -> None:
-    fleet = Fleet([PENDULUM, CAR], envs=5)
-    interface = fleet.interface
-    assert fleet.task_of.tolist() == [0, 1, 0, 1, 0]
+    vector = TaskVector([PENDULUM, CAR], envs=5)
+    interface = vector.interface
+    assert vector.task_of.tolist() == [0, 1, 0, 1, 0]
     assert interface.tasks == ("Pendulum-v1", "MountainCarContinuous-v0")
     assert (interface.words, interface.shape, interface.actions) == (3, (3,), 1)
     assert interface.episode_lengths == (15, 9)
-    assert fleet.rates == (30.0, 30.0)
-    assert (fleet.start(0)[[1, 3], 2] == 0).all()
-    for step in played(fleet, 20):
+    assert vector.rates == (30.0, 30.0)
+    assert (vector.start(0)[[1, 3], 2] == 0).all()
+    for step in played(vector, 20):
         assert (step.observation[[1, 3], 2] == 0).all()
         assert (step.current[[1, 3], 2] == 0).all()
         assert (step.observation[[0, 2, 4], 2] != 0).all()
-    fleet.close()
+    vector.close()
 
 
 def test_a_task_gets_its_own_numbers_of_an_action(odd: Callable[..., GymnasiumBacked]) -> None:
-    fleet = Fleet([odd(actions=1), odd(actions=3, words=1)], envs=2)
-    assert fleet.interface.active == ((True, False, False), (True, True, True))
-    fleet.start(0)
-    step = fleet.step(np.array([[0.25, 1, 1], [0.25, 0.5, -1]], np.float32))
+    vector = TaskVector([odd(actions=1), odd(actions=3, words=1)], envs=2)
+    assert vector.interface.active == ((True, False, False), (True, True, True))
+    vector.start(0)
+    step = vector.step(np.array([[0.25, 1, 1], [0.25, 0.5, -1]], np.float32))
     assert step.reward.tolist() == [0.25, -0.25]
-    fleet.close()
+    vector.close()
 
 
 def test_tasks_of_one_name_are_told_apart() -> None:
     other = task(id="Pendulum-v1", max_episode_steps=15, kwargs={"g": 5.0})
-    fleet = Fleet([PENDULUM, CAR, other], envs=3)
-    assert fleet.interface.tasks == ("Pendulum-v1#1", "MountainCarContinuous-v0", "Pendulum-v1#2")
-    fleet.close()
+    vector = TaskVector([PENDULUM, CAR, other], envs=3)
+    assert vector.interface.tasks == ("Pendulum-v1#1", "MountainCarContinuous-v0", "Pendulum-v1#2")
+    vector.close()
 
 
 def test_fewer_environments_than_tasks_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"num_envs: 1 cannot play 2 tasks"):
-        Fleet([PENDULUM, CAR], envs=1)
+        TaskVector([PENDULUM, CAR], envs=1)
 
 
 def test_pictures_beside_numbers_are_refused(odd: Callable[..., GymnasiumBacked]) -> None:
     with pytest.raises(ConfigError, match="shows numbers, odd shows pictures"):
-        Fleet([PENDULUM, odd(shape=(8, 8, 3))], envs=2)
+        TaskVector([PENDULUM, odd(shape=(8, 8, 3))], envs=2)
     assert {each.closed for each in sys.modules["odds"].made} == {1}
 
 
 def test_pictures_of_other_shapes_are_refused(odd: Callable[..., GymnasiumBacked]) -> None:
     with pytest.raises(ConfigError, match=r"\(3, 64, 64\) .* \(1, 64, 64\)"):
-        Fleet([odd(shape=(8, 8, 3)), odd(shape=(8, 8))], envs=2)
-    fleet = Fleet([odd(shape=(8, 8, 2)), odd(shape=(8, 8), task={"frame_stack": 2})], envs=2)
-    assert fleet.interface.shape == (2, 64, 64)
-    fleet.close()
+        TaskVector([odd(shape=(8, 8, 3)), odd(shape=(8, 8))], envs=2)
+    vector = TaskVector([odd(shape=(8, 8, 2)), odd(shape=(8, 8), task={"frame_stack": 2})], envs=2)
+    assert vector.interface.shape == (2, 64, 64)
+    vector.close()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_checkpoint_puts_environments_back_where_they_were(threads: int) -> None:
-    original = Fleet([STACKED, CAR], envs=3, threads=threads)
+    original = TaskVector([STACKED, CAR], envs=3, threads=threads)
     original.start(4)
     before = played(original, 22)[-1]  # In the second episode, and the third.
     data, tensors = flatten(original.state_dict())
-    other = Fleet([STACKED, CAR], envs=3)
+    other = TaskVector([STACKED, CAR], envs=3)
     assert other.load_state_dict(unflatten(data, tensors))
     assert np.array_equal(other.current, before.current)
     assert_same(played(original, 30, seed=1), played(other, 30, seed=1))
@@ -222,10 +222,10 @@ def test_a_checkpoint_puts_environments_back_where_they_were(threads: int) -> No
 
 
 def test_a_checkpoint_where_an_episode_just_began_puts_it_back_too() -> None:
-    original = Fleet([PENDULUM], envs=1)
+    original = TaskVector([PENDULUM], envs=1)
     original.start(4)
     before = played(original, 15)[-1]
-    other = Fleet([PENDULUM], envs=1)
+    other = TaskVector([PENDULUM], envs=1)
     assert other.load_state_dict(original.state_dict())
     assert np.array_equal(other.current, before.current)
     original.close()
@@ -236,81 +236,81 @@ def test_the_interface_is_known_without_a_step(
     odd: Callable[..., GymnasiumBacked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = [STACKED, odd(words=5, actions=2), odd(words=3)]
-    fleet = Fleet(tasks, envs=4)
-    fleet.close()
+    vector = TaskVector(tasks, envs=4)
+    vector.close()
     picture = odd(shape=(90, 80, 3))
-    large = Fleet([picture], envs=1)
+    large = TaskVector([picture], envs=1)
     large.close()
     monkeypatch.setattr(Odd, "step", None)
     made = sys.modules["odds"].made
     made.clear()
-    assert interface_of(tasks, envs=4) == fleet.interface
+    assert interface_of(tasks, envs=4) == vector.interface
     assert len(made) == 2
     assert interface_of([picture], envs=1) == large.interface
     assert all(each.closed for each in made)
 
 
 def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumBacked]) -> None:
-    fleet = Fleet([PENDULUM, odd(drifts=True)], envs=2)
-    fleet.start(0)
-    before = played(fleet, 3)[-1]
-    state = fleet.state_dict()
-    assert not fleet.load_state_dict(state)
-    assert np.array_equal(fleet.current[0], before.current[0])
-    states = episodes(fleet)
+    vector = TaskVector([PENDULUM, odd(drifts=True)], envs=2)
+    vector.start(0)
+    before = played(vector, 3)[-1]
+    state = vector.state_dict()
+    assert not vector.load_state_dict(state)
+    assert np.array_equal(vector.current[0], before.current[0])
+    states = episodes(vector)
     assert [each["episode"] for each in states] == [0, 1]
     assert [len(each["actions"]) for each in states] == [3, 0]
-    fleet.close()
+    vector.close()
 
 
 def test_where_one_failed_all_begin_anew(odd: Callable[..., GymnasiumBacked]) -> None:
-    fleet = Fleet([PENDULUM, odd(fails_at=8)], envs=2)
-    first = fleet.start(0)
-    played(fleet, 7)
+    vector = TaskVector([PENDULUM, odd(fails_at=8)], envs=2)
+    first = vector.start(0)
+    played(vector, 7)
     reason = r"task odd: environment 1 failed in step \d+: RuntimeError: out of order "
     with pytest.raises(CollectError, match=reason + r"\(episode 0, step 8; to see it again"):
-        played(fleet, 1)
-    state = fleet.state_dict()
+        played(vector, 1)
+    state = vector.state_dict()
     assert state["environments"] is None  # The first acted, and its outcome is lost.
-    other = Fleet([PENDULUM, odd()], envs=2)
+    other = TaskVector([PENDULUM, odd()], envs=2)
     assert not other.load_state_dict(state)
     assert not np.array_equal(other.current[0], first[0])
     assert [len(each["actions"]) for each in episodes(other)] == [0, 0]
     again = other.state_dict()
     assert again["environments"] is not None
     assert other.load_state_dict(again)
-    fleet.close()
+    vector.close()
     other.close()
 
 
 def test_an_episode_that_fails_again_is_left_behind(odd: Callable[..., GymnasiumBacked]) -> None:
-    fleet = Fleet([odd()], envs=1)
-    fleet.start(0)
-    played(fleet, 8)
-    other = Fleet([odd(fails_at=7)], envs=1)
-    assert not other.load_state_dict(fleet.state_dict())
+    vector = TaskVector([odd()], envs=1)
+    vector.start(0)
+    played(vector, 8)
+    other = TaskVector([odd(fails_at=7)], envs=1)
+    assert not other.load_state_dict(vector.state_dict())
     assert episodes(other)[0]["episode"] == 1
     played(other, 6)
-    fleet.close()
+    vector.close()
     other.close()
 
 
 def test_an_episode_that_now_ends_earlier_is_left_behind() -> None:
-    fleet = Fleet([PENDULUM], envs=1)
-    fleet.start(0)
-    played(fleet, 12)
-    other = Fleet([task(id="Pendulum-v1", max_episode_steps=10)], envs=1)
-    assert not other.load_state_dict(fleet.state_dict())
-    fleet.close()
+    vector = TaskVector([PENDULUM], envs=1)
+    vector.start(0)
+    played(vector, 12)
+    other = TaskVector([task(id="Pendulum-v1", max_episode_steps=10)], envs=1)
+    assert not other.load_state_dict(vector.state_dict())
+    vector.close()
     other.close()
 
 
 def test_a_checkpoint_of_more_environments_is_refused() -> None:
-    fleet, other = Fleet([PENDULUM], envs=2), Fleet([PENDULUM], envs=3)
-    fleet.start(0)
+    vector, other = TaskVector([PENDULUM], envs=2), TaskVector([PENDULUM], envs=3)
+    vector.start(0)
     with pytest.raises(StorageError, match="has 2 environments, and there are 3"):
-        other.load_state_dict(fleet.state_dict())
-    fleet.close()
+        other.load_state_dict(vector.state_dict())
+    vector.close()
     other.close()
 
 
@@ -318,21 +318,21 @@ def test_a_checkpoint_of_more_environments_is_refused() -> None:
 def test_in_threads_the_first_failure_is_told_when_all_are_through(
     odd: Callable[..., GymnasiumBacked], threads: int
 ) -> None:
-    fleet = Fleet([odd(), odd(fails_at=6), odd(fails_at=6)], envs=3, threads=threads)
-    fleet.start(0)
-    played(fleet, 5)
+    vector = TaskVector([odd(), odd(fails_at=6), odd(fails_at=6)], envs=3, threads=threads)
+    vector.start(0)
+    played(vector, 5)
     with pytest.raises(CollectError, match="environment 1 "):
-        played(fleet, 1)
-    fleet.close()
+        played(vector, 1)
+    vector.close()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_closing_closes_everything_once(
     odd: Callable[..., GymnasiumBacked], threads: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fleet = Fleet([odd(sticks=True), odd()], envs=4, threads=threads)
-    fleet.close()
-    fleet.close()
+    vector = TaskVector([odd(sticks=True), odd()], envs=4, threads=threads)
+    vector.close()
+    vector.close()
     assert [each.closed for each in sys.modules["odds"].made] == [1] * 4
     assert "environment 2 cannot be closed" in caplog.text
 
@@ -341,9 +341,9 @@ def test_the_random_numbers_of_others_are_left_alone() -> None:
     torch.manual_seed(0)
     np.random.seed(0)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()
-    fleet = Fleet([PENDULUM], envs=2)
-    fleet.start(0)
-    played(fleet, 20)
-    fleet.close()
+    vector = TaskVector([PENDULUM], envs=2)
+    vector.start(0)
+    played(vector, 20)
+    vector.close()
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == np.random.get_state()[1].tolist()

@@ -28,7 +28,7 @@ class Agent:
         interface: What they see and do.
         planner: Plans with them.
         controller: Remembers the plan of each environment.
-        task_of: The task of each environment, as a ``Fleet`` of as many has it.
+        task_of: The task of each environment, as a ``TaskVector`` of as many has it.
         discounts: Of each task, per step.
     """
 
@@ -48,10 +48,10 @@ class Agent:
         actor: Actor = "planner",
         explore: bool = False,
     ) -> Float[np.ndarray, "env action"]:
-        """Actions in [-1, 1], as ``Fleet.step`` takes them.
+        """Actions in [-1, 1], as ``TaskVector.step`` takes them.
 
         Args:
-            observation: What environments show, as ``Fleet`` has it: flat, frames stacked.
+            observation: What environments show, as ``TaskVector`` has it: flat, frames stacked.
             first: Which of them began a new episode: their plans are forgotten.
             actor: Who acts.
             explore: Whether to act as in training, with noise.

@@ -15,7 +15,7 @@ from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldM
 from empo_core.storage.run_directory import RESULTS
 from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
-from empo_latent.environments.fleet import Fleet, interface_of
+from empo_latent.environments.task_vector import TaskVector, interface_of
 from empo_latent.episodes import Episodes
 from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
@@ -50,10 +50,10 @@ class LatentAlgorithm:
         params = self._params
         losses = self._losses()
         with torch_threads(params.compute.threads):
-            fleet = self._fleet()
+            vector = self._vector()
             try:
-                check_params(params, losses, fleet.interface)
-                parts = self._parts(context, fleet, losses)
+                check_params(params, losses, vector.interface)
+                parts = self._parts(context, vector, losses)
                 learner = LatentLearner(params, context.seed, parts)
                 loop = Loop(
                     learner,
@@ -64,12 +64,12 @@ class LatentAlgorithm:
                 )
                 loop.run()
             finally:
-                fleet.close()
-        repeats = [fleet.interface.action_repeats[task] for task in fleet.task_of.tolist()]
+                vector.close()
+        repeats = [vector.interface.action_repeats[task] for task in vector.task_of.tolist()]
         return LatentResult(
             model=parts.model,
             params=params,
-            interface=fleet.interface,
+            interface=vector.interface,
             seed=context.seed,
             action_repeat=sum(repeats) / len(repeats),
             history=[
@@ -109,9 +109,9 @@ class LatentAlgorithm:
         }
 
     def _parts(
-        self, context: RunContext, fleet: Fleet, losses: Mapping[str, PolicyLoss]
+        self, context: RunContext, vector: TaskVector, losses: Mapping[str, PolicyLoss]
     ) -> RunComponents:
-        params, interface = self._params, fleet.interface
+        params, interface = self._params, vector.interface
         device = torch.device(params.compute.device)
         weights = torch.Generator().manual_seed(context.seed)
         torch.manual_seed(context.seed)
@@ -123,7 +123,7 @@ class LatentAlgorithm:
             model=model,
             updater=updater,
             controller=Controller(model, planner, envs=params.num_envs, device=device),
-            fleet=fleet,
+            vector=vector,
             replay=Replay(
                 interface,
                 envs=params.num_envs,
@@ -137,9 +137,11 @@ class LatentAlgorithm:
             timers=Timers(device),
         )
 
-    def _fleet(self) -> Fleet:
+    def _vector(self) -> TaskVector:
         collection = self._params.collection
-        return Fleet(self._params.tasks, envs=self._params.num_envs, threads=collection.threads)
+        return TaskVector(
+            self._params.tasks, envs=self._params.num_envs, threads=collection.threads
+        )
 
     def _interface(self) -> Interface:
         """Sizes and names of the tasks, found out without a step in any."""

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float32, Shaped
 from torch import Tensor
 
 from empo_latent.controller import ControllerOutput
-from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.environments.task_vector import TaskStep, TaskVector
 from empo_latent.types import SequenceBatch
 
 
@@ -39,21 +39,21 @@ class RecordedEpisode:
 class EpisodeRecorder:
     """Puts together the steps of each episode."""
 
-    def __init__(self, fleet: Fleet, record: list[RecordedEpisode]) -> None:
+    def __init__(self, vector: TaskVector, record: list[RecordedEpisode]) -> None:
         """Get ready.
 
         Args:
-            fleet: Where they are played.
+            vector: Where they are played.
             record: What episodes are appended to when they end.
         """
-        self._fleet, self._record = fleet, record
-        self._rows: list[list[tuple[np.ndarray, ...]]] = [[] for _ in fleet.task_of]
+        self._vector, self._record = vector, record
+        self._rows: list[list[tuple[np.ndarray, ...]]] = [[] for _ in vector.task_of]
 
     def note(
         self,
         seen: Shaped[np.ndarray, "env word"],
         acted: ControllerOutput,
-        step: Step,
+        step: TaskStep,
         rows: Bool[np.ndarray, " env"],
     ) -> None:
         """Add a step of some environments."""
@@ -71,7 +71,7 @@ class EpisodeRecorder:
         self._rows[env] = []
         self._record.append(
             RecordedEpisode(
-                task=int(self._fleet.task_of[env]),
+                task=int(self._vector.task_of[env]),
                 observation=np.stack([*seen, np.array(last)]),
                 action=np.stack(action),
                 reward=np.array(reward, np.float32),

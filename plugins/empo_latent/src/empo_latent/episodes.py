@@ -10,7 +10,7 @@ from jaxtyping import Bool
 
 from empo_core.protocols import Tracker
 from empo_core.trees import StateDict
-from empo_latent.environments.fleet import Step
+from empo_latent.environments.task_vector import TaskStep
 
 WINDOW = 20
 """Newest episodes that averages are about: an agent gets better within few."""
@@ -40,7 +40,7 @@ class Episodes:
         if self._metric is not None:
             self._metric.follow(envs, REASONS)
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: TaskStep) -> None:
         """Count a step of all environments."""
         done = step.terminated | step.truncated
         self._return += step.reward

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Shaped
 
 from empo_core.experiment import seed_everything
 from empo_latent.controller import Controller
-from empo_latent.environments.fleet import Fleet, Step
+from empo_latent.environments.task_vector import TaskStep, TaskVector
 from empo_latent.episode_recorder import EpisodeRecorder, RecordedEpisode
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
@@ -51,7 +51,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReturnStatistics:
     """Statistics of several episodes.
 
     Attributes:
@@ -119,15 +119,15 @@ class Evaluation:
     @property
     def mean_return(self) -> float:
         """Mean sum of rewards, over all tasks."""
-        return self.outcome().mean_return
+        return self.statistics().mean_return
 
-    def outcome(self, task: str | None = None) -> Outcome:
+    def statistics(self, task: str | None = None) -> ReturnStatistics:
         """Statistics of the episodes of a task; of all tasks where none is named."""
         chosen = [each for each in self.episodes if task in (None, self.tasks[each.task])]
         totals = np.array([each.total for each in chosen])
         told = [each.success for each in chosen if each.success is not None]
         off = np.array([each.value - each.discounted for each in chosen])
-        return Outcome(
+        return ReturnStatistics(
             episodes=len(chosen),
             mean_return=float(totals.mean()),
             standard_error=_standard_error(totals, np.array([each.task for each in chosen])),
@@ -149,7 +149,7 @@ class Evaluation:
         return {
             f"{place}/{name}": number
             for place, task in groups.items()
-            for name, number in self.outcome(task).metrics().items()
+            for name, number in self.statistics(task).metrics().items()
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Recording:
     """Data of evaluation episodes that are kept beside their returns.
 
     Attributes:
-        videos: Number of episodes of each task that are filmed, of a fleet that renders.
+        videos: Number of episodes of each task that are filmed, of a vector that renders.
         episodes: All steps of the episodes are appended to it; None: they are not kept.
         expert: Whether these steps have the planner's distribution of actions.
     """
@@ -190,7 +190,7 @@ NOTHING = Recording()
 def evaluate(
     model: LatentModel,
     planner: Planner,
-    fleet: Fleet,
+    vector: TaskVector,
     *,
     episodes: int,
     actor: Actor,
@@ -207,7 +207,7 @@ def evaluate(
     Args:
         model: What the agent knows.
         planner: Plans with it, where that acts.
-        fleet: Environments of its own, used for nothing else; stays open.
+        vector: Environments of its own, used for nothing else; stays open.
         episodes: Of each task, at least 1.
         actor: Who acts.
         seed: Decides everything that is random.
@@ -220,8 +220,8 @@ def evaluate(
     before = capture()
     seed_everything(seed % SEEDS)
     try:
-        controller = Controller(model, planner, envs=len(fleet.task_of), device=device)
-        game = _Game(model, fleet, _quotas(fleet, episodes), device, np.asarray(discounts))
+        controller = Controller(model, planner, envs=len(vector.task_of), device=device)
+        game = _Game(model, vector, _quotas(vector, episodes), device, np.asarray(discounts))
         return game.play(controller, actor, seed, recording)
     finally:
         restore(before)
@@ -238,15 +238,15 @@ class _Game:
     def __init__(
         self,
         model: LatentModel,
-        fleet: Fleet,
+        vector: TaskVector,
         quotas: np.ndarray,
         device: torch.device | str,
         discounts: np.ndarray,
     ) -> None:
-        self._model, self._fleet, self._device = model, fleet, device
-        self._quotas, self._discount = quotas, discounts[fleet.task_of]
-        several = len(fleet.interface.tasks) > 1
-        self._task = torch.from_numpy(fleet.task_of) if several else None
+        self._model, self._vector, self._device = model, vector, device
+        self._quotas, self._discount = quotas, discounts[vector.task_of]
+        several = len(vector.interface.tasks) > 1
+        self._task = torch.from_numpy(vector.task_of) if several else None
         envs = len(quotas)
         self._number = np.zeros(envs, np.int64)
         self._total, self._discounted, self._value = np.zeros((3, envs))
@@ -261,11 +261,11 @@ class _Game:
         recording: Recording,
     ) -> Evaluation:
         """All episodes."""
-        fleet = self._fleet
-        current, first = fleet.start(seed), np.ones(len(self._quotas), bool)
-        camera = VideoRecorder(fleet, recording.videos, actor)
+        vector = self._vector
+        current, first = vector.start(seed), np.ones(len(self._quotas), bool)
+        camera = VideoRecorder(vector, recording.videos, actor)
         kept = recording.episodes
-        recorder = None if kept is None else EpisodeRecorder(fleet, kept)
+        recorder = None if kept is None else EpisodeRecorder(vector, kept)
         found: dict[tuple[int, int, int], Episode] = {}
         while self._open.any():
             self._begin(current, first & self._open)
@@ -273,14 +273,14 @@ class _Game:
             acted = controller.act(
                 current, first, task=self._task, actor=actor, explore=False, expert=recording.expert
             )
-            step = fleet.step(acted.action.numpy())
+            step = vector.step(acted.action.numpy())
             if recorder is not None:
                 recorder.note(current, acted, step, self._open)
             found |= self._observe(step, camera)
             current, first = step.current, step.terminated | step.truncated
         return Evaluation(
             actor=actor,
-            tasks=fleet.interface.tasks,
+            tasks=vector.interface.tasks,
             episodes=tuple(found[place] for place in sorted(found)),
             videos=tuple(camera.videos),
         )
@@ -296,7 +296,9 @@ class _Game:
         self._success[rows] = np.nan
         self._value[rows] = self._worth(seen, rows)
 
-    def _observe(self, step: Step, camera: VideoRecorder) -> dict[tuple[int, int, int], Episode]:
+    def _observe(
+        self, step: TaskStep, camera: VideoRecorder
+    ) -> dict[tuple[int, int, int], Episode]:
         """Count a step; the episodes that it ended, by task, environment and number."""
         ended = self._open & (step.terminated | step.truncated)
         self._total += step.reward
@@ -308,7 +310,7 @@ class _Game:
         self._discounted[cut] += self._discount[cut] ** self._length[cut] * worth
         found = {}
         for env in np.flatnonzero(ended).tolist():
-            task, success = int(self._fleet.task_of[env]), float(self._success[env])
+            task, success = int(self._vector.task_of[env]), float(self._success[env])
             found[task, env, int(self._number[env])] = Episode(
                 task=task,
                 total=float(self._total[env]),
@@ -336,11 +338,11 @@ class _Game:
         return value.mean(0)[:, 0].double().cpu().numpy()
 
 
-def _quotas(fleet: Fleet, episodes: int) -> np.ndarray:
+def _quotas(vector: TaskVector, episodes: int) -> np.ndarray:
     """Episodes of each environment, so that each task has as many as asked for."""
-    quotas = np.zeros(len(fleet.task_of), np.int64)
-    for number, name in enumerate(fleet.interface.tasks):
-        envs = np.flatnonzero(fleet.task_of == number)
+    quotas = np.zeros(len(vector.task_of), np.int64)
+    for number, name in enumerate(vector.interface.tasks):
+        envs = np.flatnonzero(vector.task_of == number)
         if not len(envs):
             raise ValueError(f"task {name} has no environment to be evaluated in")
         quotas[envs] = episodes // len(envs)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from empo_core.errors import CollectError, ConfigError
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
 from empo_latent.evaluation import Evaluation, Recording, evaluate
 from empo_latent.learning.updater import Updater
@@ -66,7 +66,7 @@ class Evaluator:
         """
         reporting = self._params.reporting
         videos = reporting.videos if is_last else 0
-        fleet, rendering = self._fleet(rendering=videos > 0)
+        vector, rendering = self._vector(rendering=videos > 0)
         try:
             found: dict[str, Evaluation] = {}
             metrics: dict[str, float] = {}
@@ -75,7 +75,7 @@ class Evaluator:
                 found[actor] = evaluate(
                     self._model,
                     self._planner,
-                    fleet,
+                    vector,
                     episodes=reporting.evaluation_episodes,
                     actor=actor,
                     seed=self._seed + EVALUATION_SEED + steps,
@@ -92,18 +92,18 @@ class Evaluator:
                     losses = self._losses(record, steps)
                     metrics |= {f"eval/{actor}/{logged_key(key)}": x for key, x in losses.items()}
         finally:
-            fleet.close()
+            vector.close()
         return found, metrics
 
-    def _fleet(self, *, rendering: bool) -> tuple[Fleet, bool]:
+    def _vector(self, *, rendering: bool) -> tuple[TaskVector, bool]:
         """Environments of its own; and whether they render."""
         episodes = self._params.reporting.evaluation_episodes
         if rendering:
             try:
-                return evaluation_fleet(self._params, episodes, rendering=True), True
+                return evaluation_vector(self._params, episodes, rendering=True), True
             except (CollectError, ConfigError) as error:
                 warn_no_videos(str(error))
-        return evaluation_fleet(self._params, episodes), False
+        return evaluation_vector(self._params, episodes), False
 
     def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
         """The losses on episodes that are not trained on."""
@@ -125,9 +125,11 @@ class Evaluator:
         return {name: float(number) for name, number in losses.items()}
 
 
-def evaluation_fleet(params: LatentParams, episodes: int, *, rendering: bool = False) -> Fleet:
+def evaluation_vector(
+    params: LatentParams, episodes: int, *, rendering: bool = False
+) -> TaskVector:
     """Environments for so many episodes of each task, one per episode up to a limit."""
     tasks = len(params.tasks)
     envs = tasks * max(1, min(episodes, MOST_ENVS // tasks))
     threads = min(params.collection.threads, envs)
-    return Fleet(params.tasks, envs=envs, threads=threads, rendering=rendering)
+    return TaskVector(params.tasks, envs=envs, threads=threads, rendering=rendering)

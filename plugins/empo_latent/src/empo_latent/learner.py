@@ -11,7 +11,7 @@ import torch
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.trees import StateDict
-from empo_latent.environments.fleet import Step
+from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation
 from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
@@ -42,14 +42,14 @@ class LatentLearner(Learner):
     def __init__(self, params: LatentParams, seed: int, parts: RunComponents) -> None:
         """Put the parts together."""
         self._params, self._seed, self._parts = params, seed, parts
-        fleet, collection = parts.fleet, params.collection
-        usual = max(1000, 5 * sum(fleet.interface.episode_lengths))
+        vector, collection = parts.vector, params.collection
+        usual = max(1000, 5 * sum(vector.interface.episode_lengths))
         self.seed_steps = min(collection.seed_steps or usual, params.total_steps)
         burst = collection.seed_updates
         self._burst = self.seed_steps if burst is None else burst
-        self._tasks = torch.from_numpy(fleet.task_of) if len(fleet.interface.tasks) > 1 else None
+        self._tasks = torch.from_numpy(vector.task_of) if len(vector.interface.tasks) > 1 else None
         self._generator = torch.Generator().manual_seed(seed)
-        self._first = np.ones(len(fleet.task_of), bool)
+        self._first = np.ones(len(vector.task_of), bool)
         self._current: np.ndarray = np.empty(0)
         self._owed = 0.0
         self._found: Mapping[str, Any] = {}
@@ -71,7 +71,7 @@ class LatentLearner(Learner):
 
     def start(self) -> None:
         """Begin the first episodes."""
-        self._current = self._parts.fleet.start(self._seed)
+        self._current = self._parts.vector.start(self._seed)
         self._first[:] = True
         self._parts.replay.begin(self._current, self._first)
 
@@ -118,13 +118,13 @@ class LatentLearner(Learner):
             found, _ = self._parts.evaluator.evaluate(self.steps, is_last=True)
         self.evaluations.append((self.steps, found))
         for actor, each in found.items():
-            outcome = each.outcome()
+            statistics = each.statistics()
             log.info(
                 "evaluation of the %s after %s steps: mean return %.6g ± %.2g",
                 actor,
                 f"{self.steps:,}",
-                outcome.mean_return,
-                outcome.standard_error,
+                statistics.mean_return,
+                statistics.standard_error,
             )
         return Evaluated(metrics, score)
 
@@ -137,7 +137,7 @@ class LatentLearner(Learner):
         parts, replay = self._parts, None
         if self._params.reporting.keep_replay:
             replay = parts.replay.state_dict()
-            _check_steps(replay, parts.fleet.interface.actions + 2)
+            _check_steps(replay, parts.vector.interface.actions + 2)
         return {
             "steps": self.steps,
             "updates": self.updates_made,
@@ -151,7 +151,7 @@ class LatentLearner(Learner):
             "updater": parts.updater.state_dict(),
             "controller": parts.controller.state_dict(),
             "episodes": parts.episodes.state_dict(),
-            "fleet": parts.fleet.state_dict(),
+            "vector": parts.vector.state_dict(),
             "current": torch.from_numpy(self._current.copy()),
             "first": torch.from_numpy(self._first.copy()),
             "replay": replay,
@@ -173,7 +173,7 @@ class LatentLearner(Learner):
         parts.controller.load_state_dict(state["controller"])
         parts.episodes.load_state_dict(state["episodes"])
         self._current, self._first = state["current"].numpy(), state["first"].numpy().copy()
-        exact = parts.fleet.load_state_dict(state["fleet"])
+        exact = parts.vector.load_state_dict(state["vector"])
         if state["replay"] is not None:
             parts.replay.load_state_dict(state["replay"])
         if not exact or state["replay"] is None:
@@ -186,10 +186,10 @@ class LatentLearner(Learner):
         parts.episodes.forget_unfinished()
         missing = "what was remembered is not in the checkpoint"
         if exact:
-            self._current = parts.fleet.start(self._seed + self.steps)
+            self._current = parts.vector.start(self._seed + self.steps)
         else:  # They have begun new episodes already.
             missing = "the environments cannot be put back exactly where they were"
-            self._current = parts.fleet.current
+            self._current = parts.vector.current
         self._first[:] = True
         parts.replay.begin(self._current, self._first)
         log.warning("%s: the run goes on, but not as it would have without a break", missing)
@@ -199,7 +199,7 @@ class LatentLearner(Learner):
         parts, collection = self._parts, self._params.collection
         expert = None
         if self.steps < self.seed_steps:
-            shape = (len(self._first), parts.fleet.interface.actions)
+            shape = (len(self._first), parts.vector.interface.actions)
             action = torch.rand(shape, generator=self._generator).mul_(2).sub_(1)
         else:
             with parts.timers("act"):
@@ -214,7 +214,7 @@ class LatentLearner(Learner):
             action, expert = acted.action, acted.expert
             self._found = {**self._found, **acted.metrics}
         with parts.timers("environment"):
-            step = parts.fleet.step(action.numpy())
+            step = parts.vector.step(action.numpy())
         ended = step.terminated | step.truncated
         parts.replay.add(action, step.reward, step.terminated, step.observation, expert=expert)
         if ended.any():
@@ -230,11 +230,11 @@ class LatentLearner(Learner):
                 self._owed += self._params.learning.updates_per_step * len(ended)
         self._refuse_terminations(step)
 
-    def _refuse_terminations(self, step: Step) -> None:
+    def _refuse_terminations(self, step: TaskStep) -> None:
         if self._params.reward.episodic or not step.terminated.any():
             return
-        interface = self._parts.fleet.interface
-        task = interface.tasks[self._parts.fleet.task_of[int(step.terminated.argmax())]]
+        interface = self._parts.vector.interface
+        task = interface.tasks[self._parts.vector.task_of[int(step.terminated.argmax())]]
         raise ConfigError(
             f"algorithm.params.reward.episodic: an episode of {task} terminated, and without this "
             "the model cannot learn that nothing comes after; set it to true"

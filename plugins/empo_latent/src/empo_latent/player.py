@@ -12,7 +12,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import PlayedEpisodes
 from empo_latent.agent import discounts, planner_of
 from empo_latent.evaluation import evaluate
-from empo_latent.evaluator import evaluation_fleet
+from empo_latent.evaluator import evaluation_vector
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 
@@ -37,15 +37,15 @@ class LatentPlayer:
                 "leave out --max-steps"
             )
         params = self._params
-        fleet = evaluation_fleet(params, episodes)
+        vector = evaluation_vector(params, episodes)
         try:
-            rates = discounts(params, fleet.interface)
+            rates = discounts(params, vector.interface)
             planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)
             found = [
                 evaluate(
                     self._model,
                     planner,
-                    fleet,
+                    vector,
                     episodes=episodes,
                     actor=actor,
                     seed=seed,
@@ -55,9 +55,9 @@ class LatentPlayer:
                 for actor in params.reporting.evaluate
             ]
         finally:
-            fleet.close()
+            vector.close()
         played = []
-        for number, task in enumerate(fleet.interface.tasks):
+        for number, task in enumerate(vector.interface.tasks):
             for each in found:
                 mine = [episode for episode in each.episodes if episode.task == number]
                 ends = Counter("terminated" if one.terminated else "truncated" for one in mine)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from empo_core.pictures import replace_file
 from empo_core.storage.arrays import write_file
-from empo_latent.evaluation import Evaluation, Outcome, is_solved
+from empo_latent.evaluation import Evaluation, ReturnStatistics, is_solved
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -102,7 +102,7 @@ class LatentResult:
             else None,
             "parameters": self._num_parameters,
             "evaluation": {
-                actor: {task: found.outcome(task).to_dict() for task in found.tasks}
+                actor: {task: found.statistics(task).to_dict() for task in found.tasks}
                 for actor, found in self._newest.items()
             },
             "solved": self._is_solved,
@@ -139,15 +139,15 @@ class LatentResult:
         for steps, evaluations in self.evaluations:
             for actor, found in evaluations.items():
                 for task in found.tasks:
-                    outcome = found.outcome(task)
+                    statistics = found.statistics(task)
                     yield CurveRow(
                         step=steps,
                         environment_step=self._environment_steps(steps),
                         task=task,
                         actor=actor,
-                        return_mean=outcome.mean_return,
-                        standard_error=outcome.standard_error,
-                        length=outcome.mean_length,
+                        return_mean=statistics.mean_return,
+                        standard_error=statistics.standard_error,
+                        length=statistics.mean_length,
                         seconds=round(float(np.interp(steps, known, seconds)), 1),
                         seed=self.seed,
                     )
@@ -188,7 +188,7 @@ class LatentResult:
             table.add_column(heading, justify="right", no_wrap=True)
         for task in self.interface.tasks:
             for actor, evaluation in self._newest.items():
-                cells = _cells(evaluation.outcome(task), with_success=self._says_success)
+                cells = _cells(evaluation.statistics(task), with_success=self._says_success)
                 other = found[task]
                 if any(found.values()):
                     cells.append(f"{other.tdmpc2} ± {other.spread}" if other else "")
@@ -201,7 +201,7 @@ class LatentResult:
 
     @property
     def _says_success(self) -> bool:
-        return any(found.outcome().success is not None for found in self._newest.values())
+        return any(found.statistics().success is not None for found in self._newest.values())
 
     def _effort(self) -> str:
         if not self.history:
@@ -247,12 +247,12 @@ def _draw(axes: Axes, rows: Sequence[CurveRow], label: str) -> None:
     )
 
 
-def _cells(outcome: Outcome, *, with_success: bool) -> list[str]:
+def _cells(statistics: ReturnStatistics, *, with_success: bool) -> list[str]:
     cells = [
-        f"{outcome.mean_return:.6g} ± {outcome.standard_error:.2g}",
-        f"{outcome.min_return:.6g} to {outcome.max_return:.6g}",
-        f"{outcome.mean_length:.6g}",
+        f"{statistics.mean_return:.6g} ± {statistics.standard_error:.2g}",
+        f"{statistics.min_return:.6g} to {statistics.max_return:.6g}",
+        f"{statistics.mean_length:.6g}",
     ]
     if with_success:
-        cells.append("" if outcome.success is None else f"{outcome.success:.0%}")
+        cells.append("" if statistics.success is None else f"{statistics.success:.0%}")
     return cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from empo_latent.controller import Controller
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.episodes import Episodes
 from empo_latent.evaluator import Evaluator
 from empo_latent.learning.updater import Updater
@@ -39,7 +39,7 @@ class RunComponents:
         model: What is learned.
         updater: Lets it learn.
         controller: Lets it act.
-        fleet: Where it acts.
+        vector: Where it acts.
         replay: What happened.
         episodes: What became of episodes.
         evaluator: Lets it play evaluations.
@@ -49,7 +49,7 @@ class RunComponents:
     model: LatentModel
     updater: Updater
     controller: Controller
-    fleet: Fleet
+    vector: TaskVector
     replay: Replay
     episodes: Episodes
     evaluator: Evaluator

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from empo_core.pictures import MAX_GIF_FPS, Frame, write_gif
-from empo_latent.environments.fleet import Fleet
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.params.run import Actor
 
 log = logging.getLogger(__name__)
@@ -59,16 +59,16 @@ class VideoRecorder:
         videos: Of the episodes that were recorded to their end.
     """
 
-    def __init__(self, fleet: Fleet, episodes: int, actor: Actor) -> None:
+    def __init__(self, vector: TaskVector, episodes: int, actor: Actor) -> None:
         """Get ready.
 
         Args:
-            fleet: Whose environments are recorded; it has to render if there are any episodes.
+            vector: Whose environments are recorded; it has to render if there are any episodes.
             episodes: How many of each task.
             actor: Who acts in them.
         """
-        self._fleet, self._actor = fleet, actor
-        lengths = fleet.interface.episode_lengths
+        self._vector, self._actor = vector, actor
+        lengths = vector.interface.episode_lengths
         self._left = [episodes] * len(lengths)
         self._every = [-(-length // MAX_FRAMES) for length in lengths]
         self._frames: dict[int, list[Frame]] = {}
@@ -82,12 +82,12 @@ class VideoRecorder:
             first: Where an episode begins.
         """
         for env in np.flatnonzero(first).tolist():
-            task = self._fleet.task_of[env]
+            task = self._vector.task_of[env]
             if self._left[task]:
                 self._left[task] -= 1
                 self._frames[env], self._step[env] = [], 0
         for env in list(self._frames):
-            if self._frames and self._step[env] % self._every[self._fleet.task_of[env]] == 0:
+            if self._frames and self._step[env] % self._every[self._vector.task_of[env]] == 0:
                 self._take(env)
             self._step[env] += 1
 
@@ -95,15 +95,15 @@ class VideoRecorder:
         """End the video of an environment, if there is one, whose episode paid so much."""
         frames = self._frames.pop(env, None)
         if frames:
-            task = int(self._fleet.task_of[env])
-            name = self._fleet.interface.tasks[task]
-            rate = self._fleet.rates[task] or USUAL_FPS
+            task = int(self._vector.task_of[env])
+            name = self._vector.interface.tasks[task]
+            rate = self._vector.rates[task] or USUAL_FPS
             fps = min(max(rate / self._every[task], 1.0), MAX_GIF_FPS)
             self.videos.append(Video(name, self._actor, total, frames, fps))
 
     def _take(self, env: int) -> None:
         try:
-            self._frames[env].append(shrunk(self._fleet.render(env)))
+            self._frames[env].append(shrunk(self._vector.render(env)))
         except Exception as error:  # Of whatever draws: a missing display, driver or render mode.
             warn_no_videos(f"{type(error).__name__}: {error}")
             self._frames.clear()

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TaskStep:
     """Outcomes of the actions of all environments.
 
     Attributes:
@@ -60,7 +60,7 @@ def interface_of(tasks: Sequence[EnvironmentRef | Environment], *, envs: int) ->
     """The interface of the tasks that so many environments would play; takes no step.
 
     Raises:
-        ConfigError: As ``Fleet`` says.
+        ConfigError: As ``TaskVector`` says.
     """
     _require_enough(envs, len(tasks))
     built = [environment_of(task, location(number)) for number, task in enumerate(tasks)]
@@ -76,7 +76,7 @@ def _require_enough(envs: int, tasks: int) -> None:
         )
 
 
-class Fleet:
+class TaskVector:
     """Environments that act together; environment ``e`` plays task ``e % len(tasks)``.
 
     An episode that ends is followed by the next one in the same step.
@@ -117,7 +117,9 @@ class Fleet:
         names = task_names(built)
         # An environment stays in one thread for life, which is what OpenGL needs.
         threads = min(threads, envs)
-        self._pools = [ThreadPoolExecutor(1, "fleet") for _ in range(threads if threads > 1 else 0)]
+        self._pools = [
+            ThreadPoolExecutor(1, "vector") for _ in range(threads if threads > 1 else 0)
+        ]
         self._envs: dict[int, TaskEnv] = {}
         self._closed = self._torn = False
         self._seed = self._restarts = 0
@@ -150,7 +152,7 @@ class Fleet:
         self._begin(seed)
         return self._current
 
-    def step(self, action: Float32[np.ndarray, "env action"]) -> Step:
+    def step(self, action: Float32[np.ndarray, "env action"]) -> TaskStep:
         """Act in all environments.
 
         Raises:
@@ -164,7 +166,7 @@ class Fleet:
         truncated = np.array([each.truncated for each in found])
         self._current = current = self._table([each.current for each in found])
         ended = terminated.any() or truncated.any()
-        return Step(
+        return TaskStep(
             observation=self._table([each.last for each in found]) if ended else current,
             reward=np.array([each.reward for each in found], np.float32),
             terminated=terminated,
@@ -292,4 +294,4 @@ class Fleet:
         return table
 
 
-__all__ = ["Fleet", "Step"]
+__all__ = ["TaskStep", "TaskVector"]

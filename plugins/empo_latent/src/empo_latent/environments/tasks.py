@@ -37,8 +37,8 @@ UNBOUNDED = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Outcome of an action in one environment.
+class EnvStep:
+    """EnvStep of an action in one environment.
 
     Attributes:
         last: Observation that the action led to; the last of its episode where that ended.
@@ -108,7 +108,7 @@ class TaskEnv:
         except CollectError as error:
             raise self._named(error) from error
 
-    def step(self, action: Float[np.ndarray, " number"]) -> Outcome:
+    def step(self, action: Float[np.ndarray, " number"]) -> EnvStep:
         """Act by the first numbers of an action, those that the task uses.
 
         Raises:
@@ -148,7 +148,7 @@ class TaskEnv:
         """Close the environment."""
         self._vector.close()
 
-    def _received(self) -> Outcome:
+    def _received(self) -> EnvStep:
         found: TimeStep = self._vector.recv()
         if not found.acts[0]:
             raise CollectError(
@@ -162,7 +162,7 @@ class TaskEnv:
                 raise CollectError("the environment does not tell the last observation")
             last = found.final_observation[0].copy()
         success = -1 if found.success is None else int(found.success[0])
-        return Outcome(
+        return EnvStep(
             last=last,
             reward=float(found.reward[0]),
             terminated=terminated,
@@ -328,6 +328,6 @@ def _unequal(names: Sequence[str], found: Sequence[str], advice: str) -> ConfigE
 
 
 __all__ = [
-    "PICTURE_SIZE", "Outcome", "TaskEnv", "common_interface", "environment_of", "location",
+    "PICTURE_SIZE", "EnvStep", "TaskEnv", "common_interface", "environment_of", "location",
     "task_names", "task_spec",
 ]  # fmt: skip
