@@ -6,7 +6,7 @@ Call ``install`` in a ``conftest.py`` before the modules to be checked are impor
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import is_dataclass
 from functools import cache, partial, wraps
 from inspect import isclass
@@ -64,15 +64,17 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
     def check(*args: Any, **kwargs: Any) -> Any:
         if jaxtyping.config.jaxtyping_disable or not says_shapes():
             return target(*args, **kwargs)
-        key = (len(args), *kwargs, *map(_kind, args), *map(_kind, kwargs.values()))
-        if _UNKNOWN in key or key not in passed:
-            result = checked()(*args, **kwargs)
-        else:
+        given = _kind((args, kwargs))
+        if given in passed:
             result = target(*args, **kwargs)
-            if (key, _kind(result)) not in passed:
-                results.append(result)
-                checked()(*args, **kwargs)
-        passed.update((key, (key, _kind(result))))
+            if (given, _kind(result)) in passed:
+                return result
+            results.append(result)
+        result = checked()(*args, **kwargs)
+        if given is not _UNKNOWN:
+            passed.add(given)
+            if (returned := _kind(result)) is not _UNKNOWN:
+                passed.add((given, returned))
         return result
 
     return check
@@ -113,7 +115,7 @@ def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
 def _kind(value: Any) -> Hashable:
     """All that decides whether a value fits an annotation."""
     kind: type = type(value)
-    if kind in _array_types():
+    if _is_array(kind):
         return kind, value.dtype, value.shape
     if isinstance(value, str):
         return value
@@ -128,15 +130,15 @@ def _kind(value: Any) -> Hashable:
 
 @cache
 def _may_hold_anything(kind: type) -> bool:
-    return issubclass(kind, (Mapping, Iterator))
+    return issubclass(kind, (Mapping, Set, Iterator))
 
 
 @cache
-def _array_types() -> Collection[type]:
+def _is_array(kind: type) -> bool:
     import numpy as np
     import torch
 
-    return frozenset((torch.Tensor, torch.nn.Parameter, np.ndarray))
+    return issubclass(kind, (torch.Tensor, np.ndarray))
 
 
 __all__ = ["check_new_shapes", "install"]

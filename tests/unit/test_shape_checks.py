@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Set
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from jaxtyping import TypeCheckError
+from beartype import beartype
+from jaxtyping import Float, TypeCheckError
+from torch import Tensor
 
 from empo_core.equations import robot_policy
+from empo_core.testing import shape_checks
 
 ROOT = Path(__file__).parents[2]
 SHAPES = re.compile(r"\b(Float|Int|Bool|UInt8|Shaped|Num|Integer|Inexact|Real)\[")
@@ -60,6 +66,82 @@ def test_the_robot_policy_refuses_masks_of_another_shape() -> None:
     robot_policy(q_r, 1.0, torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(TypeCheckError):  # What a check allowed before says nothing of others.
         robot_policy(q_r, 1.0, torch.ones(2, 4, dtype=torch.bool))
+
+
+VECTOR = torch.zeros(2)
+MATRIX = torch.zeros(2, 2)
+
+
+def checked(parameter: Any, result: Any, typechecker: Callable[..., Any] = beartype) -> Any:
+    """The identity, with annotations that are checked."""
+
+    def identity(value: Any) -> Any:
+        return value
+
+    identity.__annotations__ = {"value": parameter, "return": result}
+    return shape_checks.check_new_shapes(identity, typechecker=typechecker)
+
+
+@pytest.mark.parametrize(
+    ("hint", "right", "wrong"),
+    [
+        (Float[np.ndarray, " row"], np.zeros(2), np.zeros((2, 2))),
+        (Mapping[str, Float[Tensor, " row"]], UserDict(a=VECTOR), UserDict(a=MATRIX)),
+        (dict[str, Float[Tensor, " row"]], {"a": VECTOR}, {"a": MATRIX}),
+        (list[Float[Tensor, " row"]], [VECTOR], [MATRIX]),
+        (Set[Float[Tensor, " row"]], {VECTOR}, {MATRIX}),
+    ],
+)
+def test_what_passed_once_says_nothing_of_other_shapes(hint: Any, right: Any, wrong: Any) -> None:
+    for function in (checked(hint, Any), checked(Any, hint), checked(hint, hint)):
+        for _ in range(3):
+            assert function(right) is right
+            with pytest.raises(TypeCheckError):
+                function(wrong)
+
+
+def test_arrays_in_files_are_told_apart_by_their_shapes(tmp_path: Path) -> None:
+    function = checked(Float[np.ndarray, " row"], Any)
+    shapes: list[tuple[int, ...]] = [(2,), (2, 2)]
+    right, wrong = (np.memmap(tmp_path / "array", float, "w+", shape=shape) for shape in shapes)
+    function(right)
+    with pytest.raises(TypeCheckError):
+        function(wrong)
+
+
+def test_a_result_of_another_shape_is_noticed_for_arguments_that_passed() -> None:
+    results = iter([VECTOR, VECTOR, MATRIX, VECTOR])
+
+    def draw(size: int) -> Any:
+        return next(results)
+
+    draw.__annotations__["return"] = Float[Tensor, " row"]
+    function = shape_checks.check_new_shapes(draw, typechecker=beartype)
+    for _ in range(2):
+        assert function(2) is VECTOR
+    with pytest.raises(TypeCheckError):
+        function(2)
+    assert function(2) is VECTOR
+
+
+def test_a_call_that_passed_is_not_checked_again() -> None:
+    looks = []
+
+    def typechecker(function: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*args: Any, **kwargs: Any) -> Any:
+            looks.append(args)
+            return function(*args, **kwargs)
+
+        return look
+
+    function = checked(Float[Tensor, "..."], Any, typechecker)
+    function(VECTOR)
+    seen = len(looks)
+    function(torch.ones(2))
+    assert seen
+    assert len(looks) == seen
+    function(MATRIX)
+    assert len(looks) > seen
 
 
 def test_every_module_that_says_shapes_is_checked() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_core.testing import shape_checks
 from empo_environments.plugin import empo_components
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -20,7 +20,7 @@ from empo_latent.types import Interface, SequenceBatch
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 # Their shapes are checked, as those of the code that they are compared with.
-install_import_hook([path.stem for path in HERE.glob("reference_*.py")], "beartype.beartype")
+shape_checks.install([path.stem for path in HERE.glob("reference_*.py")])
 
 LOSS = Component(
     kind="policy_loss", name="any", params=Config, target="nowhere:Any", api=1, summary="Any."
