@@ -1,4 +1,4 @@
-"""A twentieth of the config fuzzing, and a check that it would notice."""
+"""A tenth of the config fuzzing, and a check that it would notice."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def fuzzer() -> ModuleType:
 def test_mutated_configs_are_accepted_or_refused_with_a_place(
     fuzzer: ModuleType, tmp_path: Path
 ) -> None:
-    tally, failures = fuzzer.fuzz(1_000, 1, tmp_path)
+    tally, failures = fuzzer.fuzz(2_000, 1, tmp_path)
     assert not failures, "\n".join(failures[:5])
-    assert tally["accepted"] > 15
-    assert tally["refused"] > 500
+    assert tally["accepted"] > 50
+    assert tally["refused"] > 1_000
 
 
 def test_the_fuzzer_notices_what_it_should(fuzzer: ModuleType, tmp_path: Path) -> None:
