@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from empo_core.errors import StorageError, WorkerError
-from empo_core.protocols import Needs, Payload, Reply, Send, WorkerState
+from empo_core.protocols import Needs, Payload, Send, WorkerState
+from empo_core.testing.executor import await_ready, reply_of
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
 
@@ -101,17 +102,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     assert not list(tmp_path.iterdir())
 
 
-def reply_of(executor: LocalExecutor) -> Reply:
-    reply = executor.next(PATIENCE_S)
-    assert reply is not None
-    return reply
-
-
-def ready(executor: LocalExecutor, incarnation: int) -> WorkerState:
-    deadline = time.monotonic() + PATIENCE_S
-    while (state := executor.workers()[0]).state != "ready" or state.incarnation != incarnation:
-        assert time.monotonic() < deadline
-        executor.next(0.01)
+def ready_again(executor: LocalExecutor) -> WorkerState:
+    """The state of the only worker once it was replaced and is ready."""
+    state = await_ready(executor, incarnation=1)
+    assert state.incarnation == 1
     return state
 
 
@@ -123,7 +117,7 @@ def test_a_worker_killed_in_a_call_is_replaced_within_a_second(start: Start) -> 
     found = [reply_of(executor) for _ in range(2)]
     assert [(reply.kind, reply.number) for reply in found] == [("lost", 0), ("lost", 1)]
     assert "killed by signal 9; signal 9 often means that memory ran out" in found[0].traceback
-    ready(executor, 1)
+    ready_again(executor)
     assert time.monotonic() - begun < 5  # Within 1 s on an idle machine.
 
 
@@ -132,7 +126,7 @@ def test_a_worker_killed_while_it_loads_a_broadcast_is_replaced(start: Start) ->
     executor.broadcast(b"kill", 1)
     executor.submit(0, b"hello")
     assert reply_of(executor).kind == "lost"
-    ready(executor, 1)
+    ready_again(executor)
     executor.submit(0, b"blobs")
     assert reply_of(executor).payload == b"1"
 
@@ -154,7 +148,7 @@ def test_a_stopped_worker_is_unavailable_then_killed_and_replaced(start: Start, 
         assert time.monotonic() - begun < PATIENCE_S
     assert "unavailable" in seen
     assert "showed no sign of life for 1 s (heartbeat_s" in state.last_failure
-    ready(executor, 1)
+    ready_again(executor)
     (account, _) = executor.account()
     assert account.lost == account.submitted == busy
 
@@ -177,14 +171,14 @@ def test_an_answer_with_a_wrong_bit_ends_the_worker_and_is_lost(start: Start) ->
     reply = reply_of(executor)
     assert reply.kind == "lost"
     assert "is damaged" in reply.traceback
-    ready(executor, 1)
+    ready_again(executor)
 
 
 def test_a_dead_worker_whose_child_holds_the_pipe_is_noticed(start: Start) -> None:
     executor = start()
     executor.submit(0, b"fork")
     os.kill(int(reply_of(executor).payload), signal.SIGKILL)
-    ready(executor, 1)
+    ready_again(executor)
 
 
 def test_a_worker_that_hangs_while_it_is_built_does_not_hold_up_the_others(start: Start) -> None:
