@@ -38,7 +38,7 @@ UNBOUNDED = 1e9
 
 @dataclass(frozen=True, slots=True)
 class EnvStep:
-    """EnvStep of an action in one environment.
+    """Outcome of an action in one environment.
 
     Attributes:
         last: Observation that the action led to; the last of its episode where that ended.
