@@ -128,7 +128,7 @@ def learned(world: WorldModel, steps: int, runs: str) -> LearnedRobots:
                 "num_envs": 256,
                 "vectorisation": {"async_factor": 1},
                 "experience": {"bptt_horizon": 8},
-                "advantages": {"gamma": THEORY["gamma_r"]},
+                "gamma": THEORY["gamma_r"],
                 "update": {"minibatch_size": 512, "update_epochs": 4},
                 "optimiser": {"lr": 1e-3, "lr_schedule": "linear"},
             },

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from empo_core.config import installed
-from empo_core.config.schema import Slot, children, keys_of, models
+from empo_core.config.schema import FieldType, children, keys_of, models
 from empo_core.config.yaml import Document, Loc, child, dotted
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
@@ -58,7 +58,7 @@ class _Explainer:
         self, document: Document, model: type[BaseModel] | None, registry: Registry | None
     ) -> None:
         self._document = document
-        self._root = [Slot(model)] if model is not None else []
+        self._root = [FieldType(model)] if model is not None else []
         self._registry = registry if registry is not None else installed()
 
     def lines(self, errors: ValidationError) -> list[str]:
@@ -80,23 +80,27 @@ class _Explainer:
 
     def _trace(
         self, loc: Loc, *, missing: bool = False
-    ) -> tuple[tuple[str | int, ...], list[Slot]]:
+    ) -> tuple[tuple[str | int, ...], list[FieldType]]:
         """``loc`` without the parts pydantic adds for union branches, and what may be there."""
         path: list[str | int] = []
-        slots, value = self._root, self._document.data
+        field_types, value = self._root, self._document.data
         for position, part in enumerate(loc):
-            below = [s for slot in slots for s in children(slot, part, value, self._registry)]
+            below = [
+                s
+                for field_type in field_types
+                for s in children(field_type, part, value, self._registry)
+            ]
             try:
                 value = child(value, part)
             except LookupError:
                 last = missing and position == len(loc) - 1
-                declared = any(str(part) in keys_of(model) for model in models(slots))
+                declared = any(str(part) in keys_of(model) for model in models(field_types))
                 if not (last or declared):
                     continue
                 value = None
             path.append(part)
-            slots = below
-        return tuple(path), slots
+            field_types = below
+        return tuple(path), field_types
 
     def _line(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> list[str]:
         nested = _nested(errors)
@@ -133,8 +137,8 @@ class _Explainer:
             return ", ".join(names) or "no keys", _nearest(
                 word, [name for name in names if name not in taken]
             )
-        slots = self._trace(path)[1]
-        words = " or ".join(dict.fromkeys(slot.words for slot in slots))
+        field_types = self._trace(path)[1]
+        words = " or ".join(dict.fromkeys(field_type.words for field_type in field_types))
         if error["type"] in ("literal_error", "enum"):
             choices = str(error.get("ctx", {}).get("expected", ""))
             names = [name.strip("'") for name in choices.replace(" or ", ", ").split(", ")]

@@ -46,7 +46,7 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Slot:
+class FieldType:
     """A place in a config as its model declares it: a type, and bounds on it."""
 
     annotation: object
@@ -59,9 +59,9 @@ class Slot:
         return " or ".join(alternatives)
 
 
-def slot_of(field: FieldInfo) -> Slot:
+def field_type_of(field: FieldInfo) -> FieldType:
     """The allowed values of one field of a model."""
-    return Slot(field.annotation, tuple(field.metadata))
+    return FieldType(field.annotation, tuple(field.metadata))
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -101,9 +101,9 @@ def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
     Where one of several groups may stand, what they say of a key is put together.
     """
     for name, field in keys_of(model).items():
-        slot = slot_of(field)
-        groups, items = _groups(slot), _items(slot)
-        words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(slot))
+        field_type = field_type_of(field)
+        groups, items = _groups(field_type), _items(field_type)
+        words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(field_type))
         default = default_of(field)
         is_shown = not groups or default == "null"  # Else its keys have defaults of their own.
         about = field.description or (_about(groups[0]) if len(groups) == 1 else "")
@@ -128,15 +128,15 @@ def _about(model: type[BaseModel]) -> str:
     return (inspect.getdoc(model) or "").partition("\n\n")[0].replace("\n", " ")
 
 
-def _items(slot: Slot) -> list[type[BaseModel]]:
+def _items(field_type: FieldType) -> list[type[BaseModel]]:
     """The models that the items of a list may be."""
-    lists = [b.annotation for b in branches(slot) if get_origin(b.annotation) is list]
-    return _groups(*(Slot(get_args(each)[0]) for each in lists))
+    lists = [b.annotation for b in branches(field_type) if get_origin(b.annotation) is list]
+    return _groups(*(FieldType(get_args(each)[0]) for each in lists))
 
 
-def _groups(*slots: Slot) -> list[type[BaseModel]]:
+def _groups(*field_types: FieldType) -> list[type[BaseModel]]:
     """The models among some alternatives whose keys are known; not so those of components."""
-    return [model for model in models(slots) if not issubclass(model, ComponentRef)]
+    return [model for model in models(field_types) if not issubclass(model, ComponentRef)]
 
 
 def default_of(field: FieldInfo) -> str:
@@ -152,63 +152,65 @@ def default_of(field: FieldInfo) -> str:
     return json.dumps(value, ensure_ascii=False) if plain else str(value)
 
 
-def branches(slot: Slot) -> Iterator[Slot]:
+def branches(field_type: FieldType) -> Iterator[FieldType]:
     """The alternatives of a type: unions taken apart, ``Annotated`` unwrapped."""
-    annotation = slot.annotation
+    annotation = field_type.annotation
     origin = get_origin(annotation)
     if isinstance(annotation, TypeAliasType):
-        yield from branches(Slot(annotation.__value__, slot.metadata))
+        yield from branches(FieldType(annotation.__value__, field_type.metadata))
     elif origin is Annotated:
         inner, *extra = get_args(annotation)
-        yield from branches(Slot(inner, (*slot.metadata, *extra)))
+        yield from branches(FieldType(inner, (*field_type.metadata, *extra)))
     elif origin in (Union, types.UnionType):
         for alternative in get_args(annotation):
-            yield from branches(Slot(alternative, slot.metadata))
+            yield from branches(FieldType(alternative, field_type.metadata))
     else:
-        yield slot
+        yield field_type
 
 
-def children(slot: Slot, part: str | int, value: object, registry: Registry) -> list[Slot]:
+def children(
+    field_type: FieldType, part: str | int, value: object, registry: Registry
+) -> list[FieldType]:
     """What may stand below a place, under a key or list position; ``value`` is what is there."""
-    found: list[Slot] = []
-    for branch in branches(slot):
+    found: list[FieldType] = []
+    for branch in branches(field_type):
         annotation, origin = branch.annotation, get_origin(branch.annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             if issubclass(annotation, ComponentRef) and part == "params":
                 found += _params(annotation, value, registry)
             elif issubclass(annotation, ComponentRef) and part == "name":
                 names = tuple(registry.names(annotation.kind))
-                found.append(Slot(Literal[names] if names else str))
+                found.append(FieldType(Literal[names] if names else str))
             elif field := keys_of(annotation).get(str(part)):
-                found.append(slot_of(field))
+                found.append(field_type_of(field))
         elif isinstance(origin, type):
             arguments = get_args(annotation)
             if issubclass(origin, Mapping) and len(arguments) == 2:
-                found.append(Slot(arguments[1]))
+                found.append(FieldType(arguments[1]))
             elif issubclass(origin, Sequence) and arguments and isinstance(part, int):
                 fixed = origin is tuple and Ellipsis not in arguments
-                found.append(Slot(arguments[min(part, len(arguments) - 1) if fixed else 0]))
+                found.append(FieldType(arguments[min(part, len(arguments) - 1) if fixed else 0]))
     return found
 
 
-def models(slots: Sequence[Slot]) -> list[type[BaseModel]]:
+def models(field_types: Sequence[FieldType]) -> list[type[BaseModel]]:
     """The models among some alternatives."""
-    every = [branch.annotation for slot in slots for branch in branches(slot)]
+    every = [branch.annotation for field_type in field_types for branch in branches(field_type)]
     return [each for each in every if isinstance(each, type) and issubclass(each, BaseModel)]
 
 
-def _params(ref: type[ComponentRef], value: object, registry: Registry) -> list[Slot]:
+def _params(ref: type[ComponentRef], value: object, registry: Registry) -> list[FieldType]:
     name = value.get("name") if isinstance(value, dict) else value
     if not isinstance(name, str):
         return []
     name = name.partition("/")[0]
     if name not in registry.names(ref.kind):
         return []
-    return [Slot(registry.get(ref.kind, name).params_model())]
+    return [FieldType(registry.get(ref.kind, name).params_model())]
 
 
-def _words(slot: Slot) -> str:
-    annotation, origin = slot.annotation, get_origin(slot.annotation)
+def _words(field_type: FieldType) -> str:
+    annotation, origin = field_type.annotation, get_origin(field_type.annotation)
     arguments = get_args(annotation)
     if origin is Literal:
         text = ", ".join(repr(choice) for choice in arguments)
@@ -218,14 +220,14 @@ def _words(slot: Slot) -> str:
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         text = f"mapping with {', '.join(keys_of(annotation)) or 'no keys'}"
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
-        text = f"mapping of {Slot(arguments[0]).words} to {Slot(arguments[1]).words}"
+        text = f"mapping of {FieldType(arguments[0]).words} to {FieldType(arguments[1]).words}"
     elif origin is tuple and Ellipsis not in arguments:
-        text = f"list of {len(arguments)}: {', '.join(Slot(each).words for each in arguments)}"
+        text = f"list of {len(arguments)}: {', '.join(FieldType(each).words for each in arguments)}"
     elif isinstance(origin, type) and issubclass(origin, Sequence) and arguments:
-        text = f"list of {Slot(arguments[0]).words}"
+        text = f"list of {FieldType(arguments[0]).words}"
     else:
         text = _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)).lower())
-    bounds = () if annotation is type(None) else _bounds(slot.metadata)
+    bounds = () if annotation is type(None) else _bounds(field_type.metadata)
     return ", ".join([text, *bounds])
 
 

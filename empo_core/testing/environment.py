@@ -43,18 +43,18 @@ def differences(one: TimeStep, other: TimeStep) -> list[str]:
 
 
 def random_action(env_spec: EnvSpec, arrival: TimeStep, generator: np.random.Generator) -> Action:
-    """Allowed actions for the slots that act, and nonsense for the others."""
-    slots, actions = env_spec.block_agents, env_spec.actions
+    """Allowed actions for the agents that act, and nonsense for the others."""
+    agents, actions = env_spec.block_agents, env_spec.actions
     if not actions.is_discrete:
         low = np.maximum(actions.low, -3.0)
         high = np.minimum(actions.high, 3.0)
-        numbers = generator.uniform(low, high, (slots, actions.size)).astype(np.float32)
+        numbers = generator.uniform(low, high, (agents, actions.size)).astype(np.float32)
         numbers[~arrival.acts] = np.nan
         return numbers
-    options = np.empty((slots, actions.size), np.int64)
+    options = np.empty((agents, actions.size), np.int64)
     first = 0
     for place, count in enumerate(actions.choices):
-        score = generator.random((slots, count))
+        score = generator.random((agents, count))
         if arrival.mask is not None:
             score -= ~arrival.mask[:, first : first + count]
         options[:, place] = score.argmax(1)
@@ -228,16 +228,16 @@ class VectorEnvTests:
     def test_arrivals_have_the_shapes_and_dtypes_of_the_interface(self, vector: VectorEnv) -> None:
         env_spec, player = vector.spec, Player(vector)
         player.play(self.rounds)
-        slots, observations = env_spec.block_agents, env_spec.observations
-        words = (slots, observations.words)
+        agents, observations = env_spec.block_agents, env_spec.observations
+        words = (agents, observations.words)
         for arrival in (arrival for log in player.log for arrival in log):
             assert arrival.observation.shape == words
             assert arrival.observation.dtype == observations.dtype
-            assert arrival.reward.shape == (slots,)
+            assert arrival.reward.shape == (agents,)
             assert arrival.reward.dtype == np.float32
             for name in ("terminated", "truncated", "starts", "acts"):
                 array = getattr(arrival, name)
-                assert (name, array.shape, array.dtype) == (name, (slots,), np.bool_)
+                assert (name, array.shape, array.dtype) == (name, (agents,), np.bool_)
             assert arrival.final_observation.shape == (len(arrival.final_row), words[1])
             assert arrival.final_observation.dtype == observations.dtype
             assert np.isfinite(arrival.observation).all()
@@ -245,7 +245,7 @@ class VectorEnvTests:
             assert np.isfinite(arrival.reward).all()
             self._check_mask(env_spec, arrival)
             if arrival.reason is not None:
-                assert arrival.reason.shape == (slots,)
+                assert arrival.reason.shape == (agents,)
                 assert arrival.reason.min() >= -1
                 assert arrival.reason.max() < len(env_spec.reasons)
 

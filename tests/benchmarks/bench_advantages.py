@@ -28,6 +28,7 @@ ROUNDS = 60
 ENDS = 0.01
 """How often episodes end, by termination and by truncation."""
 
+GAMMA = 0.99
 PLAIN = AdvantageParams()
 VTRACE = AdvantageParams(vtrace=True, recompute="minibatch")
 
@@ -83,10 +84,10 @@ def naive(rollout: Rollout, params: AdvantageParams, ratio: Tensor | None) -> Te
     ratio = torch.ones_like(rollout.value) if ratio is None else ratio
     later, rows = torch.zeros_like(rollout.value[0]), []
     for t in reversed(range(len(rollout.value))):
-        delta = rollout.reward[t] + params.gamma * rollout.next_value[t] - rollout.value[t]
+        delta = rollout.reward[t] + GAMMA * rollout.next_value[t] - rollout.value[t]
         rho, c = ratio[t].clamp(max=params.rho_clip), ratio[t].clamp(max=params.c_clip)
         goes_on = 1 - (rollout.terminated[t] | rollout.truncated[t]).float()
-        later = rho * delta + params.gamma * params.gae_lambda * c * goes_on * later
+        later = rho * delta + GAMMA * params.gae_lambda * c * goes_on * later
         later = torch.where(rollout.valid[t] & rollout.known[t], later, 0.0)
         rows.append(later)
     return torch.stack(rows[::-1])
@@ -108,17 +109,20 @@ def best_ms(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
 def measured(rollout: Rollout, params: AdvantageParams, ratio: Tensor | None) -> Table:
     """Times of all contenders, as a table."""
     read = inputs(rollout) + ([] if ratio is None else [ratio])
-    arrays = [tensor.numpy() for tensor in [*read, *advantages(rollout, params, ratio)]]
+    arrays = [tensor.numpy() for tensor in [*read, *advantages(rollout, params, GAMMA, ratio)]]
     torch.testing.assert_close(
-        advantages(rollout, params, ratio)[0], naive(rollout, params, ratio), rtol=1e-5, atol=1e-5
+        advantages(rollout, params, GAMMA, ratio)[0],
+        naive(rollout, params, ratio),
+        rtol=1e-5,
+        atol=1e-5,
     )
     best = best_ms(
         {
             "a pass: copies of all inputs and outputs": a_pass(arrays),
             "copies of the inputs alone": a_pass(arrays[: len(read)]),
-            "numpy (what is used on the CPU)": lambda: advantages(rollout, params, ratio),
+            "numpy (what is used on the CPU)": lambda: advantages(rollout, params, GAMMA, ratio),
             "torch (what is used elsewhere)": lambda: (
-                with_torch(rollout, params, ratio) + rollout.value
+                with_torch(rollout, params, GAMMA, ratio) + rollout.value
             ),
             "naive torch loop": lambda: naive(rollout, params, ratio),
         }

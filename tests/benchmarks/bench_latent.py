@@ -46,7 +46,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.presets import PRESETS
-from empo_latent.types import Interface, SequenceBatch
+from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.stage_profile import StageProfile
 
@@ -55,7 +55,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "
 from reference_latent_updater import LoopUpdater, loop_model
 
 WORDS, ACTIONS, DISCOUNT = 17, 6, 0.99
-INTERFACE = Interface(
+INTERFACE = MultiTaskSpec(
     words=WORDS,
     pictures=False,
     shape=(WORDS,),
@@ -110,7 +110,7 @@ class Case:
                 "tasks": ["gymnasium/Pendulum-v1"],
                 "policy_loss": self.loss,
                 "imagination": {"candidates": self.candidates},
-                "learning": {"batch_size": self.batch},
+                "replay": {"batch_size": self.batch},
                 **groups,
             }
         )

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from empo_latent.replay import Replay
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "tests"))
 
@@ -44,9 +44,9 @@ class Case:
     episode: int
     pictures: bool = False
 
-    def interface(self) -> Interface:
+    def spec(self) -> MultiTaskSpec:
         """Of one task."""
-        return Interface(
+        return MultiTaskSpec(
             words=self.words,
             pictures=self.pictures,
             shape=(9, 64, 64) if self.pictures else (self.words,),
@@ -73,7 +73,7 @@ CASES = (
 
 def filled(case: Case) -> tuple[Replay, PlainReplay, float]:
     """Both replays with the same episodes, and microseconds per step to fill the first."""
-    fast = Replay(case.interface(), envs=case.envs, capacity=case.rows, horizon=HORIZON)
+    fast = Replay(case.spec(), envs=case.envs, capacity=case.rows, horizon=HORIZON)
     plain = PlainReplay(case.rows, HORIZON)
     dtype = np.uint8 if case.pictures else np.float32
     seen = np.ones((case.envs, case.words), dtype)

@@ -51,7 +51,8 @@ def ours(seed: int, steps: int, episodes: int) -> float:
         "num_envs": ENVS,
         "vectorisation": {"backend": "serial"},
         "experience": {"bptt_horizon": HORIZON},
-        "advantages": {"gamma": GAMMA, "gae_lambda": LAMBDA},
+        "gamma": GAMMA,
+        "advantages": {"gae_lambda": LAMBDA},
         "policy": {"hidden": [64, 64]},
         "update": {
             "update_epochs": EPOCHS,

@@ -47,7 +47,7 @@ def params_for(network: str, steps: int = 100_000) -> Phase2Params:
             "values": {"q_r": ref, "v_h_e": ref},
             "total_steps": steps,
             "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"), 0),
-            "optimiser": {"batch_size": 64, "lr": 1.0 if network == "lookup" else 1e-3},
+            "optimiser": {"lr": 1.0 if network == "lookup" else 1e-3},
         }
     )
 

@@ -47,7 +47,8 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
         "num_envs": ENVS,
         "vectorisation": {"backend": "serial"},
         "experience": {"bptt_horizon": horizon},
-        "advantages": {"gamma": GAMMA, "gae_lambda": LAMBDA},
+        "gamma": GAMMA,
+        "advantages": {"gae_lambda": LAMBDA},
         "update": {
             "update_epochs": epochs,
             "minibatch_size": minibatch,

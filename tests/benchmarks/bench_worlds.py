@@ -37,7 +37,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
 from empo_rollout.empowerment.observation import WorldObservation
-from empo_rollout.empowerment.world_copies import Copies, Stage
+from empo_rollout.empowerment.world_copies import Stage, WorldCopies
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_multigrid" / "tests"))
@@ -66,7 +66,7 @@ class Contest:
         for _ in range(5):
             self._states = self.world.step(self._states, self._actions(COPIES), self._generator)
         stage = Stage(self.world, WorldObservation(spec, "robots"), None, _reward)
-        self._copies = Copies(stage, COPIES, self._generator, cut=True)
+        self._copies = WorldCopies(stage, COPIES, self._generator, cut=True)
         self._vector = WorldVectorEnv(self.world, copies=COPIES, reward=_reward, desync=True)
         self._vector.start(0)
         self._envs = [MultigridParallelEnv(self.world) for _ in range(FEW)]

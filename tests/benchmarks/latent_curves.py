@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from empo_latent.published import PUBLISHED, STEPS, Published
+from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "explanation" / "latent_curves"
@@ -277,7 +277,7 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[int, list[fl
     return groups
 
 
-def reference(task: str) -> Published | None:
+def reference(task: str) -> PublishedReturns | None:
     """What others got in a task."""
     domain, _, name = TASKS[task]["params"].get("task", "").partition("-")
     return PUBLISHED.get((domain, name))

@@ -50,7 +50,8 @@ def data(compiled, **options):
         "latents": {"size": 8, "group": 4, "width": 8},
         "bins": {"number": 11},
         "value": {"heads": 2, "dropout": 0.0},
-        "learning": {"batch_size": 6, "horizon": 1, "value_every": 2, "policy_every": 2},
+        "replay": {"batch_size": 6},
+        "learning": {"horizon": 1, "value_every": 2, "policy_every": 2},
         "optimiser": {"lr": 3e-3},
         "imagination": {"candidates": 8},
         "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 4},
@@ -67,40 +68,40 @@ def made(compiled, **options):
     losses = {"policy": params.policy_loss, "optimistic": params.optimistic_loss}
     losses = {name: experiment.build(ref) for name, ref in losses.items()}
     generator = torch.Generator().manual_seed(0)
-    model = LatentModel(params, vector.interface, generator=generator, optimistic=True)
+    model = LatentModel(params, vector.spec, generator=generator, optimistic=True)
     with torch.no_grad():  # Heads that say 0 hide what follows them; so do ends of episodes.
         for name, weight in model.named_parameters():
             if not name.startswith("heads.termination."):
                 weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
     discounts = torch.tensor([0.9, 0.8])[: len(params.tasks)]
-    return params, vector.interface, model, Updater(model, losses, params, discounts), discounts
+    return params, vector.spec, model, Updater(model, losses, params, discounts), discounts
 
 
-def experience(params, interface, seed):
+def experience(params, spec, seed):
     # As a run has it: compiled functions mind how it lies in memory.
     generator = torch.Generator().manual_seed(seed)
-    replay = Replay(interface, envs=2, capacity=100, horizon=params.learning.horizon)
+    replay = Replay(spec, envs=2, capacity=100, horizon=params.learning.horizon)
 
     def seen():
-        return torch.randn(2, interface.words, generator=generator).numpy()
+        return torch.randn(2, spec.words, generator=generator).numpy()
 
     for episode in range(6):
         replay.begin(seen(), np.array([True, True]))
         for step in range(3):
             ends = np.array([step == 2 and params.reward.episodic] * 2)
-            action = torch.rand(2, interface.actions, generator=generator) * 2 - 1
+            action = torch.rand(2, spec.actions, generator=generator) * 2 - 1
             replay.add(action, 3 * seen()[:, 0], ends, seen())
-    return replay.sample(params.learning.batch_size, generator)
+    return replay.sample(params.replay.batch_size, generator)
 
 
 def learned(compiled, updates, halved=True, **options):
-    params, interface, model, updater, discounts = made(compiled, **options)
+    params, spec, model, updater, discounts = made(compiled, **options)
     found, graphs = [], []
     for index in range(updates):
         torch.manual_seed(index)
         if halved and index == updates - 2:
             discounts.mul_(0.5)  # A number in the graph would stay what it was.
-        sequences = experience(params, interface, index)
+        sequences = experience(params, spec, index)
         found.append(updater.update(sequences, (index + 1) / updates))
         graphs.append(counters["stats"]["unique_graphs"])
     return params, model, found, graphs

@@ -22,7 +22,8 @@ AGENT: dict[str, Any] = {
     "encoder": {"width": 4},
     "latents": {"size": 4, "group": 2, "width": 4},
     "bins": {"number": 5},
-    "learning": {"batch_size": 2, "horizon": 2, "updates_per_step": 0.25},
+    "replay": {"batch_size": 2},
+    "learning": {"horizon": 2, "updates_per_step": 0.25},
     "imagination": {"candidates": 2},
     "reporting": {"evaluation_episodes": 1, "evaluate": ["policy"], "log_interval": 5},
 }

@@ -15,9 +15,9 @@ from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
-from empo_latent.types import Interface, SequenceBatch
+from empo_latent.types import MultiTaskSpec, SequenceBatch
 
-NUMBERS = Interface(
+NUMBERS = MultiTaskSpec(
     words=3,
     pictures=False,
     shape=(3,),
@@ -37,7 +37,8 @@ AGENT: dict[str, Any] = {
     "bins": {"number": 11},
     "reward": {"heads": 2},
     "value": {"heads": 3},
-    "learning": {"batch_size": 8, "horizon": 2},
+    "replay": {"batch_size": 8},
+    "learning": {"horizon": 2},
     "imagination": {"candidates": 3},
     "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 1},
 }
@@ -172,7 +173,7 @@ def agent(options: dict[str, Any]) -> tuple[LatentModel, Updater, LatentParams]:
 
 def experience(params: LatentParams, seed: int = 2) -> SequenceBatch:
     generator = torch.Generator().manual_seed(seed)
-    steps, number = params.learning.horizon, params.learning.batch_size
+    steps, number = params.learning.horizon, params.replay.batch_size
     terminated = torch.zeros(steps, number, 1)
     terminated[-1, 0] = 1
     return SequenceBatch(
@@ -242,7 +243,7 @@ def test_an_imitator_learns_nothing_from_random_steps() -> None:
     model, updater, params = agent({"policy_loss": "distill", "compute": {"check_gradients": True}})
     sequences, shape = (
         experience(params),
-        (params.learning.horizon, params.learning.batch_size, 2, 2),
+        (params.learning.horizon, params.replay.batch_size, 2, 2),
     )
     before = {name: each.clone() for name, each in model.heads["policy"].state_dict().items()}
     updater.update(replace(sequences, expert=torch.full(shape, torch.nan)), 0.5)

@@ -24,11 +24,12 @@ AGENT: dict[str, Any] = {
     "total_steps": 70,
     "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
     "policy_loss": "awr",
-    "collection": {"seed_steps": 40, "seed_updates": 5, "capacity": 50},
+    "collection": {"seed_steps": 40, "seed_updates": 5},
     "encoder": {"width": 8},
     "latents": {"size": 8, "group": 4, "width": 8},
     "bins": {"number": 11},
-    "learning": {"batch_size": 8, "horizon": 2, "updates_per_step": 0.25},
+    "replay": {"capacity": 50, "batch_size": 8},
+    "learning": {"horizon": 2, "updates_per_step": 0.25},
     "imagination": {"candidates": 4},
     "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
     "compute": {"threads": 1},
@@ -147,8 +148,8 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
 
 def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) -> None:
     run = usual
-    model, _, interface = load_model(run.directory / "results" / "model.safetensors")
-    seen = torch.ones(1, interface.words)
+    model, _, spec = load_model(run.directory / "results" / "model.safetensors")
+    seen = torch.ones(1, spec.words)
     ours, theirs = run.result.model, model  # type: ignore[attr-defined]
     assert torch.equal(ours.policy(ours.encode(seen)).loc, theirs.policy(theirs.encode(seen)).loc)
     rows = (run.directory / "results" / "curve.csv").read_text().splitlines()
@@ -246,7 +247,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"optimistic_loss": "awr", "planner": {"policy_plans": 0}},
         "optimistic_loss: the policy proposes no plans",
     ),
-    "too many threads": ({"collection": {"threads": 2}}, "collection.threads"),
+    "too many threads": ({"collection": {"env_threads": 2}}, "collection.env_threads"),
     "tasks without environments": (
         {
             "tasks": [
@@ -279,10 +280,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"planner": {"policy_plans": 0, "policy_noise": 0.1}},
         "planner.policy_noise: the policy proposes no plans",
     ),
-    "too little memory": ({"collection": {"capacity": 2}}, "collection.capacity"),
+    "too little memory": ({"replay": {"capacity": 2}}, "replay.capacity"),
     "too little memory for each": (
-        {"num_envs": 3, "collection": {"capacity": 8}},
-        "collection.capacity: 8 rows of 3 .* set it to at least 9",
+        {"num_envs": 3, "replay": {"capacity": 8}},
+        "replay.capacity: 8 rows of 3 .* set it to at least 9",
     ),
     "more judges than heads": (
         {"planner": {"value_heads": 3}},
@@ -333,12 +334,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "num_envs": {"num_envs": 2},
     "collection.seed_steps": {"collection": {"seed_steps": 50}},
     "collection.seed_updates": {"collection": {"seed_updates": 6}},
-    "collection.capacity": {"collection": {"capacity": 40}},
+    "replay.capacity": {"replay": {"capacity": 40}},
     "collection.acting": {"collection": {"acting": "policy"}},
-    "learning.batch_size": {"learning": {"batch_size": 9}},
+    "replay.batch_size": {"replay": {"batch_size": 9}},
     "learning.horizon": {"learning": {"horizon": 3}},
     "learning.updates_per_step": {"learning": {"updates_per_step": 0.5}},
-    "learning.discount": {"learning": {"discount": 0.5}},
+    "gamma": {"gamma": 0.5},
 }
 
 

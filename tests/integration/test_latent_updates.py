@@ -29,7 +29,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.result import LatentResult
-from empo_latent.types import Interface, SequenceBatch
+from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.randomness import capture
 
 AWR = {
@@ -55,13 +55,14 @@ AGENT: dict[str, Any] = {
     "reward": {"heads": 2, "episodic": True},
     "value": {"heads": 2, "dropout": 0.1},
     "auxiliary": {"discounts": [0.5]},
-    "learning": {"batch_size": 6, "horizon": 2},
+    "replay": {"batch_size": 6},
+    "learning": {"horizon": 2},
     "imagination": {"candidates": 8},
     "planner": {"samples": 8, "iterations": 1, "elites": 4, "policy_plans": 2},
     "compute": {"threads": 1},
     "reporting": {"evaluation_episodes": 1, "validate_losses": True, "videos": 0},
 }
-TWO_TASKS = Interface(
+TWO_TASKS = MultiTaskSpec(
     words=3,
     pictures=False,
     shape=(3,),
@@ -85,10 +86,10 @@ def losses_of(params: LatentParams) -> dict[str, Any]:
     return {name: experiment.build(ref) for name, ref in refs.items()}
 
 
-def random_model(params: LatentParams, interface: Interface = TWO_TASKS) -> LatentModel:
+def random_model(params: LatentParams, spec: MultiTaskSpec = TWO_TASKS) -> LatentModel:
     """All of its weights are random: no head is 0, and no average is like its network."""
     generator = torch.Generator().manual_seed(0)
-    model = LatentModel(params, interface, generator=generator, optimistic=True)
+    model = LatentModel(params, spec, generator=generator, optimistic=True)
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
@@ -363,12 +364,12 @@ def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> N
 def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
     params = parameters()
     vector = TaskVector(params.tasks, envs=2)
-    interface = vector.interface
+    spec = vector.spec
     vector.close()
-    model = random_model(params, interface)
+    model = random_model(params, spec)
     updater = Watched(model, params)
     sequences = experience()
-    updater.update(replace(sequences, action=sequences.action[..., : interface.actions]), 0.5)
+    updater.update(replace(sequences, action=sequences.action[..., : spec.actions]), 0.5)
     planner = Planner(
         model,
         params.planner,
@@ -396,9 +397,9 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
     # It did look at all losses, which draw random numbers, and whose memory an update would move.
     assert {"eval/policy/loss/total", "eval/planner/loss/optimistic"} <= metrics.keys()
     drawn = capture()["torch"]
-    updater.losses(replace(sequences, action=sequences.action[..., : interface.actions]))
+    updater.losses(replace(sequences, action=sequences.action[..., : spec.actions]))
     assert not torch.equal(capture()["torch"], drawn)
-    updater.update(replace(sequences, action=sequences.action[..., : interface.actions]), 0.5)
+    updater.update(replace(sequences, action=sequences.action[..., : spec.actions]), 0.5)
     for name, part in (("policy", "scale"), ("optimistic", "scale")):
         after = updater.state_dict()["losses"][name]
         assert not torch.equal(after[part]["value"], remembered[name][part]["value"])

@@ -36,7 +36,8 @@ algorithm:
     values: {{q_r: lookup, v_h_e: lookup}}
     total_steps: {STEPS}
     warm_up: {{v_h_e: 50, q_r: 50, ramp: 30}}
-    optimiser: {{lr: 0.5, batch_size: 4, target_interval: 5, publish_interval: 7}}
+    optimiser: {{lr: 0.5, target_interval: 5, publish_interval: 7}}
+    replay: {{batch_size: 4}}
     collector: {{name: sync, params: {{min_env_steps: 50}}}}
     num_envs: 2
     replay: {{capacity: 200}}

@@ -29,7 +29,7 @@ NETWORKS: dict[str, Any] = {
     "values": {"q_r": "mlp", "v_h_e": "mlp"},
     "total_steps": 4000,
     "warm_up": {"v_h_e": 500, "q_r": 500, "ramp": 500},
-    "optimiser": {"lr": 3e-3, "lr_decay": "linear", "lr_constant_fraction": 0.4}
+    "optimiser": {"lr": 3e-3, "lr_schedule": "linear", "lr_constant_fraction": 0.4}
     | {"target_interval": 50},
     "replay": {"phase_out_warm_up": False},
 }

@@ -38,7 +38,8 @@ def params(**changes: Any) -> Phase2Params:
         "values": TABLES,
         "total_steps": 60,
         "warm_up": {"v_h_e": 10, "x_h": 5, "u_r": 5, "q_r": 10, "v_r": 5, "ramp": 10},
-        "optimiser": {"lr": 0.5, "batch_size": 16, "target_interval": 5} | {"publish_interval": 7},
+        "optimiser": {"lr": 0.5, "target_interval": 5, "publish_interval": 7},
+        "replay": {"batch_size": 16},
         "collector": {"name": "sync", "params": {"min_env_steps": 50}},
         "num_envs": 8,
         "exploration": {"frontier_prob": 0.3},
@@ -105,12 +106,15 @@ EXPLORING = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "tables": {},
-    "networks": {"values": NETWORKS, "optimiser": {"lr": 1e-3, "batch_size": 16}},
+    "networks": {"values": NETWORKS, "optimiser": {"lr": 1e-3}},
     "mixed": {"values": MIXED, "exploration": EXPLORING},
-    "sampled": {"targets": {"max_pairs": 1}, "replay": {"store": "compact", "capacity": 70}},
+    "sampled": {
+        "targets": {"max_pairs": 1},
+        "replay": {"store": "compact", "capacity": 70, "batch_size": 16},
+    },
     "n_step": {
         "targets": {"q_r": "n_step", "v_h_e": "n_step", "n": 2},
-        "replay": {"storage": "mapped", "capacity": 70},
+        "replay": {"storage": "mapped", "capacity": 70, "batch_size": 16},
     },
     "episode": {"targets": {"v_h_e": "episode"}},
     "model_free": {"targets": {"model_based": False}, "num_envs": 4, "exploration": {}},

@@ -102,9 +102,9 @@ def params(values: dict[str, Any]) -> Phase2Params:
         "values": values,
         "total_steps": STEPS,
         "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r"), 2) | {"ramp": 4},
-        "optimiser": {"batch_size": 16, "target_interval": 5},
+        "optimiser": {"target_interval": 5},
         "num_envs": 8,
-        "replay": {"store": "compact", "capacity": 100},
+        "replay": {"store": "compact", "capacity": 100, "batch_size": 16},
     }
     return Phase2Params.model_validate(given)
 

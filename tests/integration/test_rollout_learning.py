@@ -172,7 +172,7 @@ BASE: dict[str, Any] = {
     "num_envs": 64,
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
-    "advantages": {"gamma": GAMMA},
+    "gamma": GAMMA,
     "policy": {"hidden": [32]},
     "update": {"update_epochs": 8, "minibatch_size": 512, "value_clip": None},
     "optimiser": {"lr": 0.02, "lr_schedule": "linear"},
@@ -323,7 +323,7 @@ def on_ice(kwargs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 def test_only_who_remembers_can_answer(learn: Learn, memory: str) -> None:
     recurrent = {"memory": memory, "memory_size": 16, "critic": "shared"}
     policy = {"hidden": [16], **(recurrent if memory != "none" else {})}
-    result = learn("Cue", policy=policy, total_steps=12_288, advantages={"gamma": 0.95})
+    result = learn("Cue", policy=policy, total_steps=12_288, gamma=0.95)
     if memory == "none":
         assert abs(earned(result)) < 0.3
     else:

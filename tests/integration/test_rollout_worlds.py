@@ -36,7 +36,8 @@ TABLES: dict[str, Any] = {
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
     "total_steps": 40,
     "warm_up": {"v_h_e": 8, "x_h": 4, "u_r": 4, "q_r": 8, "v_r": 4, "ramp": 8},
-    "optimiser": {"lr": 0.5, "batch_size": 16},
+    "optimiser": {"lr": 0.5},
+    "replay": {"batch_size": 16},
     "collector": {"name": "sync", "params": {"min_env_steps": 50}},
     "num_envs": 8,
     "exploration": {"frontier_prob": 0.3},
@@ -201,7 +202,7 @@ def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
             "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 5.0}}},
             "goal_resample_prob": 1.0,
         },
-        advantages={"gamma": 0.95},
+        gamma=0.95,
     )
     run = executed(tmp_path, "multigrid/trivial", 6, learner)
     world = world_of("multigrid/trivial", max_steps=6)

@@ -39,9 +39,9 @@ def params(kills: int) -> Phase2Params:
         "values": {"q_r": "lookup", "v_h_e": "lookup"},
         "total_steps": STEPS_PER_KILL * kills,
         "warm_up": {"v_h_e": 20, "q_r": 20, "ramp": 20},
-        "optimiser": {"lr": 1.0, "batch_size": 4, "target_interval": 5, "publish_interval": 20},
+        "optimiser": {"lr": 1.0, "target_interval": 5, "publish_interval": 20},
         "num_envs": ENVIRONMENTS,
-        "replay": {"capacity": CAPACITY},
+        "replay": {"capacity": CAPACITY, "batch_size": 4},
         "reporting": {"log_interval": 1},
     }
     return Phase2Params.model_validate(given)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from empo_core import Config
 from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.files import parse_yaml, validate_document
-from empo_core.config.schema import Slot, branches, keys_of, slot_of
+from empo_core.config.schema import FieldType, branches, field_type_of, keys_of
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError
 
@@ -44,10 +44,10 @@ FIELDS = [
 WRONG: list[Any] = [True, 10**9 + 7, 0.123, "§ no such thing", [[[]]], {"§": [[]]}]
 
 
-def accepted_types(slot: Slot) -> set[type]:
+def accepted_types(field_type: FieldType) -> set[type]:
     """The plain types that may stand in a place at all."""
     types: set[type] = set()
-    for branch in branches(slot):
+    for branch in branches(field_type):
         annotation, origin = branch.annotation, get_origin(branch.annotation) or branch.annotation
         if annotation is Any or annotation is object:
             return {bool, int, float, str, list, dict}
@@ -63,9 +63,9 @@ def accepted_types(slot: Slot) -> set[type]:
     return types
 
 
-def out_of_bounds(slot: Slot) -> Iterator[float]:
+def out_of_bounds(field_type: FieldType) -> Iterator[float]:
     """A number just outside each bound."""
-    for branch in branches(slot):
+    for branch in branches(field_type):
         step: float = 1 if branch.annotation is int else 1e-6
         for item in branch.metadata:
             for each in getattr(item, "metadata", [item]):
@@ -83,10 +83,10 @@ def complaints(model: type[BaseModel], text: str) -> list[str]:
 
 @pytest.mark.parametrize(("model", "key"), FIELDS)
 def test_a_wrong_value_is_refused_at_its_key(model: type[BaseModel], key: str) -> None:
-    slot = slot_of(keys_of(model)[key])
-    wrong = [value for value in WRONG if type(value) not in accepted_types(slot)]
-    wrong += out_of_bounds(slot)
-    if accepted_types(slot) & {float}:
+    field_type = field_type_of(keys_of(model)[key])
+    wrong = [value for value in WRONG if type(value) not in accepted_types(field_type)]
+    wrong += out_of_bounds(field_type)
+    if accepted_types(field_type) & {float}:
         wrong += [float("nan")]
     assert wrong
     for value in wrong:

@@ -15,7 +15,7 @@ from empo_core.testing import shape_checks
 from empo_environments.plugin import empo_components
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.types import Interface, SequenceBatch
+from empo_latent.types import MultiTaskSpec, SequenceBatch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = {
     "encoder": {"width": 8},
     "latents": {"size": 8, "group": 4, "width": 8},
     "bins": {"number": 11},
-    "learning": {"batch_size": 4},
+    "replay": {"batch_size": 4},
     "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
 }
 
@@ -70,7 +70,7 @@ class Lab:
         self, params: LatentParams, *, tasks: int = 1, optimistic: bool = False, seed: int = 0
     ) -> LatentModel:
         """A model all of whose weights are random: no head is 0, no average like its network."""
-        interface = Interface(
+        spec = MultiTaskSpec(
             words=3,
             pictures=False,
             shape=(3,),
@@ -81,7 +81,7 @@ class Lab:
             episode_lengths=(100,) * tasks,
         )
         generator = torch.Generator().manual_seed(seed)
-        model = LatentModel(params, interface, generator=generator, optimistic=optimistic).double()
+        model = LatentModel(params, spec, generator=generator, optimistic=optimistic).double()
         with torch.no_grad():
             for weight in model.parameters():
                 noise = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)

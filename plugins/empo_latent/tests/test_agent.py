@@ -14,7 +14,7 @@ from empo_latent.environments.task_vector import TaskVector
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 TASKS = [
     {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 200}},
@@ -42,8 +42,8 @@ def vector() -> Any:
 @pytest.fixture
 def saved(tmp_path: Path, vector: TaskVector) -> tuple[Path, LatentModel]:
     params = LatentParams.model_validate(PARAMS)
-    model = LatentModel(params, vector.interface, generator=torch.Generator().manual_seed(1))
-    save_model(tmp_path / "model", model, params, vector.interface)
+    model = LatentModel(params, vector.spec, generator=torch.Generator().manual_seed(1))
+    save_model(tmp_path / "model", model, params, vector.spec)
     return tmp_path / "model", model
 
 
@@ -85,7 +85,7 @@ def test_a_saved_agent_plans_as_the_run_did(
 
 
 def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
-    interface = Interface(
+    spec = MultiTaskSpec(
         words=1,
         pictures=False,
         shape=(1,),
@@ -96,8 +96,8 @@ def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
         episode_lengths=(20, 200, 500, 5000),
     )
 
-    found = discounts(LatentParams.model_validate(PARAMS), interface)
+    found = discounts(LatentParams.model_validate(PARAMS), spec)
 
     assert found == pytest.approx([0.95, 0.975, 0.99, 0.995])
-    given = LatentParams.model_validate({**PARAMS, "learning": {"discount": 0.5}})
-    assert discounts(given, interface) == [0.5] * 4
+    given = LatentParams.model_validate({**PARAMS, "gamma": 0.5})
+    assert discounts(given, spec) == [0.5] * 4

@@ -14,7 +14,7 @@ from empo_latent.controller import Controller, ControllerOutput, unbounded
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 Small = Callable[..., LatentParams]
 ENVS, WORDS = 3, 4
@@ -33,7 +33,7 @@ class Scene:
     ) -> None:
         active = ((True, True), (True, False))[:tasks]
         shape = (3, 64, 64) if pictures else (WORDS,)
-        self.interface = Interface(
+        self.spec = MultiTaskSpec(
             words=int(np.prod(shape)),
             pictures=pictures,
             shape=shape,
@@ -45,7 +45,7 @@ class Scene:
         )
         generator = torch.Generator().manual_seed(0)
         self.params = params
-        self.model = LatentModel(params, self.interface, generator=generator, optimistic=optimistic)
+        self.model = LatentModel(params, self.spec, generator=generator, optimistic=optimistic)
         with torch.no_grad():  # Heads start at 0, where all plans are worth the same.
             for weight in self.model.parameters():
                 weight += 0.3 * torch.randn(weight.shape, generator=generator)
@@ -60,7 +60,7 @@ class Scene:
         self.task = torch.tensor([0, 1, 1]) if tasks > 1 else None
         numbers = np.random.default_rng(0)
         if pictures:
-            self.seen = numbers.integers(0, 255, (ENVS, self.interface.words), dtype=np.uint8)
+            self.seen = numbers.integers(0, 255, (ENVS, self.spec.words), dtype=np.uint8)
         else:
             self.seen = numbers.normal(size=(ENVS, WORDS)).astype(np.float32)
 

@@ -25,7 +25,7 @@ def task(domain: str, name: str, **given: object) -> DmcEnvironment:
 
 
 def played(vector: TaskVector, steps: int, seed: int = 0) -> list[np.ndarray]:
-    shape = (steps, len(vector.task_of), vector.interface.actions)
+    shape = (steps, len(vector.task_of), vector.spec.actions)
     drawn = np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
     return [vector.step(each).observation for each in drawn]
 
@@ -45,11 +45,11 @@ def test_a_task_loads_steps_and_can_be_put_back(
     domain: str, name: str, words: int, actions: int
 ) -> None:
     vector = TaskVector([task(domain, name)], envs=1)
-    interface = vector.interface
-    assert (interface.words, interface.actions) == (words, actions)
-    assert interface.tasks == (f"{domain}-{name}",)
-    assert interface.episode_lengths == (500,)
-    assert interface.action_repeats == (2,)
+    spec = vector.spec
+    assert (spec.words, spec.actions) == (words, actions)
+    assert spec.tasks == (f"{domain}-{name}",)
+    assert spec.episode_lengths == (500,)
+    assert spec.action_repeats == (2,)
     first = vector.start(2)
     assert first.dtype == np.float32
     seen = played(vector, 12)
@@ -66,7 +66,7 @@ def test_a_task_loads_steps_and_can_be_put_back(
 
 def test_time_cuts_episodes_off_and_rewards_of_repetitions_add_up() -> None:
     vector = TaskVector([task("cartpole", "balance", action_repeat=100)], envs=1)
-    assert vector.interface.episode_lengths == (10,)
+    assert vector.spec.episode_lengths == (10,)
     assert vector.rates == (pytest.approx(1.0),)
     vector.start(0)
     nothing = np.zeros((1, 1), np.float32)
@@ -81,7 +81,7 @@ def test_time_cuts_episodes_off_and_rewards_of_repetitions_add_up() -> None:
 def test_two_tasks_share_a_vector() -> None:
     tasks = [task("cartpole", "swingup"), task("finger", "spin")]
     vector = TaskVector(tasks, envs=2, threads=2)
-    assert vector.interface.active == ((True, False), (True, True))
+    assert vector.spec.active == ((True, False), (True, True))
     assert (vector.start(0)[0, 5:] == 0).all()
     assert (played(vector, 3)[-1][0, 5:] == 0).all()
     vector.close()
@@ -209,8 +209,8 @@ def test_pictures_can_be_learned_from_in_threads(draws: bool) -> None:
         pytest.skip("MuJoCo cannot draw here")
     seen = task("cartpole", "swingup", pixels=True, frame_stack=2, picture_size=48)
     vector = TaskVector([seen], envs=2, threads=2)
-    assert vector.interface.pictures
-    assert vector.interface.shape == (6, 48, 48)
+    assert vector.spec.pictures
+    assert vector.spec.shape == (6, 48, 48)
     first = vector.start(0)
     assert first.dtype == np.uint8
     last = played(vector, 3)[-1]

@@ -12,16 +12,16 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_latent.networks.encoders import Encoder, shifted
 from empo_latent.params.networks import EncoderParams, LatentSpaceParams
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 SIDE = 40
 
 
-def interface(*shape: int) -> Interface:
+def spec(*shape: int) -> MultiTaskSpec:
     words = 1
     for length in shape:
         words *= length
-    return Interface(
+    return MultiTaskSpec(
         words=words,
         pictures=len(shape) == 3,
         shape=shape,
@@ -43,7 +43,7 @@ def encoder(
     result = Encoder(
         EncoderParams.model_validate(small),
         space,
-        interface(*shape),
+        spec(*shape),
         embedding=embedding,
         generator=generator,
     )

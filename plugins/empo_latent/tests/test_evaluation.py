@@ -97,7 +97,7 @@ class Place:
         for env in self.envs:
             env.lives.clear()  # The vector has tried what they are like.
         generator = torch.Generator().manual_seed(2)
-        self.model = LatentModel(self.params, self.vector.interface, generator=generator)
+        self.model = LatentModel(self.params, self.vector.spec, generator=generator)
         with torch.no_grad():  # Heads start near 0, where everything is worth 0.
             for weight in self.model.parameters():
                 weight += 0.3 * torch.randn(weight.shape, generator=generator)

@@ -93,7 +93,7 @@ def scripted() -> Iterator[Callable[..., tuple[TaskVector, Scripted]]]:
 
 
 def act(vector: TaskVector, *numbers: float) -> Any:
-    return vector.step(np.array([numbers or (0.0,) * vector.interface.actions], np.float32))
+    return vector.step(np.array([numbers or (0.0,) * vector.spec.actions], np.float32))
 
 
 gymnasium.register(
@@ -107,11 +107,11 @@ def task(**given: Any) -> GymnasiumEnvironment:
 
 def test_pendulum_is_what_it_is_known_to_be() -> None:
     vector = TaskVector([task(id="Pendulum-v1")], envs=1)
-    assert vector.interface.words == 3
-    assert vector.interface.shape == (3,)
-    assert vector.interface.actions == 1
-    assert vector.interface.tasks == ("Pendulum-v1",)
-    assert vector.interface.episode_lengths == (200,)
+    assert vector.spec.words == 3
+    assert vector.spec.shape == (3,)
+    assert vector.spec.actions == 1
+    assert vector.spec.tasks == ("Pendulum-v1",)
+    assert vector.spec.episode_lengths == (200,)
     assert vector.rates == (30.0,)
     seen = vector.start(0)
     assert seen.shape == (1, 3)
@@ -141,7 +141,7 @@ def test_steps_are_those_of_the_environment_itself() -> None:
 
 def test_a_goal_that_is_reached_terminates_the_episode() -> None:
     vector = TaskVector([task(id="MountainCarContinuous-v0")], envs=1)
-    assert vector.interface.words == 2
+    assert vector.spec.words == 2
     seen = vector.start(0)
     for _ in range(200):
         step = act(vector, 1.0 if seen[0, 1] >= 0 else -1.0)  # With the swing.
@@ -197,7 +197,7 @@ def test_numbers_of_all_parts_follow_each_other(
 
     vector, _ = scripted(space, show=show)
     assert vector.start(0).tolist() == [[1.5, 2, 3, 4, 5, 0, 0, 1, 1, 0, 2, 3]]
-    assert not vector.interface.pictures
+    assert not vector.spec.pictures
 
 
 def half_bright(*shape: int) -> np.ndarray:
@@ -229,9 +229,9 @@ def test_pictures_become_squares_with_channels_first(
 ) -> None:
     space = spaces.Box(0, 255, picture.shape, np.uint8)
     vector, _ = scripted(space, show=lambda episode, step: picture, task={"picture_size": size})
-    assert vector.interface.pictures
-    assert vector.interface.shape == (channels, size, size)
-    assert vector.interface.words == channels * size * size
+    assert vector.spec.pictures
+    assert vector.spec.shape == (channels, size, size)
+    assert vector.spec.words == channels * size * size
     seen = vector.start(0)
     assert seen.dtype == np.uint8
     square = seen.reshape(channels, size, size)
@@ -251,15 +251,15 @@ def test_a_picture_keeps_its_declared_bound(
 ) -> None:
     space = spaces.Box(0, 10, (64, 64), np.uint8)
     vector, _ = scripted(space, show=lambda episode, step: np.full((64, 64), 10, np.uint8))
-    assert vector.interface.pictures
-    assert vector.interface.scale == 10
+    assert vector.spec.pictures
+    assert vector.spec.scale == 10
 
 
 def test_repeated_actions_add_up_what_they_pay_and_stop_at_the_end(
     scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
     vector, environment = scripted(ends_at=5, task={"action_repeat": 3})
-    assert vector.interface.action_repeats == (3,)
+    assert vector.spec.action_repeats == (3,)
     assert vector.rates == (pytest.approx(20 / 3),)
     vector.start(0)
     first, second = act(vector), act(vector)
@@ -276,7 +276,7 @@ def test_newest_observations_are_seen_at_once_and_the_first_fills_all_places(
     scripted: Callable[..., tuple[TaskVector, Scripted]],
 ) -> None:
     vector, _ = scripted(task={"frame_stack": 3, "max_episode_steps": 4})
-    assert vector.interface.shape == (6,)
+    assert vector.spec.shape == (6,)
     assert vector.start(0)[0, 1::2].tolist() == [0, 0, 0]
     seen = [act(vector) for _ in range(4)]
     assert [each.observation[0, 1::2].tolist() for each in seen] == [
@@ -294,7 +294,7 @@ def test_pictures_are_stacked_along_their_channels(
 
     space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
     vector, _ = scripted(space, show=show, task={"frame_stack": 2})
-    assert vector.interface.shape == (6, 64, 64)
+    assert vector.spec.shape == (6, 64, 64)
     vector.start(0)
     seen = act(vector).observation.reshape(6, 64, 64)
     assert seen[:, 0, 0].tolist() == [0, 1, 2, 10, 11, 12]
@@ -305,7 +305,7 @@ def test_episodes_are_cut_off_at_whichever_limit_comes_first(
     given: int | None, length: int
 ) -> None:
     vector = TaskVector([task(id="Pendulum-v1", action_repeat=3, max_episode_steps=given)], envs=1)
-    assert vector.interface.episode_lengths == (length,)
+    assert vector.spec.episode_lengths == (length,)
     vector.start(0)
     ends = [bool(act(vector).truncated[0]) for _ in range(length)]
     assert ends == [False] * (length - 1) + [True]

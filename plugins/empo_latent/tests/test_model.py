@@ -14,7 +14,7 @@ from torch import Tensor
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.presets import PRESETS
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 OPTIONAL: dict[str, Any] = {
     "auxiliary": {"discounts": [0.5, 0.9]},
@@ -27,10 +27,10 @@ OPTIONAL: dict[str, Any] = {
 """All that a model can have."""
 
 
-def interface(tasks: int = 1, words: int = 3, actions: int = 2) -> Interface:
+def spec(tasks: int = 1, words: int = 3, actions: int = 2) -> MultiTaskSpec:
     """Of two tasks, the second uses the first number of an action only."""
     active = ((True,) * actions, (True,) + (False,) * (actions - 1))
-    return Interface(
+    return MultiTaskSpec(
         words=words,
         pictures=False,
         shape=(words,),
@@ -45,7 +45,7 @@ def interface(tasks: int = 1, words: int = 3, actions: int = 2) -> Interface:
 def fresh(params: LatentParams, tasks: int = 1, seed: int = 0, **options: Any) -> LatentModel:
     """A model as it is before it has learned anything."""
     generator = torch.Generator().manual_seed(seed)
-    return LatentModel(params, interface(tasks), generator=generator, **options)
+    return LatentModel(params, spec(tasks), generator=generator, **options)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -462,7 +462,7 @@ def test_presets_have_about_as_many_parameters_as_their_names_say(small: Any, pr
         },
         context={"registry": small.registry},
     )
-    place, generator = interface(words=17, actions=6), torch.Generator().manual_seed(0)
+    place, generator = spec(words=17, actions=6), torch.Generator().manual_seed(0)
 
     with torch.device("meta"):  # Only shapes; the largest would take gigabytes.
         model = LatentModel(params, place, generator=generator)

@@ -20,7 +20,7 @@ import torch
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 
@@ -44,7 +44,7 @@ params = LatentParams.model_validate(
     context={"registry": registry},
 )
 shape = (3, 39, 39) if pictures else (5,)
-place = Interface(
+place = MultiTaskSpec(
     words=3 * 39 * 39 if pictures else 5, pictures=pictures, shape=shape, actions=2,
     active=((True, True), (True, False)), tasks=("one", "two"), action_repeats=(1, 1),
     episode_lengths=(9, 9),

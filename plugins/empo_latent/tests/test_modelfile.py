@@ -15,9 +15,9 @@ from empo_core.plugins.registry import Registry
 from empo_latent.modelfile import LoadedModel, load_model, save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
-ONE = Interface(
+ONE = MultiTaskSpec(
     words=3,
     pictures=False,
     shape=(3,),
@@ -27,7 +27,7 @@ ONE = Interface(
     action_repeats=(1,),
     episode_lengths=(200,),
 )
-TWO = Interface(
+TWO = MultiTaskSpec(
     words=3,
     pictures=False,
     shape=(3,),
@@ -37,7 +37,7 @@ TWO = Interface(
     action_repeats=(1, 2),
     episode_lengths=(200, 500),
 )
-PICTURES = Interface(
+PICTURES = MultiTaskSpec(
     words=9 * 64 * 64,
     pictures=True,
     shape=(9, 64, 64),
@@ -59,10 +59,10 @@ Load = Callable[[Path], LoadedModel]
 Edit = Callable[..., None]
 
 
-def model_of(params: LatentParams, interface: Interface, seed: int = 0) -> LatentModel:
+def model_of(params: LatentParams, spec: MultiTaskSpec, seed: int = 0) -> LatentModel:
     return LatentModel(
         params,
-        interface,
+        spec,
         generator=torch.Generator().manual_seed(seed),
         optimistic=params.optimistic_loss is not None,
     )
@@ -72,10 +72,10 @@ def model_of(params: LatentParams, interface: Interface, seed: int = 0) -> Laten
 def saved(small: Any, tmp_path: Path) -> Saved:
     """A function that writes a model to ``model``, and returns it."""
 
-    def save(interface: Interface = ONE, seed: int = 0, **groups: Any) -> LatentModel:
+    def save(spec: MultiTaskSpec = ONE, seed: int = 0, **groups: Any) -> LatentModel:
         params = small(**groups)
-        model = model_of(params, interface, seed)
-        save_model(tmp_path / "model", model, params, interface)
+        model = model_of(params, spec, seed)
+        save_model(tmp_path / "model", model, params, spec)
         return model
 
     return save
@@ -87,24 +87,24 @@ def load(small: Any) -> Load:
 
 
 @pytest.mark.parametrize(
-    ("interface", "groups"),
+    ("spec", "groups"),
     [(ONE, {}), (ONE, RICH), (TWO, {"value": {"heads": 1}}), (PICTURES, {})],
 )
 def test_a_model_comes_back_as_it_was(
-    interface: Interface,
+    spec: MultiTaskSpec,
     groups: dict[str, Any],
     saved: Saved,
     load: Load,
     small: Any,
     tmp_path: Path,
 ) -> None:
-    model = saved(interface, seed=3, **groups)
+    model = saved(spec, seed=3, **groups)
     found, params, known = load(tmp_path / "model")
     assert params == small(**groups)
-    assert known == interface
+    assert known == spec
     torch.testing.assert_close(found.state_dict(), model.state_dict(), rtol=0, atol=0)
-    observation = torch.zeros(1, interface.words, dtype=torch.uint8 if interface.pictures else None)
-    task = torch.tensor([1]) if len(interface.tasks) > 1 else None
+    observation = torch.zeros(1, spec.words, dtype=torch.uint8 if spec.pictures else None)
+    task = torch.tensor([1]) if len(spec.tasks) > 1 else None
     actions = [
         each.policy(each.encode(observation, task=task), task=task) for each in (model, found)
     ]
@@ -141,10 +141,10 @@ def test_another_model_takes_its_place(saved: Saved, load: Load, tmp_path: Path)
         ({"params": {"value": {"heads": 0}}}, r"value\.heads"),
         ({"params": {"policy_loss": "gone"}}, "No policy_loss named 'gone'"),
         ({"params": {"layers": 3}}, "layers"),
-        ({"interface": {"words": 4}}, "size mismatch"),
-        ({"interface": {"tasks": ["a", "b"]}}, "contradicts itself"),
-        ({"interface": {"active": [[True, True]]}}, "contradicts itself"),
-        ({"interface": {"goals": 1}}, "goals"),
+        ({"spec": {"words": 4}}, "size mismatch"),
+        ({"spec": {"tasks": ["a", "b"]}}, "contradicts itself"),
+        ({"spec": {"active": [[True, True]]}}, "contradicts itself"),
+        ({"spec": {"goals": 1}}, "goals"),
     ],
 )
 def test_a_header_that_does_not_fit_its_weights_is_refused(

@@ -10,16 +10,16 @@ from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
 from empo_latent.networks.network_inputs import TaskEmbedding
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def interface(active: tuple[tuple[bool, ...], ...]) -> Interface:
+def spec(active: tuple[tuple[bool, ...], ...]) -> MultiTaskSpec:
     tasks = len(active)
-    return Interface(
+    return MultiTaskSpec(
         words=3,
         pictures=False,
         shape=(3,),
@@ -64,7 +64,7 @@ def test_policies_ignore_numbers_that_a_task_does_not_use(small: Any, lab: Any) 
 
 
 def test_a_single_task_may_leave_numbers_unused(small: Any) -> None:
-    place, generator = interface(((True, False),)), torch.Generator().manual_seed(0)
+    place, generator = spec(((True, False),)), torch.Generator().manual_seed(0)
     model = LatentModel(small(), place, generator=generator)
     z, action = torch.rand(4, 8), torch.rand(4, 2)
 
@@ -82,7 +82,7 @@ def test_several_tasks_must_be_told_apart(small: Any, lab: Any) -> None:
 
 
 def test_embeddings_are_no_longer_than_one() -> None:
-    place, generator = interface(((True, True), (True, False))), torch.Generator().manual_seed(0)
+    place, generator = spec(((True, True), (True, False))), torch.Generator().manual_seed(0)
     task_embedding = TaskEmbedding(place, 6, generator=generator)
     assert task_embedding.table is not None
     assert task_embedding.table.abs().max() <= 0.02

@@ -13,14 +13,14 @@ from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
 from empo_latent.presets import PRESETS
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 USUAL: dict[str, Any] = {
     "total_steps": 10,
     "tasks": ["gymnasium/Pendulum-v1"],
     "policy_loss": "svg",
 }
-NUMBERS = Interface(
+NUMBERS = MultiTaskSpec(
     words=3,
     pictures=False,
     shape=(3,),

@@ -15,7 +15,7 @@ from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.planning.plan import Noise, Plan
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 Options = dict[str, Any]
 Small = Callable[..., LatentParams]
@@ -208,7 +208,7 @@ def test_plans_in_a_learned_model_equal_those_of_plain_loops(small: Small, criti
         planner={"value_heads": 2, "depths": "all", "disagreement": 1.0, "elites": 8},
         learning={"horizon": 2},
     )
-    interface = Interface(
+    spec = MultiTaskSpec(
         words=3,
         pictures=False,
         shape=(3,),
@@ -219,7 +219,7 @@ def test_plans_in_a_learned_model_equal_those_of_plain_loops(small: Small, criti
         episode_lengths=(10, 10),
     )
     generator = torch.Generator().manual_seed(0)
-    model = LatentModel(params, interface, generator=generator, optimistic=True)
+    model = LatentModel(params, spec, generator=generator, optimistic=True)
     with torch.no_grad():  # Heads start at 0, where all plans are worth the same.
         for weight in model.parameters():
             weight += 0.3 * torch.randn(weight.shape, generator=generator)

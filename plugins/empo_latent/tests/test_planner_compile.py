@@ -15,7 +15,7 @@ import torch
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
@@ -39,12 +39,12 @@ params = LatentParams.model_validate(
     },
     context={"registry": registry},
 )
-interface = Interface(
+spec = MultiTaskSpec(
     words=3, pictures=False, shape=(3,), actions=2, active=((True, True), (True, False)),
     tasks=("one", "two"), action_repeats=(1, 1), episode_lengths=(10, 10),
 )
 generator = torch.Generator().manual_seed(0)
-model = LatentModel(params, interface, generator=generator)
+model = LatentModel(params, spec, generator=generator)
 with torch.no_grad():
     for weight in model.parameters():
         weight += 0.3 * torch.randn(weight.shape, generator=generator)

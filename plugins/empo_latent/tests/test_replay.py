@@ -15,13 +15,13 @@ from reference_latent_replay import PlainReplay
 from empo_core.errors import ConfigError, StorageError
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.replay import Replay
-from empo_latent.types import Interface, SequenceBatch
+from empo_latent.types import MultiTaskSpec, SequenceBatch
 
 ACTIONS = 2
 
 
-def interface(*, tasks: int = 1, pictures: bool = False) -> Interface:
-    return Interface(
+def spec(*, tasks: int = 1, pictures: bool = False) -> MultiTaskSpec:
+    return MultiTaskSpec(
         words=4 if pictures else 1,
         pictures=pictures,
         shape=(1, 2, 2) if pictures else (1,),
@@ -38,7 +38,7 @@ class Life:
 
     def __init__(self, envs: int, capacity: int, horizon: int) -> None:
         self.envs = envs
-        self.fast = Replay(interface(), envs=envs, capacity=capacity, horizon=horizon)
+        self.fast = Replay(spec(), envs=envs, capacity=capacity, horizon=horizon)
         self.all = [self.fast]
         self.plain = PlainReplay(most=capacity // envs, horizon=horizon)
         self.moment = 0
@@ -176,7 +176,7 @@ def test_what_is_seen_first_is_remembered_and_learned_from_before_the_episode_en
 
 
 def test_what_is_remembered_does_not_change_with_the_arrays_that_it_came_in() -> None:
-    replay = Replay(interface(), envs=1, capacity=10, horizon=1)
+    replay = Replay(spec(), envs=1, capacity=10, horizon=1)
     seen, action = np.ones((1, 1), np.float32), torch.ones(1, ACTIONS)
     replay.begin(seen, np.array([True]))
     replay.add(action, np.ones(1, np.float32), np.array([False]), seen)
@@ -189,7 +189,7 @@ def test_what_is_remembered_does_not_change_with_the_arrays_that_it_came_in() ->
 
 
 def test_pictures_stay_bytes() -> None:
-    replay = Replay(interface(pictures=True), envs=1, capacity=10, horizon=1)
+    replay = Replay(spec(pictures=True), envs=1, capacity=10, horizon=1)
     replay.begin(np.full((1, 4), 200, np.uint8), np.array([True]))
     replay.add(
         torch.zeros(1, ACTIONS), np.zeros(1), np.array([False]), np.full((1, 4), 255, np.uint8)
@@ -201,7 +201,7 @@ def test_pictures_stay_bytes() -> None:
 
 
 def test_slices_say_of_which_task_they_are() -> None:
-    replay = Replay(interface(tasks=2), envs=4, capacity=40, horizon=1)
+    replay = Replay(spec(tasks=2), envs=4, capacity=40, horizon=1)
     replay.begin(np.arange(4, dtype=np.float32)[:, None], np.ones(4, bool))
     seen = np.arange(4, dtype=np.float32)[:, None]
     replay.add(torch.zeros(4, ACTIONS), np.zeros(4), np.zeros(4, bool), seen)
@@ -212,7 +212,7 @@ def test_slices_say_of_which_task_they_are() -> None:
 
 
 def test_the_planners_actions_are_remembered_where_they_are_asked_for() -> None:
-    replay = Replay(interface(), envs=2, capacity=40, horizon=2, expert=True)
+    replay = Replay(spec(), envs=2, capacity=40, horizon=2, expert=True)
     seen, never = np.zeros((2, 1), np.float32), np.zeros(2, bool)
     replay.begin(seen, ~never)
     expert = torch.rand(2, 2, ACTIONS)
@@ -236,7 +236,7 @@ def test_the_planners_actions_are_refused_where_nobody_asked() -> None:
 
 def test_a_checkpoint_gives_the_same_slices_for_the_same_draws_then_and_later() -> None:
     life = lived(steps=37)
-    other = Replay(interface(), envs=3, capacity=60, horizon=2)
+    other = Replay(spec(), envs=3, capacity=60, horizon=2)
     data, tensors = flatten(life.fast.state_dict())
     other.load_state_dict(unflatten(data, {name: each.clone() for name, each in tensors.items()}))
     assert len(other) == len(life.fast)
@@ -271,7 +271,7 @@ def test_a_checkpoint_has_no_more_than_what_is_remembered() -> None:
 def test_a_checkpoint_of_something_else_is_refused(
     envs: int, capacity: int, horizon: int, expert: bool
 ) -> None:
-    other = Replay(interface(), envs=envs, capacity=capacity, horizon=horizon, expert=expert)
+    other = Replay(spec(), envs=envs, capacity=capacity, horizon=horizon, expert=expert)
     with pytest.raises(StorageError, match="remembers something else"):
         other.load_state_dict(lived().fast.state_dict())
 
@@ -286,7 +286,7 @@ def test_a_great_capacity_takes_no_memory_before_it_is_needed() -> None:
 
 
 def test_drawing_before_there_is_a_slice_is_refused() -> None:
-    replay = Replay(interface(), envs=1, capacity=10, horizon=3)
+    replay = Replay(spec(), envs=1, capacity=10, horizon=3)
     for _ in range(2):
         with pytest.raises(ValueError, match="no episode has 3 steps yet"):
             replay.sample(1, torch.Generator())
@@ -294,7 +294,7 @@ def test_drawing_before_there_is_a_slice_is_refused() -> None:
 
 
 def test_a_step_without_an_episode_is_refused() -> None:
-    replay = Replay(interface(), envs=2, capacity=20, horizon=1)
+    replay = Replay(spec(), envs=2, capacity=20, horizon=1)
     step = (torch.zeros(2, ACTIONS), np.zeros(2), np.array([False, True]), np.zeros((2, 1)))
     with pytest.raises(ValueError, match="environment 0 has no episode"):
         replay.add(*step)
@@ -305,15 +305,15 @@ def test_a_step_without_an_episode_is_refused() -> None:
 
 
 def test_a_capacity_without_room_for_a_slice_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"collection\.capacity: 7 .* at least 8"):
-        Replay(interface(), envs=2, capacity=7, horizon=3)
-    Replay(interface(), envs=2, capacity=8, horizon=3)
+    with pytest.raises(ConfigError, match=r"replay\.capacity: 7 .* at least 8"):
+        Replay(spec(), envs=2, capacity=7, horizon=3)
+    Replay(spec(), envs=2, capacity=8, horizon=3)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_slices_come_to_the_gpu_as_they_are_on_the_cpu() -> None:
     life = lived()
-    there = Replay(interface(), envs=3, capacity=60, horizon=2, device="cuda")
+    there = Replay(spec(), envs=3, capacity=60, horizon=2, device="cuda")
     there.load_state_dict(life.fast.state_dict())
     for turn in range(20):
         first, second = (

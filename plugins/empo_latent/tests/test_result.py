@@ -23,7 +23,7 @@ from empo_latent.params.run import Actor
 from empo_latent.published import PUBLISHED, published
 from empo_latent.result import CurveRow, LatentResult
 from empo_latent.run_components import ProgressMark
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import Video
 
 CUP: dict[str, Any] = {"name": "dmc/ball_in_cup-catch"}
@@ -45,7 +45,7 @@ def evaluation(actor: Actor, *returns: float, tasks: tuple[str, ...] = ("a",), *
 def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups: Any) -> Any:
     tasks = tasks or (CUP,)
     names = tuple("abc"[: len(tasks)])
-    interface = Interface(
+    spec = MultiTaskSpec(
         words=3,
         pictures=False,
         shape=(3,),
@@ -62,9 +62,9 @@ def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups
         "policy": evaluation("policy", 500, 700, success=0.0),
     }
     return LatentResult(
-        model=LatentModel(params, interface, generator=torch.Generator()),
+        model=LatentModel(params, spec, generator=torch.Generator()),
         params=params,
-        interface=interface,
+        spec=spec,
         seed=7,
         action_repeat=2.0,
         history=MARKS,

@@ -18,7 +18,7 @@ from empo_core.protocols.environments import EnvironmentContext
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
 from empo_environments.params import GymnasiumParams, WrapperParams
-from empo_latent.environments.task_vector import TaskStep, TaskVector, interface_of
+from empo_latent.environments.task_vector import TaskStep, TaskVector, multi_task_spec
 
 
 def task(**given: Any) -> GymnasiumEnvironment:
@@ -101,7 +101,7 @@ def episodes(vector: TaskVector) -> list[dict[str, Any]]:
 
 
 def actions(vector: TaskVector, number: int, seed: int = 0) -> np.ndarray:
-    shape = (number, len(vector.task_of), vector.interface.actions)
+    shape = (number, len(vector.task_of), vector.spec.actions)
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
@@ -158,11 +158,11 @@ def test_threads_change_nothing(threads: int) -> None:
 
 def test_tasks_lie_side_by_side_and_the_narrower_one_is_padded() -> None:
     vector = TaskVector([PENDULUM, CAR], envs=5)
-    interface = vector.interface
+    spec = vector.spec
     assert vector.task_of.tolist() == [0, 1, 0, 1, 0]
-    assert interface.tasks == ("Pendulum-v1", "MountainCarContinuous-v0")
-    assert (interface.words, interface.shape, interface.actions) == (3, (3,), 1)
-    assert interface.episode_lengths == (15, 9)
+    assert spec.tasks == ("Pendulum-v1", "MountainCarContinuous-v0")
+    assert (spec.words, spec.shape, spec.actions) == (3, (3,), 1)
+    assert spec.episode_lengths == (15, 9)
     assert vector.rates == (30.0, 30.0)
     assert (vector.start(0)[[1, 3], 2] == 0).all()
     for step in played(vector, 20):
@@ -174,7 +174,7 @@ def test_tasks_lie_side_by_side_and_the_narrower_one_is_padded() -> None:
 
 def test_a_task_gets_its_own_numbers_of_an_action(odd: Callable[..., GymnasiumBacked]) -> None:
     vector = TaskVector([odd(actions=1), odd(actions=3, words=1)], envs=2)
-    assert vector.interface.active == ((True, False, False), (True, True, True))
+    assert vector.spec.active == ((True, False, False), (True, True, True))
     vector.start(0)
     step = vector.step(np.array([[0.25, 1, 1], [0.25, 0.5, -1]], np.float32))
     assert step.reward.tolist() == [0.25, -0.25]
@@ -184,7 +184,7 @@ def test_a_task_gets_its_own_numbers_of_an_action(odd: Callable[..., GymnasiumBa
 def test_tasks_of_one_name_are_told_apart() -> None:
     other = task(id="Pendulum-v1", max_episode_steps=15, kwargs={"g": 5.0})
     vector = TaskVector([PENDULUM, CAR, other], envs=3)
-    assert vector.interface.tasks == ("Pendulum-v1#1", "MountainCarContinuous-v0", "Pendulum-v1#2")
+    assert vector.spec.tasks == ("Pendulum-v1#1", "MountainCarContinuous-v0", "Pendulum-v1#2")
     vector.close()
 
 
@@ -203,7 +203,7 @@ def test_pictures_of_other_shapes_are_refused(odd: Callable[..., GymnasiumBacked
     with pytest.raises(ConfigError, match=r"\(3, 64, 64\) .* \(1, 64, 64\)"):
         TaskVector([odd(shape=(8, 8, 3)), odd(shape=(8, 8))], envs=2)
     vector = TaskVector([odd(shape=(8, 8, 2)), odd(shape=(8, 8), task={"frame_stack": 2})], envs=2)
-    assert vector.interface.shape == (2, 64, 64)
+    assert vector.spec.shape == (2, 64, 64)
     vector.close()
 
 
@@ -244,9 +244,9 @@ def test_the_interface_is_known_without_a_step(
     monkeypatch.setattr(Odd, "step", None)
     made = sys.modules["odds"].made
     made.clear()
-    assert interface_of(tasks, envs=4) == vector.interface
+    assert multi_task_spec(tasks, envs=4) == vector.spec
     assert len(made) == 2
-    assert interface_of([picture], envs=1) == large.interface
+    assert multi_task_spec([picture], envs=1) == large.spec
     assert all(each.closed for each in made)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError, SolveError
 from empo_core.testing.worlds import INSIDE, TinyWorld
 from empo_core.types import Goal, Overlay, WorldSpec
-from empo_learning.evaluation import Cast, evaluate, film
+from empo_learning.evaluation import EpisodeSampler, evaluate, film
 
 EPISODES = 4000
 
@@ -72,14 +72,14 @@ class DrawnWorld(TinyWorld):
         return np.full((8, 8, 3), 60 * int(state.sum()), np.uint8)
 
 
-def cast_of(world: TinyWorld, max_steps: int | None = None) -> Cast:
-    return Cast(world, EvenRobots(world), EagerHumans(world), max_steps)
+def sampler_of(world: TinyWorld, max_steps: int | None = None) -> EpisodeSampler:
+    return EpisodeSampler(world, EvenRobots(world), EagerHumans(world), max_steps)
 
 
-def attainment_by_enumeration(cast: Cast, goal: int) -> tuple[float, float]:
+def attainment_by_enumeration(sampler: EpisodeSampler, goal: int) -> tuple[float, float]:
     """Probability of reaching a goal, and the mean time where it is reached."""
-    spec = cast.spec
-    by_time = np.zeros(cast.last_step + 1)
+    spec = sampler.spec
+    by_time = np.zeros(sampler.last_step + 1)
     owner = spec.goals[goal].human
     choices = [[goal] if h == owner else list(spec.goals_of(h)) for h in spec.humans]
     for pursued in itertools.product(*choices):
@@ -88,13 +88,13 @@ def attainment_by_enumeration(cast: Cast, goal: int) -> tuple[float, float]:
             for g, h in zip(pursued, spec.humans, strict=True)
             if h != owner
         )
-        enumerate_from(cast, cast.world.initial_state(), 0, pursued, goal, weight, by_time)
+        enumerate_from(sampler, sampler.world.initial_state(), 0, pursued, goal, weight, by_time)
     total = by_time.sum()
     return float(total), float(by_time @ np.arange(len(by_time)) / total) if total else math.nan
 
 
 def enumerate_from(
-    cast: Cast,
+    sampler: EpisodeSampler,
     state: Tensor,
     step: int,
     pursued: tuple[int, ...],
@@ -103,22 +103,22 @@ def enumerate_from(
     by_time: np.ndarray,
 ) -> None:
     """Add the probability of each time of arrival, path by path."""
-    world, spec = cast.world, cast.spec
+    world, spec = sampler.world, sampler.spec
     if step > 0 and bool(world.achieved(state[None])[0, goal]):
         by_time[step] += weight
         return
-    if step == cast.last_step or not world.available(state[None]).any():
+    if step == sampler.last_step or not world.available(state[None]).any():
         return
     left = 1 if spec.horizon is None else spec.horizon - step
-    robot = cast.robots.probabilities(state[None], torch.tensor([left]))[0]
-    humans = cast.humans.policy(state[None], left)[0]
+    robot = sampler.robots.probabilities(state[None], torch.tensor([left]))[0]
+    humans = sampler.humans.policy(state[None], left)[0]
     for a, r, b in itertools.product(range(2), range(2), range(3)):
         chance = float(humans[pursued[0], a] * robot[r] * humans[pursued[1], b])
         if chance == 0:
             continue
         found = world.transitions(state[None], torch.tensor([[a, r, b]]))
         for row, prob in zip(found.states, found.prob.tolist(), strict=True):
-            enumerate_from(cast, row, step + 1, pursued, goal, weight * chance * prob, by_time)
+            enumerate_from(sampler, row, step + 1, pursued, goal, weight * chance * prob, by_time)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def enumerate_from(
 def test_goals_are_attained_as_often_and_as_soon_as_the_probabilities_say(
     world: TinyWorld,
 ) -> None:
-    cast = cast_of(world)
-    found = evaluate(cast, episodes=EPISODES, seed=1)
+    sampler = sampler_of(world)
+    found = evaluate(sampler, episodes=EPISODES, seed=1)
     for goal, attained in enumerate(found.goals):
-        share, mean_time = attainment_by_enumeration(cast, goal)
+        share, mean_time = attainment_by_enumeration(sampler, goal)
         error = math.sqrt(share * (1 - share) / EPISODES)
         assert attained.standard_error == pytest.approx(error, abs=0.3 * error + 1e-9)
         assert abs(attained.reached - share) <= 4 * error + 1e-9
@@ -146,37 +146,37 @@ def test_other_humans_pursue_goals_by_weight() -> None:
         Goal(human=0, name="inside", weight=2.0),
         Goal(human=2, name="inside", weight=0.5),
     )
-    cast = cast_of(ShiftedWorld(3, start=1, goals=heavy))
-    share, _ = attainment_by_enumeration(cast, 2)
-    even, _ = attainment_by_enumeration(cast_of(ShiftedWorld(3, start=1)), 2)
-    found = evaluate(cast, episodes=EPISODES, seed=0).goals[2]
+    sampler = sampler_of(ShiftedWorld(3, start=1, goals=heavy))
+    share, _ = attainment_by_enumeration(sampler, 2)
+    even, _ = attainment_by_enumeration(sampler_of(ShiftedWorld(3, start=1)), 2)
+    found = evaluate(sampler, episodes=EPISODES, seed=0).goals[2]
     assert abs(found.reached - share) < 4 * found.standard_error
     assert abs(even - share) > 4 * found.standard_error
 
 
 def test_a_goal_that_holds_at_the_start_counts_once_it_is_arrived_at() -> None:
     world = ShiftedWorld(3, start=INSIDE)
-    found = evaluate(cast_of(world), episodes=5, seed=0)
+    found = evaluate(sampler_of(world), episodes=5, seed=0)
     assert found.mean_length == 0
     assert [goal.reached for goal in found.goals] == [0.0, 0.0, 0.0]
     assert [goal.mean_time for goal in found.goals] == [None, None, None]
 
 
 def test_the_seed_decides_everything() -> None:
-    cast = cast_of(TinyWorld())
+    sampler = sampler_of(TinyWorld())
     torch.manual_seed(1)
-    first = evaluate(cast, episodes=50, seed=3)
+    first = evaluate(sampler, episodes=50, seed=3)
     torch.manual_seed(2)
-    assert evaluate(cast, episodes=50, seed=3) == first
-    assert evaluate(cast, episodes=50, seed=4) != first
+    assert evaluate(sampler, episodes=50, seed=3) == first
+    assert evaluate(sampler, episodes=50, seed=4) != first
 
 
 def test_many_episodes_are_played_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("empo_learning.evaluation.attainment.AT_ONCE", 700)
-    cast = cast_of(TinyWorld())
-    found = evaluate(cast, episodes=EPISODES, seed=1)
+    sampler = sampler_of(TinyWorld())
+    found = evaluate(sampler, episodes=EPISODES, seed=1)
     for goal, attained in enumerate(found.goals):
-        share, _ = attainment_by_enumeration(cast, goal)
+        share, _ = attainment_by_enumeration(sampler, goal)
         assert abs(attained.reached - share) <= 4 * attained.standard_error
     assert 0 < found.mean_length <= 3
 
@@ -190,20 +190,20 @@ def test_a_policy_is_asked_about_each_state_once() -> None:
             return super().probabilities(states, steps_left)
 
     world = TinyWorld()
-    evaluate(Cast(world, Counting(world), EagerHumans(world)), episodes=500, seed=0)
+    evaluate(EpisodeSampler(world, Counting(world), EagerHumans(world)), episodes=500, seed=0)
     assert len(Counting.asked) == 3
     assert max(Counting.asked) <= 2
 
 
 def test_without_a_horizon_episodes_are_cut_and_said_to_be() -> None:
     world = TinyWorld(None)
-    whole = evaluate(cast_of(world), episodes=300, seed=0)
+    whole = evaluate(sampler_of(world), episodes=300, seed=0)
     assert whole.cut == 0
-    short = evaluate(cast_of(world, max_steps=2), episodes=300, seed=0)
+    short = evaluate(sampler_of(world, max_steps=2), episodes=300, seed=0)
     assert 0 < short.cut <= 1
     assert short.mean_length <= 2
-    assert evaluate(cast_of(TinyWorld(3)), episodes=300, seed=0).cut == 0
-    assert evaluate(cast_of(TinyWorld(3), max_steps=2), episodes=300, seed=0).cut > 0
+    assert evaluate(sampler_of(TinyWorld(3)), episodes=300, seed=0).cut == 0
+    assert evaluate(sampler_of(TinyWorld(3), max_steps=2), episodes=300, seed=0).cut > 0
 
 
 @pytest.mark.parametrize("bad", [math.nan, -0.5, 0.9])
@@ -214,7 +214,7 @@ def test_what_is_no_probability_distribution_is_refused(bad: float) -> None:
 
     world = TinyWorld()
     with pytest.raises(SolveError, match="the robots' policy is no probability distribution in"):
-        evaluate(Cast(world, Broken(world), EagerHumans(world)), episodes=3, seed=0)
+        evaluate(EpisodeSampler(world, Broken(world), EagerHumans(world)), episodes=3, seed=0)
 
 
 def test_worlds_in_which_somebody_cannot_act_are_refused() -> None:
@@ -223,7 +223,7 @@ def test_worlds_in_which_somebody_cannot_act_are_refused() -> None:
     def refused(message: str, **changes: Any) -> None:
         world = ShiftedWorld(**changes)
         with pytest.raises(SolveError, match=message):
-            evaluate(cast_of(world), episodes=3, seed=0)
+            evaluate(sampler_of(world), episodes=3, seed=0)
 
     def roles(*names: Any) -> Any:
         return tuple(
@@ -242,7 +242,7 @@ def test_worlds_in_which_somebody_cannot_act_are_refused() -> None:
 
 def test_an_animation_shows_goal_policies_and_arrival(tmp_path: Path) -> None:
     world = DrawnWorld()
-    files = film(cast_of(world), tmp_path, episodes=4, seed=0)
+    files = film(sampler_of(world), tmp_path, episodes=4, seed=0)
     assert [path.name for path in files] == [f"episode_{i}.gif" for i in range(4)]
     total = 0
     for path in files:
@@ -262,7 +262,7 @@ def test_an_animation_shows_goal_policies_and_arrival(tmp_path: Path) -> None:
 
 def test_a_world_that_cannot_draw_itself_is_not_filmed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'door' cannot draw itself; ask for --gifs 0"):
-        film(cast_of(TinyWorld()), tmp_path, episodes=1, seed=0)
+        film(sampler_of(TinyWorld()), tmp_path, episodes=1, seed=0)
 
 
 def test_several_robots_act_by_their_joint_policy() -> None:
@@ -284,6 +284,6 @@ def test_several_robots_act_by_their_joint_policy() -> None:
             chances[~closed, 0] = 1
             return chances
 
-    found = evaluate(Cast(world, Opening(), EagerHumans(world)), episodes=20, seed=0)
+    found = evaluate(EpisodeSampler(world, Opening(), EagerHumans(world)), episodes=20, seed=0)
     assert found.goals[0].reached == 1.0
     assert found.goals[0].mean_time == 1.0

@@ -23,7 +23,7 @@ from empo_core.protocols import Compactable
 from empo_multigrid import codec
 from empo_multigrid.channels import content_code
 from empo_multigrid.compact import Compactor, tensorize_state_from_compact
-from empo_multigrid.feature_layout import Anatomy
+from empo_multigrid.feature_layout import StateLayout
 from empo_multigrid.features import MultigridFeatures
 from empo_multigrid.layout import (
     BALL,
@@ -102,7 +102,7 @@ def drawn(picture: str, **keys: object) -> tuple[Layout, torch.Tensor]:
 
 def shown(layout: Layout, rows: torch.Tensor, cell: int) -> dict[str, float]:
     """What is not 0 in a cell of the first state's picture, by channel name."""
-    values = MultigridFeatures(Anatomy(layout))(rows).grid[0].flatten(1)[:, cell].tolist()
+    values = MultigridFeatures(StateLayout(layout))(rows).grid[0].flatten(1)[:, cell].tolist()
     return {name: v for name, v in zip(reference.NAMES, values, strict=True) if v}
 
 
@@ -121,7 +121,7 @@ class TestFeatures:
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
         layout, rows = world
-        features = MultigridFeatures(Anatomy(layout))
+        features = MultigridFeatures(StateLayout(layout))
         assert_same(features(rows), expected(layout, rows))
 
     @pytest.mark.parametrize("name", NAMES)
@@ -211,7 +211,7 @@ class TestPicture:
     def test_carried_things_are_not_in_the_picture(self) -> None:
         layout, rows = drawn(">.", held={0: (KEY, RED)})
         assert shown(layout, rows, 0) == {"yellow agent": 1}
-        assert MultigridFeatures(Anatomy(layout))(rows).agents[0, 0, 8:10].tolist() == [0, RED]
+        assert MultigridFeatures(StateLayout(layout))(rows).agents[0, 0, 8:10].tolist() == [0, RED]
 
     def test_a_magic_wall_shows_its_side_until_it_is_solid(self) -> None:
         layout, rows = drawn(">a", a=wall(NORTH))
@@ -238,7 +238,7 @@ class TestDescriptions:
         layout, rows = drawn(
             ".. .^", magic=[0], flags={0: TERMINATED}, forced={0: 4}, held={0: (BALL, BLUE)}
         )
-        found = MultigridFeatures(Anatomy(layout))(rows).agents[0, 0].tolist()
+        found = MultigridFeatures(StateLayout(layout))(rows).agents[0, 0].tolist()
         assert found == [1, 1, 0, 0, 0, 1, 1, 0, 1, BLUE, 0, 1, 4]
 
     @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ class TestDescriptions:
     )
     def test_a_button_is_described_by_14_numbers(self, thing: object, numbers: list[int]) -> None:
         layout, rows = drawn(">a", a=thing)
-        assert MultigridFeatures(Anatomy(layout))(rows).objects[0].tolist() == [numbers]
+        assert MultigridFeatures(StateLayout(layout))(rows).objects[0].tolist() == [numbers]
 
 
 class TestCompactRows:
@@ -266,7 +266,10 @@ class TestCompactRows:
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
         layout, rows = world
-        compactor, direct = Compactor(Anatomy(layout)), MultigridFeatures(Anatomy(layout))(rows)
+        compactor, direct = (
+            Compactor(StateLayout(layout)),
+            MultigridFeatures(StateLayout(layout))(rows),
+        )
         assert_same(compactor.features(compactor(rows)), direct)
         grids, described = compactor.compress_grid(rows), compactor.tensorize_state_compact(rows)
         assert_same(tensorize_state_from_compact(grids, *described), direct)
@@ -279,7 +282,7 @@ class TestCompactRows:
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
         layout, rows = world
-        words = Compactor(Anatomy(layout)).compress_grid(rows).flatten().tolist()
+        words = Compactor(StateLayout(layout)).compress_grid(rows).flatten().tolist()
         scene = Scene.decode(layout, rows[0].tolist())
         assert [fields(word) for word in words] == [
             held(scene, cell) for cell in range(layout.num_cells)
@@ -291,7 +294,7 @@ class TestCompactRows:
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
         layout, rows = world
-        row, state = Compactor(Anatomy(layout))(rows)[0], rows[0].tolist()
+        row, state = Compactor(StateLayout(layout))(rows)[0], rows[0].tolist()
         agents, chances, objects = row[layout.num_cells :].split(
             [layout.num_agents, 4, len(row) - layout.num_cells - layout.num_agents - 4]
         )
@@ -484,7 +487,7 @@ def test_everything_is_computed_on_the_device_of_the_states() -> None:
     # "meta" tensors have no numbers, but refuse to be mixed with those of another device.
     world = world_called("household")
     states = visited(world)[:5]
-    compactor = Compactor(Anatomy(world.layout))
+    compactor = Compactor(StateLayout(world.layout))
     compact = compactor(states.to("meta"))
     grids = compactor.compress_grid(states)
     for found, wanted in (

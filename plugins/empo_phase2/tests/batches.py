@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from doors import aggregator
-from reference_targets import ReferenceTargets
+from reference_targets import PlainTargets, ReferenceTargets
 from reference_values import ReferenceValues
 from torch import Tensor, nn
 
@@ -22,6 +23,15 @@ from empo_phase2.trajectories import Trajectories
 
 EVERYTHING: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 WORDS = 3
+THEORY = Phase2Theory(zeta=2.0, xi=1.5, eta=1.1)
+SETTING = ScheduledTheory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0)
+
+MIXES: list[tuple[Quantity, ...]] = [
+    tuple(q for q in EVERYTHING if q in ("v_h_e", *some))
+    for size in range(1, 5)
+    for some in itertools.combinations(("x_h", "u_r", "q_r", "v_r"), size)
+    if {"q_r", "v_r"} & set(some)
+]
 
 
 class SmallNet(nn.Module):
@@ -217,3 +227,18 @@ def _slots_of(slots: GoalIndex, layout: int, human: int) -> Tensor:
 
 def _any(of: Tensor) -> Tensor:
     return of[torch.randint(len(of), ())]
+
+
+def assert_same(found: BatchTargets, plain: PlainTargets) -> None:
+    """Equal wherever an error counts."""
+    for field in fields(PlainTargets):
+        name = field.name
+        batched, expected = getattr(found, name), getattr(plain, name)
+        if batched is None:
+            continue
+        if name in ("q_r", "v_h_e"):
+            counts = getattr(plain, f"{name}_weight") > 0
+            batched, expected = batched[counts], expected[counts]
+        torch.testing.assert_close(
+            batched.double(), expected, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -11,39 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from batches import EVERYTHING, Form, made
+from batches import EVERYTHING, MIXES, SETTING, THEORY, Form, assert_same, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_targets import PlainTargets
 
 from empo_core.types import Quantity
 from empo_phase2.params import Phase2Theory
-from empo_phase2.targets import BatchTargets, ScheduledTheory
-
-THEORY = Phase2Theory(zeta=2.0, xi=1.5, eta=1.1)
-SETTING = ScheduledTheory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0)
-
-MIXES: list[tuple[Quantity, ...]] = [
-    tuple(q for q in EVERYTHING if q in ("v_h_e", *some))
-    for size in range(1, 5)
-    for some in itertools.combinations(("x_h", "u_r", "q_r", "v_r"), size)
-    if {"q_r", "v_r"} & set(some)
-]
-
-
-def assert_same(found: BatchTargets, plain: PlainTargets) -> None:
-    """Equal wherever an error counts."""
-    for field in fields(PlainTargets):
-        name = field.name
-        batched, expected = getattr(found, name), getattr(plain, name)
-        if batched is None:
-            continue
-        if name in ("q_r", "v_h_e"):
-            counts = getattr(plain, f"{name}_weight") > 0
-            batched, expected = batched[counts], expected[counts]
-        torch.testing.assert_close(
-            batched.double(), expected, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 def forms() -> st.SearchStrategy[Form]:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from batches import Form, Made, made
+from batches import MIXES, SETTING, THEORY, Form, Made, assert_same, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_targets import MIXES, SETTING, THEORY, assert_same
 
 from empo_core.types import Quantity
 from empo_phase2.trajectories import Trajectories, trajectories_from

@@ -97,7 +97,7 @@ def test_the_learning_rate_never_falls_before_full_training() -> None:
 
 
 def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
-    plan = schedule(optimiser=OptimiserParams(lr=1e-4, lr_decay="linear"))
+    plan = schedule(optimiser=OptimiserParams(lr=1e-4, lr_schedule="linear"))
     assert plan.lr("q_r", 70_000) == 1e-4
     assert plan.lr("q_r", 85_000) == pytest.approx(0.5e-4)
     assert plan.lr("q_r", 99_999) == pytest.approx(1e-4 / 30_000)

@@ -13,6 +13,7 @@ from empo_rollout.params import AdvantageParams
 def advantages_reference(
     rollout: Rollout,
     params: AdvantageParams,
+    gamma: float,
     ratio: Float[Tensor, "time segment"] | None = None,
 ) -> tuple[Float[Tensor, "time segment"], Float[Tensor, "time segment"]]:
     """What ``advantages`` returns, in float64."""
@@ -28,8 +29,8 @@ def advantages_reference(
             weight = 1.0 if ratio is None else float(ratio[time, segment])
             now = float(value[time, segment])
             surprise = float(rollout.reward[time, segment]) - now
-            surprise += params.gamma * _worth(rollout, params, time, segment)
-            reach = params.gamma * params.gae_lambda * min(weight, params.c_clip)
+            surprise += gamma * _worth(rollout, params, time, segment)
+            reach = gamma * params.gae_lambda * min(weight, params.c_clip)
             if rollout.terminated[time, segment] or rollout.truncated[time, segment]:
                 reach = 0.0
             later = min(weight, params.rho_clip) * surprise + reach * later

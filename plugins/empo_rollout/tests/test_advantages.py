@@ -71,11 +71,15 @@ def ratios(rollout: Rollout, seed: int = 5) -> Tensor:
     return (0.7 * torch.randn(rollout.value.shape, generator=generator)).exp()
 
 
-def params(**given: Any) -> AdvantageParams:
-    return AdvantageParams(**{"gamma": 0.9, "gae_lambda": 0.8, **given})
+Setting = tuple[AdvantageParams, float]
+"""Parameters, and the discount per step."""
 
 
-def vtrace(**given: Any) -> AdvantageParams:
+def params(*, gamma: float = 0.9, **given: Any) -> Setting:
+    return AdvantageParams(**{"gae_lambda": 0.8, **given}), gamma
+
+
+def vtrace(**given: Any) -> Setting:
     return params(vtrace=True, recompute="epoch", **given)
 
 
@@ -84,9 +88,11 @@ def moved(rollout: Rollout, device: str) -> Rollout:
     return Rollout(**{k: None if v is None else v.to(device) for k, v in tensors.items()})
 
 
-def on_torch(rollout: Rollout, params: AdvantageParams, ratio: Tensor | None) -> Tensor:
+def on_torch(
+    rollout: Rollout, params: AdvantageParams, gamma: float, ratio: Tensor | None
+) -> Tensor:
     ratio = None if ratio is None else ratio.to(DEVICE)
-    return with_torch(moved(rollout, DEVICE), params, ratio).cpu()
+    return with_torch(moved(rollout, DEVICE), params, gamma, ratio).cpu()
 
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
@@ -127,14 +133,14 @@ class TestAgainstTheReference:
             ratio = ratios(rollout, seed)
             given |= {"rho_clip": clips[0], "c_clip": clips[1]}
         chosen = params(**given) if clips is None else vtrace(**given)
-        expected, _ = advantages_reference(rollout, chosen, ratio)
-        assert_close(fast(rollout, chosen, ratio), expected)
+        expected, _ = advantages_reference(rollout, *chosen, ratio)
+        assert_close(fast(rollout, *chosen, ratio), expected)
 
     def test_it_agrees_over_long_segments(self, fast: Callable[..., Tensor]) -> None:
         rollout = rollout_of(300, 3, ends=0.01)
         chosen = vtrace(gamma=0.999, gae_lambda=0.99)
-        expected, _ = advantages_reference(rollout, chosen, ratios(rollout))
-        assert_close(fast(rollout, chosen, ratios(rollout)), expected)
+        expected, _ = advantages_reference(rollout, *chosen, ratios(rollout))
+        assert_close(fast(rollout, *chosen, ratios(rollout)), expected)
 
     def test_inputs_need_not_be_contiguous(self, fast: Callable[..., Tensor]) -> None:
         rollout, ratio = rollout_of(gaps=0.1), ratios(rollout_of())
@@ -153,25 +159,25 @@ class TestAgainstTheReference:
             rollout,
             **{name: getattr(rollout, name).repeat_interleave(2, 1)[:, ::2] for name in names},
         )
-        expected = fast(rollout, vtrace(), ratio)
+        expected = fast(rollout, *vtrace(), ratio)
         for other in (turned, sparse):
             assert not other.value.is_contiguous()
-            assert torch.equal(fast(other, vtrace(), ratio.t().contiguous().t()), expected)
+            assert torch.equal(fast(other, *vtrace(), ratio.t().contiguous().t()), expected)
 
     def test_nothing_is_read_of_steps_that_teach_nothing(self, fast: Callable[..., Tensor]) -> None:
         rollout, ratio = rollout_of(gaps=0.3), ratios(rollout_of())
-        expected = fast(rollout, vtrace(), ratio)
+        expected = fast(rollout, *vtrace(), ratio)
         empty = ~rollout.learnable
         for name in ("reward", "next_value", "value"):
             setattr(rollout, name, getattr(rollout, name).masked_fill(empty, torch.nan))
-        found = fast(rollout, vtrace(), ratio.masked_fill(empty, torch.nan))
+        found = fast(rollout, *vtrace(), ratio.masked_fill(empty, torch.nan))
         assert torch.equal(found, expected)
         assert bool((found[empty] == 0).all())
 
     def test_the_rollout_stays_as_it_is(self, fast: Callable[..., Tensor]) -> None:
         rollout, untouched = rollout_of(gaps=0.2), rollout_of(gaps=0.2)
         for truncation in ("last", "self", "zero"):
-            fast(rollout, params(truncation=truncation), ratios(rollout))
+            fast(rollout, *params(truncation=truncation), ratios(rollout))
         for field in fields(rollout):
             before, after = getattr(untouched, field.name), getattr(rollout, field.name)
             assert before is after is None or torch.equal(before, after), field.name
@@ -180,22 +186,24 @@ class TestAgainstTheReference:
 class TestIdentities:
     def test_returns_are_advantages_plus_values(self) -> None:
         rollout = rollout_of(gaps=0.1)
-        advantage, returns = advantages(rollout, params())
+        advantage, returns = advantages(rollout, *params())
         assert advantage.dtype == returns.dtype == torch.float32
         assert torch.equal(returns, advantage + rollout.value)
 
     def test_ratios_of_one_change_nothing(self) -> None:
         rollout = rollout_of(gaps=0.1)
         ones = torch.ones_like(rollout.value)
-        assert torch.equal(advantages(rollout, vtrace(), ones)[0], advantages(rollout, params())[0])
+        assert torch.equal(
+            advantages(rollout, *vtrace(), ones)[0], advantages(rollout, *params())[0]
+        )
 
     def test_ratios_beyond_the_clips_count_as_the_clips(self) -> None:
         rollout = rollout_of()
         ratio, clips = ratios(rollout), {"rho_clip": 1.3, "c_clip": 0.8}
         high = torch.where(ratio > 1.3, 100.0, ratio)
         assert torch.equal(
-            advantages(rollout, vtrace(**clips), ratio)[0],
-            advantages(rollout, vtrace(**clips), high)[0],
+            advantages(rollout, *vtrace(**clips), ratio)[0],
+            advantages(rollout, *vtrace(**clips), high)[0],
         )
 
     def test_advantages_are_sums_of_later_surprises(self) -> None:
@@ -211,7 +219,7 @@ class TestIdentities:
             reach = factor[start:].roll(1, 0)
             reach[0] = 1
             expected[start] = (reach.cumprod(0) * delta[start:]).sum(0)
-        assert_close(advantages(rollout, vtrace(), ratio.float())[0], expected)
+        assert_close(advantages(rollout, *vtrace(), ratio.float())[0], expected)
 
     def test_with_lambda_one_returns_are_discounted_rewards_to_the_end(self) -> None:
         rollout = rollout_of()
@@ -224,7 +232,7 @@ class TestIdentities:
         for time in reversed(range(HORIZON)):
             later = rollout.reward[time] + 0.9 * later.masked_fill(ended[time], 0.0)
             expected[time] = later
-        assert_close(advantages(rollout, chosen)[1], expected)
+        assert_close(advantages(rollout, *chosen)[1], expected)
 
     def test_with_lambda_one_advantages_are_vtrace_targets_less_values(self) -> None:
         rollout = rollout_of(ends=0.0)
@@ -240,7 +248,7 @@ class TestIdentities:
             surprise = rho[time] * (rollout.reward[time] + 0.9 * following - value)
             target = value + surprise + 0.9 * c[time] * (target - following)
             expected[time] = target - value
-        assert_close(advantages(rollout, chosen, ratio)[0], expected)
+        assert_close(advantages(rollout, *chosen, ratio)[0], expected)
 
 
 class TestBoundaries:
@@ -257,7 +265,7 @@ class TestBoundaries:
 
     def found(self, truncation: str = "last", **changes: Any) -> list[float]:
         chosen = params(gamma=0.5, gae_lambda=0.5, truncation=truncation)
-        advantage, _ = advantages(self.rollout(**changes), chosen)
+        advantage, _ = advantages(self.rollout(**changes), *chosen)
         return advantage[:, 0].tolist()
 
     def test_nothing_ends(self) -> None:
@@ -322,7 +330,7 @@ class TestAgainstStableBaselines:
         buffer.compute_returns_and_advantage(
             rollout.next_value[-1], ended[-1].numpy().astype(np.float32)
         )
-        advantage, returns = advantages(rollout, params(gamma=gamma, gae_lambda=0.9))
+        advantage, returns = advantages(rollout, *params(gamma=gamma, gae_lambda=0.9))
         assert_close(advantage, torch.from_numpy(buffer.advantages))
         assert_close(returns, torch.from_numpy(buffer.returns))
 

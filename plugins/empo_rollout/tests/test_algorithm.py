@@ -362,7 +362,7 @@ def test_steps_are_counted_as_they_were_taken(tmp_path: Path, kind: str, tail: s
 def test_presets_fill_in_what_is_not_given() -> None:
     given = params(update={"minibatch_size": 1024})
     metta = RolloutParams.model_validate({**given, "preset": "metta"})
-    assert (metta.advantages.gamma, metta.advantages.gae_lambda) == (0.977, 0.916)
+    assert (metta.gamma, metta.advantages.gae_lambda) == (0.977, 0.916)
     assert (metta.advantages.vtrace, metta.advantages.recompute) == (True, "minibatch")
     assert metta.experience.bptt_horizon == 4  # As given.
     assert metta.update.value_coef == 0.44

@@ -49,9 +49,9 @@ class Case:
         )  # fmt: skip
 
     def buffer(self) -> SegmentBuffer:
-        slots = self.blocks * self.block_agents
+        agents = self.blocks * self.block_agents
         plan = VecPlan(
-            1, 1, self.blocks, slots, self.horizon, self.segments, minibatch_size=self.horizon
+            1, 1, self.blocks, agents, self.horizon, self.segments, minibatch_size=self.horizon
         )
         return SegmentBuffer(
             self.spec, plan, memory_size=self.memory_size, tail=self.tail,
@@ -104,7 +104,7 @@ class Game:
         value, final = self.values(self.case.block_agents), self.values(len(arrival.final_row))
         self.buffer.receive(arrival, value, final)
         for row in range(self.case.block_agents):
-            step = self.last.pop(self.slots(arrival)[row], None)
+            step = self.last.pop(self.agents(arrival)[row], None)
             if step is not None and step["valid"]:
                 step.update(self.outcome(arrival, row, value, final))
             elif step is not None:
@@ -128,9 +128,9 @@ class Game:
             "unseen": truncated and not terminated and row not in finals, "known": True,
         }  # fmt: skip
 
-    def slots(self, arrival: TimeStep) -> range:
-        slots = self.spec.agents_of(arrival.block)
-        return range(slots.start, slots.stop)
+    def agents(self, arrival: TimeStep) -> range:
+        agents = self.spec.agents_of(arrival.block)
+        return range(agents.start, agents.stop)
 
     def act(self, arrival: TimeStep, version: int, steps: Steps) -> None:
         size, case = self.case.block_agents, self.case
@@ -141,7 +141,7 @@ class Game:
         log_prob, value = self.values(size), self.values(size)
         memory = self.values(size * case.memory_size).reshape(size, -1)
         self.buffer.store(arrival, action, log_prob, value, memory, version)
-        for row, slot in enumerate(self.slots(arrival)):
+        for row, agent in enumerate(self.agents(arrival)):
             step = {
                 "observation": arrival.observation[row].tolist(), "action": action[row].tolist(),
                 "log_prob": log_prob[row].item(), "value": value[row].item(),
@@ -152,10 +152,10 @@ class Game:
             }  # fmt: skip
             if arrival.mask is not None:
                 step["mask"] = arrival.mask[row].tolist()
-            steps.setdefault(slot, []).append(step)
-            ends_segment = len(steps[slot]) % case.horizon == 0
+            steps.setdefault(agent, []).append(step)
+            ends_segment = len(steps[agent]) % case.horizon == 0
             if not (ends_segment and case.tail == "drop"):
-                self.last[slot] = step
+                self.last[agent] = step
         self.on_way.append(arrival.block)
         # Environments write to their memory again once a block is sent.
         for name in ("observation", "reward", "terminated", "truncated", "starts", "acts"):
@@ -201,11 +201,11 @@ def segments_of(rollout: Rollout, case: Case) -> list[tuple[int, list[dict[str, 
 def expected(steps: Steps, case: Case) -> list[tuple[int, list[dict[str, Any]]]]:
     """The same from the reference: each agent's steps, cut every ``horizon`` steps."""
     found = []
-    for slot, mine in steps.items():
+    for agent, mine in steps.items():
         for start in range(0, len(mine), case.horizon):
             first, *rest = mine[start : start + case.horizon]
             rest = [{k: v for k, v in step.items() if k != "memory"} for step in rest]
-            found.append((slot, [first, *rest]))
+            found.append((agent, [first, *rest]))
     return found
 
 
@@ -216,8 +216,8 @@ def plain(segments: list[tuple[int, list[dict[str, Any]]]]) -> list[str]:
         return float(np.float32(value)) if isinstance(value, float) else value
 
     return sorted(
-        str((slot, [[(k, short(v)) for k, v in sorted(step.items())] for step in steps]))
-        for slot, steps in segments
+        str((agent, [[(k, short(v)) for k, v in sorted(step.items())] for step in steps]))
+        for agent, steps in segments
     )
 
 

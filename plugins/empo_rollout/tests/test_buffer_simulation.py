@@ -66,17 +66,17 @@ class Outcome:
         return 1 - self.step.size / self.made
 
 
-def seen(slots: slice, step: int) -> np.ndarray:
-    agents = np.arange(slots.start, slots.stop, dtype=np.float32)
+def seen(agents: slice, step: int) -> np.ndarray:
+    agents = np.arange(agents.start, agents.stop, dtype=np.float32)
     return np.stack([agents, np.full_like(agents, step)], 1)
 
 
-def originals(slots: int, blocks: int, segments: int, horizon: int, pick: Pick) -> Outcome:
+def originals(agents: int, blocks: int, segments: int, horizon: int, pick: Pick) -> Outcome:
     """A rollout by the rule of seed 004: the first agent's cursor counts, rows modulo segments."""
-    size = slots // blocks
+    size = agents // blocks
     buffer = np.zeros((horizon, segments, 2), np.float32)
-    row, cursor = np.arange(slots) % segments, np.zeros(slots, int)
-    free, full, steps, on_way = slots % segments, 0, [0] * blocks, list(range(blocks))
+    row, cursor = np.arange(agents) % segments, np.zeros(agents, int)
+    free, full, steps, on_way = agents % segments, 0, [0] * blocks, list(range(blocks))
     while full < segments:
         block = pick(on_way)
         on_way.remove(block)
@@ -97,16 +97,16 @@ class Simulation:
     """Our buffer and blocks that arrive in some order, rollout after rollout."""
 
     def __init__(
-        self, slots: int, blocks: int, segments: int, horizon: int, tail: Tail, pick: Pick
+        self, agents: int, blocks: int, segments: int, horizon: int, tail: Tail, pick: Pick
     ) -> None:
         self.spec = EnvSpec(
             ObservationSpec(2),
             ActionSpec(choices=(2,)),
             ("walker",),
-            num_envs=slots,
+            num_envs=agents,
             num_blocks=blocks,
         )
-        plan = VecPlan(1, 1, blocks, slots, horizon, segments, minibatch_size=horizon)
+        plan = VecPlan(1, 1, blocks, agents, horizon, segments, minibatch_size=horizon)
         self.buffer = SegmentBuffer(self.spec, plan, memory_size=0, tail=tail)
         self.pick, self.steps = pick, [0] * blocks
         self.on_way = list(range(blocks))
@@ -186,38 +186,38 @@ UNORDERED = {
 def test_the_original_rule_breaks_segments_and_wastes_steps_where_sizes_do_not_fit(
     case: str,
 ) -> None:
-    slots, blocks, segments, sound, wasted, arrivals = ROTATING[case]
-    theirs = originals(slots, blocks, segments, 64, rotation)
+    agents, blocks, segments, sound, wasted, arrivals = ROTATING[case]
+    theirs = originals(agents, blocks, segments, 64, rotation)
     assert (round(100 * theirs.sound), round(100 * theirs.wasted)) == (sound, wasted)
     assert theirs.arrivals == arrivals
 
 
 @pytest.mark.parametrize("case", UNORDERED)
 def test_the_original_rule_breaks_segments_where_blocks_come_in_any_order(case: str) -> None:
-    slots, blocks, segments, sound = UNORDERED[case]
+    agents, blocks, segments, sound = UNORDERED[case]
     pick = at_random(1)
-    shares = [originals(slots, blocks, segments, 8, pick).sound for _ in range(200)]
+    shares = [originals(agents, blocks, segments, 8, pick).sound for _ in range(200)]
     assert 100 * np.mean(shares) == pytest.approx(sound, abs=4)
 
 
 @pytest.mark.parametrize("tail", ["bootstrap", "drop"])
 @pytest.mark.parametrize("case", ROTATING)
 def test_in_rotation_every_segment_is_sound_and_nothing_is_wasted(case: str, tail: Tail) -> None:
-    slots, blocks, segments, *_ = ROTATING[case]
-    if segments % (slots // blocks):
-        with pytest.raises(ConfigError, match=f"multiple of {slots // blocks}"):
-            Simulation(slots, blocks, segments, 64, tail, rotation)
-        segments -= segments % (slots // blocks)
-    horizon, rollouts = (16, 1) if slots > 8 else (8, 3)
-    check(Simulation(slots, blocks, segments, horizon, tail, rotation), rollouts)
+    agents, blocks, segments, *_ = ROTATING[case]
+    if segments % (agents // blocks):
+        with pytest.raises(ConfigError, match=f"multiple of {agents // blocks}"):
+            Simulation(agents, blocks, segments, 64, tail, rotation)
+        segments -= segments % (agents // blocks)
+    horizon, rollouts = (16, 1) if agents > 8 else (8, 3)
+    check(Simulation(agents, blocks, segments, horizon, tail, rotation), rollouts)
 
 
 @pytest.mark.parametrize("tail", ["bootstrap", "drop"])
 @pytest.mark.parametrize("case", UNORDERED)
 def test_in_any_order_every_segment_is_sound_and_nothing_is_wasted(case: str, tail: Tail) -> None:
-    slots, blocks, segments, _ = UNORDERED[case]
+    agents, blocks, segments, _ = UNORDERED[case]
     for pick in (at_random(0), at_random(1), favouring_the_last):
-        check(Simulation(slots, blocks, segments, 8, tail, pick), 3)
+        check(Simulation(agents, blocks, segments, 8, tail, pick), 3)
 
 
 def test_blocks_that_are_ahead_take_what_is_free_and_the_others_still_finish() -> None:
@@ -230,7 +230,7 @@ def test_blocks_that_are_ahead_take_what_is_free_and_the_others_still_finish() -
 
 
 @pytest.mark.parametrize("tail", ["bootstrap", "drop"])
-def test_with_equal_shares_a_rollout_takes_as_many_arrivals_as_it_has_steps_per_slot(
+def test_with_equal_shares_a_rollout_takes_as_many_arrivals_as_it_has_steps_per_agent(
     tail: Tail,
 ) -> None:
     simulation = Simulation(8, 2, 16, 5, tail, rotation)
@@ -240,11 +240,11 @@ def test_with_equal_shares_a_rollout_takes_as_many_arrivals_as_it_has_steps_per_
 
 
 @pytest.mark.parametrize(
-    ("slots", "blocks", "segments", "batch_sizes"),
+    ("agents", "blocks", "segments", "batch_sizes"),
     [(8, 2, 10, "32 or 48"), (8, 2, 6, "32"), (8, 1, 4, "32"), (8, 4, 9, "32 or 40")],
 )
 def test_sizes_that_blocks_cannot_fill_are_refused_with_the_nearest_that_they_can(
-    slots: int, blocks: int, segments: int, batch_sizes: str
+    agents: int, blocks: int, segments: int, batch_sizes: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"use a batch_size of {batch_sizes}$"):
-        Simulation(slots, blocks, segments, 4, "drop", rotation)
+        Simulation(agents, blocks, segments, 4, "drop", rotation)

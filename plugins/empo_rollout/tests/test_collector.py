@@ -83,9 +83,9 @@ def collecting(
     return made, policy
 
 
-def steps_of(rollout: Rollout, slot: int) -> Iterator[tuple[int, int]]:
-    """Time and segment of each step of a slot, in the order in which it took them."""
-    for segment in torch.nonzero(rollout.agent == slot)[:, 0].tolist():
+def steps_of(rollout: Rollout, agent: int) -> Iterator[tuple[int, int]]:
+    """Time and segment of each step of an agent, in the order in which it took them."""
+    for segment in torch.nonzero(rollout.agent == agent)[:, 0].tolist():
         for time in range(len(rollout.reward)):
             yield time, segment
 
@@ -99,16 +99,16 @@ def test_every_step_is_followed_by_what_it_led_to(blocks: int, segments: int, me
         rollout = made.collect(version)
         assert rollout.learnable.all()
         assert (rollout.version == version).all()
-        for slot in range(4):
-            for time, segment in steps_of(rollout, slot):
+        for agent in range(4):
+            for time, segment in steps_of(rollout, agent):
                 seen = rollout.observation[time, segment].clone()
-                if slot in last:
-                    episode, step = last[slot].tolist()
+                if agent in last:
+                    episode, step = last[agent].tolist()
                     assert seen[1] == 0 or seen.tolist() == [episode, step + 1]
                 assert bool(rollout.starts[time, segment]) == (seen[1] == 0)
                 action = float(rollout.action[time, segment, 0])
                 assert rollout.reward[time, segment] == (float(seen[1]) + 1) * action
-                last[slot] = seen
+                last[agent] = seen
 
 
 @pytest.mark.parametrize("memory", ["none", "gru", "lstm"])

@@ -144,17 +144,17 @@ def test_strict_refuses_exactly_what_needs_adjustment(request: dict[str, Any]) -
         ),
         (
             {"envs": 64, "batch_size": 262_144},
-            "segments: 4096 does not fit, 8192 does: each of 8192 slots needs one of 64 steps: "
+            "segments: 4096 does not fit, 8192 does: each of 8192 agents needs one of 64 steps: "
             "batch_size 524288",
         ),
         (
             {"batch_size": 262_144},
-            "forward_pass_minibatch_target_size: 4096 does not fit, 2048 does: 8192 slots need a "
+            "forward_pass_minibatch_target_size: 4096 does not fit, 2048 does: 8192 agents need a "
             "segment each, batch_size has 4096",
         ),
         (
             {"agents": 24},
-            "segments: 8192 does not fit, 8064 does: must be a multiple of the 4032 slots that "
+            "segments: 8192 does not fit, 8064 does: must be a multiple of the 4032 agents that "
             "arrive together: batch_size 516096",
         ),
         (
@@ -190,7 +190,7 @@ def test_strict_refuses_exactly_what_needs_adjustment(request: dict[str, Any]) -
         ),
         (
             {"processes": False, "workers": 1},
-            "async_factor: 2 does not fit, 1 does: without worker processes, all slots arrive "
+            "async_factor: 2 does not fit, 1 does: without worker processes, all agents arrive "
             "together",
         ),
     ],
@@ -244,7 +244,7 @@ def test_segments_of_a_prime_number_are_not_cut_into_single_ones() -> None:
     assert plan.minibatches == 1
 
 
-def test_without_processes_slots_are_those_that_one_process_has() -> None:
+def test_without_processes_agents_are_those_that_one_process_has() -> None:
     two_blocks = planned(**SEED_EXAMPLE)
     one = planned(**SEED_EXAMPLE | {"processes": False})
     assert one.num_agents == two_blocks.num_agents // 2 == one.block_agents
@@ -263,10 +263,10 @@ def test_workers_follow_processors_as_far_as_they_divide(
     assert (plan.workers, plan.blocks) == team
 
 
-def test_slots_that_wait_in_rotation_are_remarked_on() -> None:
+def test_agents_that_wait_in_rotation_are_remarked_on() -> None:
     request = {"agents": 1, "bptt_horizon": 4, "envs": 8, "workers": 2, "minibatch_size": 16}
     waiting = planned(**request, batch_size=4 * 12, strict=True)
-    assert "4 of 8 slots wait" in waiting.remarks[0]
+    assert "4 of 8 agents wait" in waiting.remarks[0]
     assert "batch_size 32" in waiting.remarks[0]
     assert waiting.steps_per_agent == 8
     assert planned(**request, batch_size=4 * 16).remarks == ()

@@ -201,7 +201,7 @@ def test_memory_changes_what_is_said_until_an_episode_begins() -> None:
 
 
 @pytest.mark.parametrize(("kind", "units"), [("none", 0), ("gru", 4), ("lstm", 8)])
-def test_memory_is_one_row_per_slot(kind: str, units: int) -> None:
+def test_memory_is_one_row_per_agent(kind: str, units: int) -> None:
     place = interface()
     policy = built(place, memory=kind, critic="shared")
     given = scene(policy, place)
@@ -282,9 +282,9 @@ def test_what_is_unavailable_is_never_chosen() -> None:
     drawn = step.distribution.sample((500,))
 
     first, second = drawn[..., 0], drawn[..., 1] + 3
-    slots = torch.arange(7)
-    assert given.mask[0][slots, first].all()
-    assert given.mask[0][slots, second].all()
+    agents = torch.arange(7)
+    assert given.mask[0][agents, first].all()
+    assert given.mask[0][agents, second].all()
     assert len(first.unique()) == 3
 
 

@@ -15,7 +15,7 @@ from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
 from empo_rollout.empowerment.identity import identity
-from empo_rollout.empowerment.playback import EvenHumans, LearnedHumans, LearnedRobots
+from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
 from empo_rollout.empowerment.prior import GoalPpo
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
@@ -44,13 +44,13 @@ def reward(states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def acted(policy: Networks, arrival: TimeStep, agents: int) -> PolicyStep:
     """What a policy does in copies."""
-    slots = len(arrival.observation)
+    rows = len(arrival.observation)
     assert arrival.mask is not None
     return policy.step(
         torch.from_numpy(arrival.observation),
-        policy.initial_memory(slots),
+        policy.initial_memory(rows),
         torch.from_numpy(arrival.starts),
-        torch.arange(slots) % agents,
+        torch.arange(rows) % agents,
         torch.from_numpy(arrival.mask),
     )
 
@@ -65,7 +65,7 @@ class TestLearnedHumans(HumanPriorTests):
 class TestEvenHumans(HumanPriorTests):
     @pytest.fixture
     def prior(self, world: WorldModel) -> HumanPrior:
-        return EvenHumans(world)
+        return UniformHumans(world)
 
 
 def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:
@@ -76,11 +76,11 @@ def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:
     arrival = vector.recv()
     step = acted(policy, arrival, 2)
     prior = LearnedHumans(world, policy).policy(world.initial_state()[None], 3)[0]
-    for slot in range(6):
-        human, wanted = slot % 2, int(arrival.observation[slot, 5:].argmax())
+    for row in range(6):
+        human, wanted = row % 2, int(arrival.observation[row, 5:].argmax())
         goal = wanted if human == 0 else 2
         for option in range(3):
-            expected = step.distribution.log_prob(torch.full((6, 1), option))[slot].exp()
+            expected = step.distribution.log_prob(torch.full((6, 1), option))[row].exp()
             assert float(prior[goal, option]) == pytest.approx(float(expected), abs=1e-6)
 
 

@@ -37,7 +37,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ReceivedExperience:
     """Experience that has come.
 
     Attributes:
@@ -155,17 +155,17 @@ class ActorPool:
             )
         self._check_progress(states)
 
-    def receive(self, *, wait: bool = False) -> list[Arrived]:
+    def receive(self, *, wait: bool = False) -> list[ReceivedExperience]:
         """The experience that has arrived, in the order in which it did.
 
         Args:
             wait: Wait a moment if there is none.
         """
-        arrived: list[Arrived] = []
+        received: list[ReceivedExperience] = []
         while (reply := self.executor.next(_TICK_S if wait else 0.0)) is not None:
             wait = False
-            self._take(reply, arrived)
-        return arrived
+            self._take(reply, received)
+        return received
 
     def ask_states(self) -> None:
         """Ask all actors for their states; ``receive`` puts answers into ``states``."""
@@ -187,16 +187,16 @@ class ActorPool:
                 handle.request(Message(Request.LOAD_STATE, body=body))
                 handle.pump(self.executor)
 
-    def stop(self) -> list[Arrived]:
+    def stop(self) -> list[ReceivedExperience]:
         """End all actors, by force where they do not within a moment.
 
         Returns:
             The experience that has still arrived.
         """
         self.executor.stop()
-        arrived = self.receive()
+        received = self.receive()
         self.accounts()
-        return arrived
+        return received
 
     def _account(self, actor: int, incarnation: int) -> ActorAccount:
         key = actor, incarnation
@@ -249,7 +249,7 @@ class ActorPool:
                 + "\n".join(shown)
             )
 
-    def _take(self, reply: Reply, arrived: list[Arrived]) -> None:
+    def _take(self, reply: Reply, received: list[ReceivedExperience]) -> None:
         account = self._account(reply.worker, reply.incarnation)
         handle = self._handles[reply.worker]
         if handle is not None and handle.account is not account:
@@ -260,7 +260,7 @@ class ActorPool:
             env_steps = env_steps_of(reply.payload)
             account.experiences += 1
             account.env_steps += env_steps
-            arrived.append(Arrived(account, env_steps, reply.payload))
+            received.append(ReceivedExperience(account, env_steps, reply.payload))
         if handle is None or request is None or handle.failing:
             return
         if reply.kind == "raised":
@@ -298,4 +298,4 @@ def _worker_factory(make_actor: bytes) -> WorkerFactory:
     return make
 
 
-__all__ = ["ActorPool", "Arrived"]
+__all__ = ["ActorPool", "ReceivedExperience"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from empo_async_actors.actor_handle import ActorAccount
-from empo_async_actors.actor_pool import ActorPool, Arrived
+from empo_async_actors.actor_pool import ActorPool, ReceivedExperience
 from empo_async_actors.messages import decode_experience
 from empo_async_actors.plugin import AsyncParams
 from empo_async_actors.policy import encode_policy
@@ -31,7 +31,7 @@ class AsyncCollector:
     def __init__(self, params: AsyncParams) -> None:
         self._params = params
         self._pool: ActorPool | None = None
-        self._arrived: list[Arrived] = []
+        self._received: list[ReceivedExperience] = []
         self._accounts: list[ActorAccount] = []
         self._states: list[Any] = [None] * params.actors
         self._earlier = {"env_steps": 0, "accepted_frames": 0, "restarts": 0}
@@ -83,12 +83,12 @@ class AsyncCollector:
         pool = self._running()
         waiting = False
         while True:
-            self._arrived += pool.receive(wait=waiting)
+            self._received += pool.receive(wait=waiting)
             enough = self._received_env_steps() >= self._params.min_env_steps
             try:
                 pool.supervise()
             except CollectError:
-                if not (enough and self._arrived):
+                if not (enough and self._received):
                     raise
             delivered = self._deliver() if enough else []
             self._grant(pool, training_step)
@@ -106,7 +106,7 @@ class AsyncCollector:
         """
         pool = self._pool
         if pool is not None:
-            self._arrived += pool.receive()
+            self._received += pool.receive()
             self._acknowledged = pool.acknowledged()
         accounts = self.accounts()
         return {
@@ -141,7 +141,7 @@ class AsyncCollector:
             pool.ask_states()
             while pool.owes_states and time.monotonic() < deadline:
                 pool.pump()
-                self._arrived += pool.receive(wait=True)
+                self._received += pool.receive(wait=True)
             self._states = pool.states
         counters = self.counters()
         names = ("env_steps", "accepted_frames", "restarts", "policy_version")
@@ -163,7 +163,7 @@ class AsyncCollector:
         if pool is None:
             return
         self.counters()  # While there are processes to ask.
-        self._arrived += pool.stop()
+        self._received += pool.stop()
         self._states = pool.states
         self._accounts += pool.accounts()
         self._earlier["restarts"] += pool.restarts
@@ -177,8 +177,8 @@ class AsyncCollector:
 
     def _received_env_steps(self) -> int:
         delivered = sum(account.delivered_env_steps for account in self.accounts())
-        arrived = sum(one.env_steps for one in self._arrived)
-        return self._earlier["env_steps"] + delivered + arrived
+        received = sum(one.env_steps for one in self._received)
+        return self._earlier["env_steps"] + delivered + received
 
     def _grant(self, pool: ActorPool, training_step: int) -> None:
         """Say up to which environment step each actor may go on.
@@ -208,7 +208,7 @@ class AsyncCollector:
 
     def _deliver(self) -> list[Experience]:
         delivered = []
-        for one in self._arrived:
+        for one in self._received:
             account = one.account
             account.delivered += 1
             account.delivered_env_steps += one.env_steps
@@ -218,7 +218,7 @@ class AsyncCollector:
             self._lags["count"] += 1
             self._lags["max"] = max(self._lags["max"], lag)
             delivered.append(experience)
-        self._arrived = []
+        self._received = []
         return delivered
 
 

@@ -18,7 +18,7 @@ LOG_MULTIPLIERS = (math.log(1e-6), math.log(1e6))
 """Bounds of the multipliers' logarithms."""
 
 
-class Distance(NamedTuple):
+class TrustPenalty(NamedTuple):
     """Penalty for the distance of a policy from the proposal.
 
     Attributes:
@@ -52,7 +52,7 @@ class TrustRegion:
 
     def distance(
         self, distribution: Distribution, proposal: Distribution, weight: Float[Tensor, " start"]
-    ) -> Distance:
+    ) -> TrustPenalty:
         """Distance of a policy from the proposal, and its penalty.
 
         Raises:
@@ -79,7 +79,7 @@ class TrustRegion:
             "multiplier_mean": multipliers[0].clone(),
             "multiplier_std": multipliers[1].clone(),
         }
-        return Distance(cost, metrics, self._moved(multipliers, found, weight))
+        return TrustPenalty(cost, metrics, self._moved(multipliers, found, weight))
 
     def adapt(self, moved: Float[Tensor, " 2"]) -> None:
         """Take what ``distance`` found, and move to its device."""

@@ -13,12 +13,12 @@ from jaxtyping import Bool, Int, Shaped
 from empo_core.errors import CollectError
 from empo_core.protocols.environments import Action, ActionSpec
 from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import Masks
+from empo_environments.step_checks import ActionMasks
 from empo_environments.types import Info, Space, Value
 
-Rows: TypeAlias = Shaped[np.ndarray, "slot word"]
-Flags: TypeAlias = Bool[np.ndarray, " slot"]
-Mask: TypeAlias = Bool[np.ndarray, "slot option"] | None
+Rows: TypeAlias = Shaped[np.ndarray, "agent word"]
+Flags: TypeAlias = Bool[np.ndarray, " agent"]
+Mask: TypeAlias = Bool[np.ndarray, "agent option"] | None
 
 
 class BatchedObservations:
@@ -124,7 +124,7 @@ def legal(actions: ActionSpec, action: Action) -> Action:
     return values
 
 
-def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "slot option"]:
+def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "agent option"]:
     """Options that ``action_mask`` allows; all where it is not needed.
 
     Raises:
@@ -133,7 +133,7 @@ def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "s
     mask = np.ones((len(needed), sum(actions.choices)), bool)
     found = info.get("action_mask", [None] * len(needed))
     given = info.get("_action_mask", np.ones_like(needed))
-    reader, read = Masks(actions), needed
+    reader, read = ActionMasks(actions), needed
     if isinstance(found, np.ndarray) and found.shape == mask.shape and found.dtype.kind in "biu":
         # All at once; what is wrong is read again below, which raises.
         fine = reader.leaves_options(found != 0) & given
@@ -148,7 +148,7 @@ def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "s
 
 
 def check_available(
-    actions: ActionSpec, action: Action, mask: Bool[np.ndarray, "slot option"], acts: Flags
+    actions: ActionSpec, action: Action, mask: Bool[np.ndarray, "agent option"], acts: Flags
 ) -> None:
     """Raise ValueError where an agent acts by an option that is not available."""
     places = np.cumsum((0, *actions.choices))[:-1] + action

@@ -71,13 +71,13 @@ class BlockScheduler:
 
 
 def check_action(
-    env_spec: EnvSpec, action: Shaped[np.ndarray, "*_shape"], acts: Bool[np.ndarray, " slot"]
+    env_spec: EnvSpec, action: Shaped[np.ndarray, "*_shape"], acts: Bool[np.ndarray, " agent"]
 ) -> None:
     """Raise ValueError unless these are actions for one block.
 
     Args:
         env_spec: What is acted in.
-        action: One row per slot.
+        action: One row per agent.
         acts: Which rows must make sense.
     """
     actions = env_spec.actions

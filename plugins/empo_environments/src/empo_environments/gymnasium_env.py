@@ -15,7 +15,13 @@ from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import Masks, Reasons, flag, frames_per_second, number
+from empo_environments.step_checks import (
+    ActionMasks,
+    TerminationReasons,
+    flag,
+    frames_per_second,
+    number,
+)
 from empo_environments.types import GymEnv, Info, Value
 
 SUCCESS = ("success", "is_success")
@@ -44,7 +50,7 @@ class GymnasiumEnv:
         """
         self.observations, self._bind = observing(environment.observation_space)
         self.actions, self._decode = acting(environment.action_space)
-        self._why = Reasons(reasons)
+        self._why = TerminationReasons(reasons)
         self.reasons = self._why.names
         self.max_episode_steps, self.action_repeat = _most_steps(environment), 1
         self.render_fps = frames_per_second(environment.metadata)
@@ -53,7 +59,7 @@ class GymnasiumEnv:
         self._step, self._restart = self._inner.step, self._inner.reset
         # Nothing but an episode tells whether there are masks.
         self.masks = "action_mask" in self._restart(seed=0)[1]
-        self._masks = Masks(self.actions) if self.masks else None
+        self._masks = ActionMasks(self.actions) if self.masks else None
         self._history = History(self.actions)
         self._seed = self._number = self._episode = self._left = 0
 

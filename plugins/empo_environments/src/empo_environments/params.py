@@ -64,7 +64,7 @@ def _refuse_code(value: Any, path: str) -> None:
 
 Kwargs = Annotated[dict[str, Any], AfterValidator(_plain)]
 """Keyword arguments of an environment: numbers, strings, flags, and lists and mappings of them."""
-Reasons = Annotated[list[str], AfterValidator(_distinct)]
+TerminationReasons = Annotated[list[str], AfterValidator(_distinct)]
 """Names of the reasons for which episodes end."""
 
 
@@ -129,7 +129,7 @@ class GymnasiumParams(WrapperParams):
         description="Greatest value of pictures, which networks divide by; null: as the space "
         "declares, or as is known of the id (MiniGrid's codes reach 10 and are declared to 255).",
     )
-    reasons: Reasons | None = Field(
+    reasons: TerminationReasons | None = Field(
         None,
         description="Names of the values of info['termination_reason'], from 0; null: 'terminated' "
         "and 'truncated', after the flags.",
@@ -173,7 +173,7 @@ class PettingZooParams(WrapperParams):
     kwargs: Kwargs = Field(
         default_factory=dict, description="Arguments of its parallel_env; plain data."
     )
-    reasons: Reasons | None = Field(None, description="As for a Gymnasium environment.")
+    reasons: TerminationReasons | None = Field(None, description="As for a Gymnasium environment.")
 
 
 class DmcParams(WrapperParams):

@@ -15,7 +15,14 @@ from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import FLAGS, Masks, Reasons, flag, frames_per_second, number
+from empo_environments.step_checks import (
+    FLAGS,
+    ActionMasks,
+    TerminationReasons,
+    flag,
+    frames_per_second,
+    number,
+)
 from empo_environments.types import Space, Value
 
 ParallelEnv: TypeAlias = Any
@@ -56,7 +63,7 @@ class PettingZooEnv:
             _require_equal(kind, {name: getattr(environment, kind)(name) for name in self._names})
         self.observations, self._bind = observing(environment.observation_space(self._names[0]))
         self.actions, self._decode = acting(environment.action_space(self._names[0]))
-        self._why = Reasons(reasons)
+        self._why = TerminationReasons(reasons)
         self.reasons = self._why.names
         self._environment = environment
         self.max_episode_steps: int | None = None
@@ -65,7 +72,7 @@ class PettingZooEnv:
         # Nothing but an episode tells whether there are masks.
         _, infos = environment.reset(seed=0)
         self.masks = any("action_mask" in info for info in infos.values())
-        self._masks = Masks(self.actions) if self.masks else None
+        self._masks = ActionMasks(self.actions) if self.masks else None
         self._history = History(self.actions, len(self.agents))
         self._seed = self._number = self._episode = 0
         self._alive: list[int] = []

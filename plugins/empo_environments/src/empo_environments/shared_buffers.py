@@ -22,7 +22,7 @@ Memory: TypeAlias = Any
 
 
 class SharedBuffers:
-    """Arrays with a row per slot, all in one piece of memory."""
+    """Arrays with a row per agent, all in one piece of memory."""
 
     def __init__(
         self, env_spec: EnvSpec, memory: Memory | None = None, *, terminal: bool = False
@@ -30,7 +30,7 @@ class SharedBuffers:
         """Lay the arrays out; what is in the memory stays.
 
         Args:
-            env_spec: Whose slots there are.
+            env_spec: Whose agents there are.
             memory: Where, at least ``buffer_bytes`` of it; None takes new memory, all 0.
             terminal: Whether last observations of terminated episodes are told, too.
         """
@@ -48,15 +48,15 @@ class SharedBuffers:
         self.outbox = StepBuffers(**arrays)
         """Step results of the agents of all environments."""
         blocks = [env_spec.agents_of(block) for block in range(env_spec.num_blocks)]
-        self._blocks = [self.part(slots) for slots in blocks]
-        self._actions = [self.action[slots] for slots in blocks]
+        self._blocks = [self.part(agents) for agents in blocks]
+        self._actions = [self.action[agents] for agents in blocks]
 
-    def part(self, slots: slice) -> StepBuffers:
+    def part(self, agents: slice) -> StepBuffers:
         """Step results of some of them."""
         parts: dict[str, Any] = {}
         for field in fields(StepBuffers):
             array = getattr(self.outbox, field.name)
-            parts[field.name] = None if array is None else array[slots]
+            parts[field.name] = None if array is None else array[agents]
         return StepBuffers(**parts)
 
     def part_of(self, number: int, count: int = 1) -> StepBuffers:
@@ -64,7 +64,7 @@ class SharedBuffers:
         return self.part(self.agents_of(number, count))
 
     def agents_of(self, number: int, count: int = 1) -> slice:
-        """The slots of ``count`` environments."""
+        """The agents of ``count`` environments."""
         agents = len(self.spec.agents)
         return slice(number * agents, (number + count) * agents)
 
@@ -148,22 +148,22 @@ _OUTCOME = (
 
 def _layout(env_spec: EnvSpec) -> list[tuple[str, str, tuple[int, ...]]]:
     """Name, dtype and shape of each array."""
-    slots, actions = env_spec.num_agents, env_spec.actions
-    words, sight = (slots, env_spec.observations.words), env_spec.observations.dtype
+    agents, actions = env_spec.num_agents, env_spec.actions
+    words, sight = (agents, env_spec.observations.words), env_spec.observations.dtype
     arrays: list[tuple[str, str, tuple[int, ...]]] = [
-        ("action", "int64" if actions.is_discrete else "float32", (slots, actions.size)),
+        ("action", "int64" if actions.is_discrete else "float32", (agents, actions.size)),
         ("observation", sight, words),
         ("final_observation", sight, words),
-        ("reward", "float32", (slots,)),
-        ("reason", "int64", (slots,)),
-        ("success", "int8", (slots,)),
+        ("reward", "float32", (agents,)),
+        ("reason", "int64", (agents,)),
+        ("success", "int8", (agents,)),
     ]
     arrays += [
-        (name, "bool", (slots,))
+        (name, "bool", (agents,))
         for name in ("terminated", "truncated", "starts", "acts", "has_final")
     ]
     if env_spec.masks:
-        arrays.append(("mask", "bool", (slots, sum(actions.choices))))
+        arrays.append(("mask", "bool", (agents, sum(actions.choices))))
     return arrays
 
 

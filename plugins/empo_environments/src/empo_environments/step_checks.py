@@ -50,7 +50,7 @@ def frames_per_second(metadata: Info | None) -> float | None:
     return None if found is None else float(found)
 
 
-class Reasons:
+class TerminationReasons:
     """Why episodes end: for reasons with names, or those that the flags give."""
 
     def __init__(self, names: Sequence[str] | None) -> None:
@@ -77,7 +77,7 @@ class Reasons:
         )
 
 
-class Masks:
+class ActionMasks:
     """Which options an agent has, as ``info['action_mask']`` says."""
 
     def __init__(self, actions: ActionSpec) -> None:
@@ -130,4 +130,4 @@ class Masks:
             )
 
 
-__all__ = ["FLAGS", "Masks", "Reasons", "flag", "frames_per_second", "number"]
+__all__ = ["FLAGS", "ActionMasks", "TerminationReasons", "flag", "frames_per_second", "number"]

@@ -14,10 +14,10 @@ from empo_exact.human_policies import prior_policy
 from empo_exact.kernel_data import (
     Block,
     Floats,
+    GoalPayoffs,
     Policies,
     Scratch,
     Values,
-    Worth,
     make_scratch,
 )
 from empo_exact.phase1 import phase1
@@ -39,8 +39,8 @@ class Continuation(NamedTuple):
     """The values one step later, as the kernels read them.
 
     Attributes:
-        hoped: Table of ``Worth`` from V_h^m [row goal].
-        attained: Table of ``Worth`` from V_h^e [row goal].
+        hoped: Table of ``GoalPayoffs`` from V_h^m [row goal].
+        attained: Table of ``GoalPayoffs`` from V_h^e [row goal].
         v_r: V_r [state].
     """
 
@@ -120,7 +120,7 @@ def sweep_block(
     spare = problem.spare(later.attained, space.worker)
     scratch, policies = space.scratch, space.policies
     if problem.prior is None:
-        hoped = Worth(later.hoped, spare, problem.is_timed)
+        hoped = GoalPayoffs(later.hoped, spare, problem.is_timed)
         phase1(problem.game, problem.humans_at(steps_left), block, hoped, scratch, out, policies)
     else:
         states = block.order[block.first : block.last]
@@ -129,7 +129,7 @@ def sweep_block(
         )
         out.v_m[states] = np.nan  # A prior does not say what its humans hope for.
     middle = clock.perf_counter()
-    attained = Worth(later.attained, spare, problem.is_timed)
+    attained = GoalPayoffs(later.attained, spare, problem.is_timed)
     bad = phase2(problem.game, problem.theory, block, attained, later.v_r, scratch, out, policies)
     return middle - begin, clock.perf_counter() - middle, bad
 

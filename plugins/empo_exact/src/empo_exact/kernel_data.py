@@ -131,7 +131,7 @@ class Block(NamedTuple):
     last: int
 
 
-class Here(NamedTuple):
+class CurrentState(NamedTuple):
     """The state that a kernel works on.
 
     Attributes:
@@ -143,7 +143,7 @@ class Here(NamedTuple):
     position: int
 
 
-class Worth(NamedTuple):
+class GoalPayoffs(NamedTuple):
     """Payoff of reaching a state to each goal, one step later.
 
     Where all transitions take as long, an entry is 1 where the goal is achieved and the discounted

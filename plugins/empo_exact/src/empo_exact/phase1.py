@@ -11,7 +11,16 @@ import math
 
 from empo_core.compilation import inlined
 from empo_core.equations import TIE_TOLERANCE
-from empo_exact.kernel_data import Block, Game, Here, Humans, Policies, Scratch, Values, Worth
+from empo_exact.kernel_data import (
+    Block,
+    CurrentState,
+    Game,
+    GoalPayoffs,
+    Humans,
+    Policies,
+    Scratch,
+    Values,
+)
 from empo_exact.rows import PLAIN, TERMINAL, Mixture, blend_some, extreme, find_rows
 from empo_exact.simd import (
     EIGHT,
@@ -112,7 +121,7 @@ def mix_habit(
 def decide(
     game: Game,
     humans: Humans,
-    here: Here,
+    here: CurrentState,
     human: int,
     goal: int,
     zero: Lanes,
@@ -150,7 +159,7 @@ def phase1(
     game: Game,
     humans: Humans,
     block: Block,
-    worth: Worth,
+    worth: GoalPayoffs,
     s: Scratch,
     out: Values,
     policies: Policies,
@@ -169,7 +178,7 @@ def phase1(
     profiles, robots, goals = game.num_profiles, game.num_robot_actions, worth.table.shape[1]
     never = -math.inf if humans.is_optimistic else math.inf
     for position in range(block.last - block.first):
-        here = Here(block.order[block.first + position], position)
+        here = CurrentState(block.order[block.first + position], position)
         kind = find_rows(game, here.state, worth, never, s)
         if kind == TERMINAL:
             for goal in range(goals):

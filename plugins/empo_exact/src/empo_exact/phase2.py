@@ -14,14 +14,14 @@ import numpy as np
 from empo_core.compilation import inlined
 from empo_exact.kernel_data import (
     Block,
+    CurrentState,
     Floats,
     Game,
-    Here,
+    GoalPayoffs,
     Policies,
     Scratch,
     Theory,
     Values,
-    Worth,
 )
 from empo_exact.rows import PLAIN, TERMINAL, Mixture, blend, blend_some, find_rows
 from empo_exact.simd import (
@@ -149,7 +149,9 @@ def attain(
 
 
 @inlined
-def value_goals(game: Game, here: Here, human: int, pi_h: Floats, s: Scratch, v_e: Floats) -> None:
+def value_goals(
+    game: Game, here: CurrentState, human: int, pi_h: Floats, s: Scratch, v_e: Floats
+) -> None:
     """V_h^e of all goals of one human."""
     goal, end = game.first_goal[human], game.first_goal[human + 1]
     while goal + EIGHT <= end:
@@ -181,7 +183,7 @@ def aggregate(game: Game, theory: Theory, state: int, human: int, v_e: Floats) -
 
 
 @inlined
-def reward(game: Game, theory: Theory, here: Here, v_e: Floats, x_h: Floats) -> float:
+def reward(game: Game, theory: Theory, here: CurrentState, v_e: Floats, x_h: Floats) -> float:
     """X_h of every human, equation (7), and U_r, equation (8)."""
     humans, lack = game.num_actions.shape[0], 0.0
     for human in range(humans):
@@ -198,7 +200,7 @@ def phase2(
     game: Game,
     theory: Theory,
     block: Block,
-    worth: Worth,
+    worth: GoalPayoffs,
     next_v_r: Floats,
     s: Scratch,
     out: Values,
@@ -221,7 +223,7 @@ def phase2(
     """
     bad, robots, goals = 0, game.num_robot_actions, worth.table.shape[1]
     for position in range(block.last - block.first):
-        here = Here(block.order[block.first + position], position)
+        here = CurrentState(block.order[block.first + position], position)
         kind = find_rows(game, here.state, worth, 0.0, s)
         if kind == TERMINAL:
             for goal in range(goals):

@@ -19,7 +19,7 @@ from empo_exact.goal_axis import check_humans
 from empo_exact.graph import build_graph
 from empo_exact.human_policies import uniform_policy
 from empo_exact.induction import empty_policies, room
-from empo_exact.kernel_data import Block, Floats, Policies, Worth, make_scratch
+from empo_exact.kernel_data import Block, Floats, GoalPayoffs, Policies, make_scratch
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Problem
@@ -115,12 +115,12 @@ def _sweep(
     Args:
         problem: The problem.
         order: State numbers.
-        worth: Table of ``Worth`` one step later.
+        worth: Table of ``GoalPayoffs`` one step later.
         v_m: Receives V_h^m, by state number [state goal].
         policies: Receives pi_h, by position.
         steps_left: Remaining steps.
     """
-    found = Worth(worth, problem.spare(worth, 0), problem.is_timed)
+    found = GoalPayoffs(worth, problem.spare(worth, 0), problem.is_timed)
     out = room(problem, 0)._replace(v_m=v_m)
     block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)
     phase1(problem.game, problem.humans_at(steps_left), block, found, scratch, out, policies)

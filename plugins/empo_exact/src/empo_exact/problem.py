@@ -68,7 +68,7 @@ class Problem:
         return _with_habit(self, steps_left)
 
     def worth(self, values: Floats) -> Floats:
-        """Table of ``kernel_data.Worth`` from the values of all states [state goal].
+        """Table of ``kernel_data.GoalPayoffs`` from the values of all states [state goal].
 
         Rows beyond the states' are scratch: one per thread and joint action.
         """

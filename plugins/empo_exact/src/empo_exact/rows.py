@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int32
 
 from empo_core.compilation import inlined
-from empo_exact.kernel_data import Floats, Game, Scratch, Worth
+from empo_exact.kernel_data import Floats, Game, GoalPayoffs, Scratch
 from empo_exact.simd import (
     EIGHT,
     FOUR,
@@ -130,7 +130,7 @@ def extreme(
 
 
 @inlined
-def find_rows(game: Game, state: int, worth: Worth, nothing: float, s: Scratch) -> int:
+def find_rows(game: Game, state: int, worth: GoalPayoffs, nothing: float, s: Scratch) -> int:
     """Fill in the row of ``worth.table`` that each joint action leads to, and what is available.
 
     Scratch rows receive expectations over several successors, and ``nothing``, which stands for

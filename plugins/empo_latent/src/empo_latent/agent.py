@@ -15,7 +15,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Agent:
     Attributes:
         model: The networks.
         params: Of the run that learned them.
-        interface: What they see and do.
+        spec: What they see and do.
         planner: Plans with them.
         controller: Remembers the plan of each environment.
         task_of: The task of each environment, as a ``TaskVector`` of as many has it.
@@ -34,7 +34,7 @@ class Agent:
 
     model: LatentModel
     params: LatentParams
-    interface: Interface
+    spec: MultiTaskSpec
     planner: Planner
     controller: Controller
     task_of: Int[np.ndarray, " env"]
@@ -56,7 +56,7 @@ class Agent:
             actor: Who acts.
             explore: Whether to act as in training, with noise.
         """
-        task = self.task_of if len(self.interface.tasks) > 1 else None
+        task = self.task_of if len(self.spec.tasks) > 1 else None
         acted = self.controller.act(observation, first, task=task, actor=actor, explore=explore)
         return acted.action.numpy()
 
@@ -73,17 +73,17 @@ def load_agent(path: str | Path, *, envs: int = 1, device: str = "cpu") -> Agent
     Raises:
         StorageError: It is missing, damaged, foreign, or written by another version.
     """
-    model, params, interface = load_model(path)
+    model, params, spec = load_model(path)
     model.to(device)
-    rates = discounts(params, interface)
+    rates = discounts(params, spec)
     planner = planner_of(model, params, torch.tensor(rates, device=device), compiled=False)
     return Agent(
         model=model,
         params=params,
-        interface=interface,
+        spec=spec,
         planner=planner,
         controller=Controller(model, planner, envs=envs, device=device),
-        task_of=np.arange(envs) % len(interface.tasks),
+        task_of=np.arange(envs) % len(spec.tasks),
         discounts=rates,
     )
 
@@ -109,9 +109,9 @@ def planner_of(
     )
 
 
-def discounts(params: LatentParams, interface: Interface) -> list[float]:
+def discounts(params: LatentParams, spec: MultiTaskSpec) -> list[float]:
     """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
-    given = params.learning.discount
+    given = params.gamma
     if given is not None:
-        return [given] * len(interface.tasks)
-    return [min(max(1 - 5 / length, 0.95), 0.995) for length in interface.episode_lengths]
+        return [given] * len(spec.tasks)
+    return [min(max(1 - 5 / length, 0.95), 0.995) for length in spec.episode_lengths]

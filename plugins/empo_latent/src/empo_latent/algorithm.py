@@ -15,7 +15,7 @@ from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldM
 from empo_core.storage.run_directory import RESULTS
 from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
-from empo_latent.environments.task_vector import TaskVector, interface_of
+from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.episodes import Episodes
 from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
@@ -28,7 +28,7 @@ from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
 from empo_latent.result import MODEL, LatentResult
 from empo_latent.run_components import ProgressMark, RunComponents
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import torch_threads
 from empo_learning.loop import Loop, saved_state
@@ -52,7 +52,7 @@ class LatentAlgorithm:
         with torch_threads(params.compute.threads):
             vector = self._vector()
             try:
-                check_params(params, losses, vector.interface)
+                check_params(params, losses, vector.spec)
                 parts = self._parts(context, vector, losses)
                 learner = LatentLearner(params, context.seed, parts)
                 loop = Loop(
@@ -65,11 +65,11 @@ class LatentAlgorithm:
                 loop.run()
             finally:
                 vector.close()
-        repeats = [vector.interface.action_repeats[task] for task in vector.task_of.tolist()]
+        repeats = [vector.spec.action_repeats[task] for task in vector.task_of.tolist()]
         return LatentResult(
             model=parts.model,
             params=params,
-            interface=vector.interface,
+            spec=vector.spec,
             seed=context.seed,
             action_repeat=sum(repeats) / len(repeats),
             history=[
@@ -86,22 +86,22 @@ class LatentAlgorithm:
         if checkpoint == "newest" and path.exists():
             return LatentPlayer(self._params, load_model(path).model)
         found = saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown)
-        model = self._model(self._interface(), torch.Generator())
+        model = self._model(self._spec(), torch.Generator())
         model.load_state_dict(found["model"])
         return LatentPlayer(self._params, model)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         _refuse(world)
-        losses, interface = self._losses(), self._interface()
-        check_params(self._params, losses, interface)
-        model = self._model(interface, torch.Generator())
+        losses, spec = self._losses(), self._spec()
+        check_params(self._params, losses, spec)
+        model = self._model(spec, torch.Generator())
         sizes = {name: sum(x.numel() for x in group) for name, group in model.groups().items()}
         return {
-            "tasks": list(interface.tasks),
-            "numbers per observation": interface.words,
-            "numbers per action": interface.actions,
-            "discounts": [round(each, 6) for each in discounts(self._params, interface)],
+            "tasks": list(spec.tasks),
+            "numbers per observation": spec.words,
+            "numbers per action": spec.actions,
+            "discounts": [round(each, 6) for each in discounts(self._params, spec)],
             "parameters": sum(sizes.values()),
             **{f"parameters of {name}": size for name, size in sizes.items()},
             "candidates per state": self._params.imagination.candidates
@@ -111,12 +111,12 @@ class LatentAlgorithm:
     def _parts(
         self, context: RunContext, vector: TaskVector, losses: Mapping[str, PolicyLoss]
     ) -> RunComponents:
-        params, interface = self._params, vector.interface
+        params, spec = self._params, vector.spec
         device = torch.device(params.compute.device)
         weights = torch.Generator().manual_seed(context.seed)
         torch.manual_seed(context.seed)
-        model = self._model(interface, weights).to(device)
-        rates = torch.tensor(discounts(params, interface), device=device)
+        model = self._model(spec, weights).to(device)
+        rates = torch.tensor(discounts(params, spec), device=device)
         planner = planner_of(model, params, rates, compiled=params.compute.compile)
         updater = Updater(model, losses, params, rates)
         return RunComponents(
@@ -125,9 +125,9 @@ class LatentAlgorithm:
             controller=Controller(model, planner, envs=params.num_envs, device=device),
             vector=vector,
             replay=Replay(
-                interface,
+                spec,
                 envs=params.num_envs,
-                capacity=params.collection.capacity,
+                capacity=params.replay.capacity,
                 horizon=params.learning.horizon,
                 expert=updater.needs_expert,
                 device=device,
@@ -140,16 +140,16 @@ class LatentAlgorithm:
     def _vector(self) -> TaskVector:
         collection = self._params.collection
         return TaskVector(
-            self._params.tasks, envs=self._params.num_envs, threads=collection.threads
+            self._params.tasks, envs=self._params.num_envs, threads=collection.env_threads
         )
 
-    def _interface(self) -> Interface:
+    def _spec(self) -> MultiTaskSpec:
         """Sizes and names of the tasks, found out without a step in any."""
-        return interface_of(self._params.tasks, envs=self._params.num_envs)
+        return multi_task_spec(self._params.tasks, envs=self._params.num_envs)
 
-    def _model(self, interface: Interface, generator: torch.Generator) -> LatentModel:
+    def _model(self, spec: MultiTaskSpec, generator: torch.Generator) -> LatentModel:
         optimistic = self._params.optimistic_loss is not None
-        return LatentModel(self._params, interface, generator=generator, optimistic=optimistic)
+        return LatentModel(self._params, spec, generator=generator, optimistic=optimistic)
 
     def _losses(self) -> dict[str, PolicyLoss]:
         """The losses by the name of the policy that learns from each."""

@@ -245,7 +245,7 @@ class _Game:
     ) -> None:
         self._model, self._vector, self._device = model, vector, device
         self._quotas, self._discount = quotas, discounts[vector.task_of]
-        several = len(vector.interface.tasks) > 1
+        several = len(vector.spec.tasks) > 1
         self._task = torch.from_numpy(vector.task_of) if several else None
         envs = len(quotas)
         self._number = np.zeros(envs, np.int64)
@@ -280,7 +280,7 @@ class _Game:
             current, first = step.current, step.terminated | step.truncated
         return Evaluation(
             actor=actor,
-            tasks=vector.interface.tasks,
+            tasks=vector.spec.tasks,
             episodes=tuple(found[place] for place in sorted(found)),
             videos=tuple(camera.videos),
         )
@@ -341,7 +341,7 @@ class _Game:
 def _quotas(vector: TaskVector, episodes: int) -> np.ndarray:
     """Episodes of each environment, so that each task has as many as asked for."""
     quotas = np.zeros(len(vector.task_of), np.int64)
-    for number, name in enumerate(vector.interface.tasks):
+    for number, name in enumerate(vector.spec.tasks):
         envs = np.flatnonzero(vector.task_of == number)
         if not len(envs):
             raise ValueError(f"task {name} has no environment to be evaluated in")

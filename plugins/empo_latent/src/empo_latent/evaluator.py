@@ -107,11 +107,10 @@ class Evaluator:
 
     def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
         """The losses on episodes that are not trained on."""
-        learning = self._params.learning
         batch = sequence_batch(
             record,
-            horizon=learning.horizon,
-            count=learning.batch_size,
+            horizon=self._params.learning.horizon,
+            count=self._params.replay.batch_size,
             tasks=len(self._params.tasks),
             generator=torch.Generator().manual_seed(self._seed + steps),
         )
@@ -131,5 +130,5 @@ def evaluation_vector(
     """Environments for so many episodes of each task, one per episode up to a limit."""
     tasks = len(params.tasks)
     envs = tasks * max(1, min(episodes, MOST_ENVS // tasks))
-    threads = min(params.collection.threads, envs)
+    threads = min(params.collection.env_threads, envs)
     return TaskVector(params.tasks, envs=envs, threads=threads, rendering=rendering)

@@ -43,11 +43,11 @@ class LatentLearner(Learner):
         """Put the parts together."""
         self._params, self._seed, self._parts = params, seed, parts
         vector, collection = parts.vector, params.collection
-        usual = max(1000, 5 * sum(vector.interface.episode_lengths))
+        usual = max(1000, 5 * sum(vector.spec.episode_lengths))
         self.seed_steps = min(collection.seed_steps or usual, params.total_steps)
         burst = collection.seed_updates
         self._burst = self.seed_steps if burst is None else burst
-        self._tasks = torch.from_numpy(vector.task_of) if len(vector.interface.tasks) > 1 else None
+        self._tasks = torch.from_numpy(vector.task_of) if len(vector.spec.tasks) > 1 else None
         self._generator = torch.Generator().manual_seed(seed)
         self._first = np.ones(len(vector.task_of), bool)
         self._current: np.ndarray = np.empty(0)
@@ -137,7 +137,7 @@ class LatentLearner(Learner):
         parts, replay = self._parts, None
         if self._params.reporting.keep_replay:
             replay = parts.replay.state_dict()
-            _check_steps(replay, parts.vector.interface.actions + 2)
+            _check_steps(replay, parts.vector.spec.actions + 2)
         return {
             "steps": self.steps,
             "updates": self.updates_made,
@@ -199,7 +199,7 @@ class LatentLearner(Learner):
         parts, collection = self._parts, self._params.collection
         expert = None
         if self.steps < self.seed_steps:
-            shape = (len(self._first), parts.vector.interface.actions)
+            shape = (len(self._first), parts.vector.spec.actions)
             action = torch.rand(shape, generator=self._generator).mul_(2).sub_(1)
         else:
             with parts.timers("act"):
@@ -233,8 +233,8 @@ class LatentLearner(Learner):
     def _refuse_terminations(self, step: TaskStep) -> None:
         if self._params.reward.episodic or not step.terminated.any():
             return
-        interface = self._parts.vector.interface
-        task = interface.tasks[self._parts.vector.task_of[int(step.terminated.argmax())]]
+        spec = self._parts.vector.spec
+        task = spec.tasks[self._parts.vector.task_of[int(step.terminated.argmax())]]
         raise ConfigError(
             f"algorithm.params.reward.episodic: an episode of {task} terminated, and without this "
             "the model cannot learn that nothing comes after; set it to true"
@@ -244,7 +244,7 @@ class LatentLearner(Learner):
         self._owed -= 1
         progress = min(self.steps / self.total_steps, 1.0)
         with self._parts.timers("replay"):
-            batch = self._parts.replay.sample(self._params.learning.batch_size, self._generator)
+            batch = self._parts.replay.sample(self._params.replay.batch_size, self._generator)
             sequences = batch.to(self._params.compute.device)
         with self._parts.timers("update"):
             self._found = {**self._found, **self._parts.updater.update(sequences, progress)}

@@ -12,13 +12,13 @@ from empo_core.plugins.registry import Registry
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 
 FORMAT = Format("empo-latent-model", 1)
 
 
-class _Interface(StrictModel):
+class _Spec(StrictModel):
     words: int = Field(ge=1)
     pictures: bool
     shape: list[int]
@@ -32,7 +32,7 @@ class _Interface(StrictModel):
 
 class _Body(StrictModel):
     params: dict[str, JsonValue]
-    interface: _Interface
+    spec: _Spec
 
 
 class LoadedModel(NamedTuple):
@@ -41,19 +41,19 @@ class LoadedModel(NamedTuple):
     Attributes:
         model: The networks, on the CPU.
         params: Of the run that learned them; what they are made of is among them.
-        interface: What they see and do.
+        spec: What they see and do.
     """
 
     model: LatentModel
     params: LatentParams
-    interface: Interface
+    spec: MultiTaskSpec
 
 
 def save_model(
     path: str | Path,
     model: LatentModel,
     params: LatentParams,
-    interface: Interface,
+    spec: MultiTaskSpec,
     *,
     ops: FileOps = DISK,
 ) -> None:
@@ -63,7 +63,7 @@ def save_model(
         path: The file; an older model there is replaced at once or not at all.
         model: What was learned.
         params: What it is made of.
-        interface: What it sees and does.
+        spec: What it sees and does.
         ops: What writes.
 
     Raises:
@@ -72,7 +72,7 @@ def save_model(
     """
     # Python callers may give tasks functions as arguments; a file can only name those.
     described = params.model_dump(mode="json", fallback=repr)
-    body = _Body(params=described, interface=_described(interface))
+    body = _Body(params=described, spec=_described(spec))
     write_model(Path(path), FORMAT, body, model.state_dict(), ops=ops)
 
 
@@ -90,33 +90,33 @@ def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedM
     path = Path(path)
     saved = read_model(path, FORMAT, _Body)
     with rebuilding(path, "empo-latent"):
-        interface = _interface_of(saved.body.interface)
+        spec = _spec_of(saved.body.spec)
         params = LatentParams.model_validate(saved.body.params, context={"registry": registry})
         optimistic = params.optimistic_loss is not None
-        model = LatentModel(params, interface, generator=torch.Generator(), optimistic=optimistic)
+        model = LatentModel(params, spec, generator=torch.Generator(), optimistic=optimistic)
         load_weights(model, saved.weights)
-    return LoadedModel(model, params, interface)
+    return LoadedModel(model, params, spec)
 
 
-def _described(interface: Interface) -> _Interface:
-    return _Interface(
-        words=interface.words,
-        pictures=interface.pictures,
-        shape=list(interface.shape),
-        actions=interface.actions,
-        active=[list(each) for each in interface.active],
-        tasks=list(interface.tasks),
-        action_repeats=list(interface.action_repeats),
-        episode_lengths=list(interface.episode_lengths),
-        scale=interface.scale,
+def _described(spec: MultiTaskSpec) -> _Spec:
+    return _Spec(
+        words=spec.words,
+        pictures=spec.pictures,
+        shape=list(spec.shape),
+        actions=spec.actions,
+        active=[list(each) for each in spec.active],
+        tasks=list(spec.tasks),
+        action_repeats=list(spec.action_repeats),
+        episode_lengths=list(spec.episode_lengths),
+        scale=spec.scale,
     )
 
 
-def _interface_of(known: _Interface) -> Interface:
+def _spec_of(known: _Spec) -> MultiTaskSpec:
     sizes = {len(known.active), len(known.action_repeats), len(known.episode_lengths)}
     if sizes != {len(known.tasks)} or {len(each) for each in known.active} != {known.actions}:
-        raise ValueError("its interface contradicts itself")
-    return Interface(
+        raise ValueError("its spec contradicts itself")
+    return MultiTaskSpec(
         words=known.words,
         pictures=known.pictures,
         shape=tuple(known.shape),

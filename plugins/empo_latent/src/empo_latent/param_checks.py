@@ -10,7 +10,7 @@ import torch
 from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_latent.params import LatentParams
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 log = logging.getLogger(__name__)
 
@@ -18,14 +18,14 @@ WHERE = "algorithm.params."
 
 
 def check_params(
-    params: LatentParams, losses: Mapping[str, PolicyLoss], interface: Interface
+    params: LatentParams, losses: Mapping[str, PolicyLoss], spec: MultiTaskSpec
 ) -> None:
     """Check params against each other, the losses and the tasks.
 
     Args:
         params: Everything about the run.
         losses: What each policy learns from: ``policy``, ``optimistic``.
-        interface: Of the tasks.
+        spec: Of the tasks.
 
     Raises:
         ConfigError: They do not fit; the message has one line per misfit.
@@ -35,7 +35,7 @@ def check_params(
         *_of_heads(params),
         *_of_critic(params),
         *_of_acting(params),
-        *_of_tasks(params, interface),
+        *_of_tasks(params, spec),
         *_of_device(params.compute.device),
     ]
     if losses["policy"].needs.proposal and params.policy.proposal == "itself":
@@ -143,30 +143,30 @@ def _of_acting(params: LatentParams) -> Iterator[str]:
         ):
             if given:
                 yield f"{name}: the policy proposes no plans; raise planner.policy_plans"
-    if params.collection.threads > params.num_envs:
+    if params.collection.env_threads > params.num_envs:
         yield (
-            f"collection.threads: {params.collection.threads} threads cannot share "
+            f"collection.env_threads: {params.collection.env_threads} threads cannot share "
             f"{params.num_envs} environment(s); raise num_envs, or lower this"
         )
 
 
-def _of_tasks(params: LatentParams, interface: Interface) -> Iterator[str]:
-    tasks = len(interface.tasks)
+def _of_tasks(params: LatentParams, spec: MultiTaskSpec) -> Iterator[str]:
+    tasks = len(spec.tasks)
     if tasks > params.num_envs:
         yield (
             f"num_envs: {params.num_envs} environment(s) for {tasks} tasks; each "
             f"task needs one, so set it to a multiple of {tasks}"
         )
     encoder, default = params.encoder, type(params.encoder).model_construct()
-    for name in () if interface.pictures else ("channels", "shift"):
+    for name in () if spec.pictures else ("channels", "shift"):
         if getattr(encoder, name) != getattr(default, name):
             yield f"encoder.{name}: it is of no use where numbers are seen; drop it"
     if tasks == 1 and params.latents.task_size != type(params.latents).model_construct().task_size:
         yield "latents.task_size: there is one task, which needs no name; drop it"
     sequences, envs = params.learning.horizon + 1, params.num_envs
-    if params.collection.capacity < sequences * envs:
+    if params.replay.capacity < sequences * envs:
         yield (
-            f"collection.capacity: {params.collection.capacity} rows of {envs} environment(s) "
+            f"replay.capacity: {params.replay.capacity} rows of {envs} environment(s) "
             f"cannot hold a sequence of each, which has {sequences}; set it to at least "
             f"{sequences * envs}"
         )

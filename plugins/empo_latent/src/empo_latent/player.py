@@ -39,7 +39,7 @@ class LatentPlayer:
         params = self._params
         vector = evaluation_vector(params, episodes)
         try:
-            rates = discounts(params, vector.interface)
+            rates = discounts(params, vector.spec)
             planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)
             found = [
                 evaluate(
@@ -57,7 +57,7 @@ class LatentPlayer:
         finally:
             vector.close()
         played = []
-        for number, task in enumerate(vector.interface.tasks):
+        for number, task in enumerate(vector.spec.tasks):
             for each in found:
                 mine = [episode for episode in each.episodes if episode.task == number]
                 ends = Counter("terminated" if one.terminated else "truncated" for one in mine)

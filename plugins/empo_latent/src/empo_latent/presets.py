@@ -20,7 +20,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     # For CPUs: it also learns from smaller batches, and plans with less.
     "tiny": {
         **_sizes(128, 2, 128, 64, 2),
-        "learning": {"batch_size": 128},
+        "replay": {"batch_size": 128},
         "planner": {"samples": 192, "iterations": 3, "elites": 24, "policy_plans": 16},
     },
     "1M": _sizes(256, 2, 384, 128, 2),

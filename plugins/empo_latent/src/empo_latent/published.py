@@ -16,7 +16,7 @@ SOURCE = (
 )
 
 
-class Published(NamedTuple):
+class PublishedReturns(NamedTuple):
     """Mean returns after so many environment steps.
 
     Attributes:
@@ -32,26 +32,26 @@ class Published(NamedTuple):
     dreamer: int
 
 
-PUBLISHED: Mapping[tuple[str, str], Published] = {
-    ("cartpole", "balance"): Published(998, 1, 999, 913),
-    ("cartpole", "swingup"): Published(839, 43, 835, 677),
-    ("cartpole", "swingup_sparse"): Published(0, 1, 0, 315),
-    ("pendulum", "swingup"): Published(724, 147, 96, 699),
-    ("reacher", "easy"): Published(937, 67, 540, 872),
-    ("reacher", "hard"): Published(414, 137, 161, 813),
-    ("ball_in_cup", "catch"): Published(981, 7, 958, 870),
-    ("finger", "spin"): Published(948, 34, 762, 328),
-    ("walker", "stand"): Published(981, 3, 341, 885),
-    ("walker", "walk"): Published(962, 13, 708, 630),
-    ("walker", "run"): Published(723, 34, 340, 245),
-    ("cheetah", "run"): Published(519, 84, 310, 336),
-    ("hopper", "stand"): Published(28, 35, 2, 150),
-    ("acrobot", "swingup"): Published(179, 85, 8, 101),
+PUBLISHED: Mapping[tuple[str, str], PublishedReturns] = {
+    ("cartpole", "balance"): PublishedReturns(998, 1, 999, 913),
+    ("cartpole", "swingup"): PublishedReturns(839, 43, 835, 677),
+    ("cartpole", "swingup_sparse"): PublishedReturns(0, 1, 0, 315),
+    ("pendulum", "swingup"): PublishedReturns(724, 147, 96, 699),
+    ("reacher", "easy"): PublishedReturns(937, 67, 540, 872),
+    ("reacher", "hard"): PublishedReturns(414, 137, 161, 813),
+    ("ball_in_cup", "catch"): PublishedReturns(981, 7, 958, 870),
+    ("finger", "spin"): PublishedReturns(948, 34, 762, 328),
+    ("walker", "stand"): PublishedReturns(981, 3, 341, 885),
+    ("walker", "walk"): PublishedReturns(962, 13, 708, 630),
+    ("walker", "run"): PublishedReturns(723, 34, 340, 245),
+    ("cheetah", "run"): PublishedReturns(519, 84, 310, 336),
+    ("hopper", "stand"): PublishedReturns(28, 35, 2, 150),
+    ("acrobot", "swingup"): PublishedReturns(179, 85, 8, 101),
 }
 """By domain and task."""
 
 
-def published(task: EnvironmentRef) -> Published | None:
+def published(task: EnvironmentRef) -> PublishedReturns | None:
     """Scores of other agents on the same task: states are observed, and episodes are whole."""
     params = task.params
     if not isinstance(params, DmcParams) or params.pixels or params.max_episode_steps is not None:

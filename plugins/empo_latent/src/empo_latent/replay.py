@@ -19,7 +19,7 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.trees import StateDict
 from empo_latent.row_rings import RowRings
 from empo_latent.sequence_queue import SequenceQueue
-from empo_latent.types import Interface, SequenceBatch
+from empo_latent.types import MultiTaskSpec, SequenceBatch
 
 
 class Replay:
@@ -31,7 +31,7 @@ class Replay:
 
     def __init__(
         self,
-        interface: Interface,
+        spec: MultiTaskSpec,
         *,
         envs: int,
         capacity: int,
@@ -42,7 +42,7 @@ class Replay:
         """Remember nothing yet.
 
         Args:
-            interface: Of the tasks; environment ``e`` plays task ``e % len(tasks)``.
+            spec: Of the tasks; environment ``e`` plays task ``e % len(tasks)``.
             envs: How many environments there are.
             capacity: Rows of all environments together; the oldest are overwritten.
             horizon: Steps of a sequence.
@@ -55,20 +55,20 @@ class Replay:
         self._most = capacity // envs
         if self._most <= horizon:
             raise ConfigError(
-                f"algorithm.params.collection.capacity: {capacity} rows of {envs} environments are "
+                f"algorithm.params.replay.capacity: {capacity} rows of {envs} environments are "
                 f"{self._most} each, and a sequence of {horizon} steps has {horizon + 1}; set it "
                 f"to at least {envs * (horizon + 1)}"
             )
         self._horizon, self._expert = horizon, expert
-        self._actions, self._device = interface.actions, torch.device(device)
-        several = len(interface.tasks) > 1
-        self._task = torch.arange(envs) % len(interface.tasks) if several else None
+        self._actions, self._device = spec.actions, torch.device(device)
+        several = len(spec.tasks) > 1
+        self._task = torch.arange(envs) % len(spec.tasks) if several else None
         self._rings = RowRings(
             envs,
             self._most,
-            words=interface.words,
-            numbers=interface.actions * (3 if expert else 1) + 2,
-            pictures=interface.pictures,
+            words=spec.words,
+            numbers=spec.actions * (3 if expert else 1) + 2,
+            pictures=spec.pictures,
         )
         self._queue = SequenceQueue(envs, self._rings.rows, most=self._most, horizon=horizon)
         # Per environment: rows ever written, and steps of the episode.

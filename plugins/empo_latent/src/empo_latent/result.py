@@ -20,7 +20,7 @@ from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.published import SOURCE, STEPS, published
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos
 from empo_learning.report import csv_text, time_table
 
@@ -70,7 +70,7 @@ class LatentResult:
     Attributes:
         model: The networks.
         params: Everything about the run.
-        interface: What they see and do.
+        spec: What they see and do.
         seed: Of the run.
         action_repeat: Environment steps per step, on average over environments.
         history: How the run stood, again and again.
@@ -80,7 +80,7 @@ class LatentResult:
 
     model: LatentModel
     params: LatentParams
-    interface: Interface
+    spec: MultiTaskSpec
     seed: int
     action_repeat: float
     history: Sequence[ProgressMark]
@@ -119,7 +119,7 @@ class LatentResult:
     def save(self, directory: Path) -> None:
         """Write the model, the learning curve as numbers and as a picture, and the videos."""
         directory.mkdir(parents=True, exist_ok=True)
-        save_model(directory / MODEL, self.model, self.params, self.interface)
+        save_model(directory / MODEL, self.model, self.params, self.spec)
         rows = list(self.curve())
         write_file(directory / CURVE, csv_text(CurveRow._fields, rows))
         if self.history:
@@ -172,7 +172,7 @@ class LatentResult:
 
     def _evaluation(self) -> Table:
         """Table of the last evaluation beside published returns."""
-        found = dict(zip(self.interface.tasks, map(published, self.params.tasks), strict=True))
+        found = dict(zip(self.spec.tasks, map(published, self.params.tasks), strict=True))
         steps = self._environment_steps(self.evaluations[-1][0])
         table = Table(
             title=f"Evaluation after {steps:,} environment steps",
@@ -186,7 +186,7 @@ class LatentResult:
         headings += ["success"] * self._says_success + ["published"] * any(found.values())
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
-        for task in self.interface.tasks:
+        for task in self.spec.tasks:
             for actor, evaluation in self._newest.items():
                 cells = _cells(evaluation.statistics(task), with_success=self._says_success)
                 other = found[task]
@@ -217,7 +217,7 @@ class LatentResult:
         """Mean returns over environment steps, a panel per task."""
         from matplotlib.figure import Figure
 
-        tasks = self.interface.tasks
+        tasks = self.spec.tasks
         figure = Figure(figsize=(6, 1 + 2.6 * len(tasks)), layout="constrained")
         panels = figure.subplots(len(tasks), squeeze=False)[:, 0]
         for axes, task, params in zip(panels, tasks, self.params.tasks, strict=True):

@@ -19,7 +19,7 @@ from empo_core.distributions import BoundedNormal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class MultiTaskSpec:
     """Sizes and names of the tasks of a run, which never change.
 
     Attributes:

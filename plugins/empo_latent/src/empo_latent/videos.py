@@ -68,7 +68,7 @@ class VideoRecorder:
             actor: Who acts in them.
         """
         self._vector, self._actor = vector, actor
-        lengths = vector.interface.episode_lengths
+        lengths = vector.spec.episode_lengths
         self._left = [episodes] * len(lengths)
         self._every = [-(-length // MAX_FRAMES) for length in lengths]
         self._frames: dict[int, list[Frame]] = {}
@@ -96,7 +96,7 @@ class VideoRecorder:
         frames = self._frames.pop(env, None)
         if frames:
             task = int(self._vector.task_of[env])
-            name = self._vector.interface.tasks[task]
+            name = self._vector.spec.tasks[task]
             rate = self._vector.rates[task] or USUAL_FPS
             fps = min(max(rate / self._every[task], 1.0), MAX_GIF_FPS)
             self.videos.append(Video(name, self._actor, total, frames, fps))

@@ -32,6 +32,15 @@ class Optimiser(Config):
     )
 
 
+class Replay(Config):
+    """Parameters of the replay; key ``replay``."""
+
+    capacity: int = Field(
+        1_000_000, ge=1, description="Steps that are remembered; the oldest are forgotten first."
+    )
+    batch_size: int = Field(256, ge=1, description="Steps, or sequences of them, per update.")
+
+
 class Reporting(Config):
     """Intervals of logs, evaluations and checkpoints (0: never); key ``reporting``."""
 

@@ -17,7 +17,7 @@ from empo_core.errors import NonFiniteError
 from empo_core.types import Fit, ValueQuery
 from empo_core.worlds.row_table import RowTable
 from empo_lookup_tables.keys import has_unknown
-from empo_lookup_tables.rules import Adam, Moved, Rule, RunningMean, Step, grown
+from empo_lookup_tables.rules import Adam, Rule, RunningMean, Step, UniqueEntries, grown
 from empo_lookup_tables.table import LookupTable
 
 
@@ -79,9 +79,9 @@ class TableRegression:
         if not math.isfinite(float(norm)):
             raise _not_finite(table, target, weight, lr)
         count = table.counts.index_select(0, lines).add_(weight)
-        moved = Moved(lines, value, mean, weight, count, gradient, float(norm))
+        entries = UniqueEntries(lines, value, mean, weight, count, gradient, float(norm))
         self._make_room()
-        new = table.bounded(self._rule(moved, lr))
+        new = table.bounded(self._rule(entries, lr))
         table.values.index_copy_(0, lines, torch.where(asked, new, value))
         table.counts.index_copy_(0, lines, count)
         return Fit(loss, norm)

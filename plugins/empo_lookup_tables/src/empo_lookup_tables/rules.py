@@ -12,7 +12,7 @@ from empo_core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class UniqueEntries:
     """The values that a batch is about, each once.
 
     Attributes:
@@ -49,11 +49,11 @@ class RunningMean:
         self.memory: dict[str, Tensor] = {}
         self._min_rate = min_rate
 
-    def __call__(self, moved: Moved, lr: float) -> Float[Tensor, "line output"]:
+    def __call__(self, entries: UniqueEntries, lr: float) -> Float[Tensor, "line output"]:
         """The new values."""
-        rate = moved.weight / moved.count
+        rate = entries.weight / entries.count
         # lerp is exact at both ends: the first target itself, not a rounding error beside it.
-        return moved.value.lerp(moved.mean, rate.clamp(min=self._min_rate))
+        return entries.value.lerp(entries.mean, rate.clamp(min=self._min_rate))
 
 
 class Step:
@@ -68,13 +68,13 @@ class Step:
         self._weight_decay = weight_decay
         self._max_norm = max_grad_norm
 
-    def __call__(self, moved: Moved, lr: float) -> Float[Tensor, "line output"]:
+    def __call__(self, entries: UniqueEntries, lr: float) -> Float[Tensor, "line output"]:
         """The new values."""
-        rate = lr * cut(moved.norm, self._max_norm)
+        rate = lr * cut(entries.norm, self._max_norm)
         # Where the rate is 1, lerp gives the target itself, without a rounding error.
-        new = moved.value.lerp(moved.mean, rate)
+        new = entries.value.lerp(entries.mean, rate)
         if self._weight_decay:
-            new -= lr * self._weight_decay * (moved.value - self._default)
+            new -= lr * self._weight_decay * (entries.value - self._default)
         return new
 
 
@@ -92,19 +92,19 @@ class Adam:
         self._weight_decay = weight_decay
         self._max_norm = max_grad_norm
 
-    def __call__(self, moved: Moved, lr: float) -> Float[Tensor, "line output"]:
+    def __call__(self, entries: UniqueEntries, lr: float) -> Float[Tensor, "line output"]:
         """The new values; the moments move along."""
-        asked = moved.weight > 0
-        gradient = moved.gradient * cut(moved.norm, self._max_norm)
-        old = {name: kept.index_select(0, moved.lines) for name, kept in self.memory.items()}
+        asked = entries.weight > 0
+        gradient = entries.gradient * cut(entries.norm, self._max_norm)
+        old = {name: kept.index_select(0, entries.lines) for name, kept in self.memory.items()}
         steps = old["steps"] + 1
         mean = old["mean"].lerp(gradient, 1 - BETAS[0])
         square = old["square"].lerp(gradient.square(), 1 - BETAS[1])
         for name, new in (("mean", mean), ("square", square), ("steps", steps)):
-            self.memory[name].index_copy_(0, moved.lines, torch.where(asked, new, old[name]))
+            self.memory[name].index_copy_(0, entries.lines, torch.where(asked, new, old[name]))
         unbiased = square / (1 - BETAS[1] ** steps)
         step = mean / (1 - BETAS[0] ** steps) / (unbiased.sqrt() + EPSILON)
-        return moved.value - lr * (step + self._weight_decay * (moved.value - self._default))
+        return entries.value - lr * (step + self._weight_decay * (entries.value - self._default))
 
 
 BETAS = (0.9, 0.999)

@@ -49,7 +49,7 @@ CONDITION: Final = 3
 """The bits of a fixed object's word in a state row that its appearance depends on."""
 
 
-class Look(NamedTuple):
+class Appearance(NamedTuple):
     """A value in a channel, and 1 in channel ``sort``; value 0 where nothing is to be seen."""
 
     channel: int
@@ -57,17 +57,17 @@ class Look(NamedTuple):
     sort: int
 
 
-INVISIBLE: Final = Look(OVERLAPPABLE, 0, NOTHING)
+INVISIBLE: Final = Appearance(OVERLAPPABLE, 0, NOTHING)
 
 
-def terrain_look(kind: int) -> Look:
+def terrain_appearance(kind: int) -> Appearance:
     """Channels of ``EMPTY`` ... ``FLOOR``."""
     if kind == EMPTY:
         return INVISIBLE
-    return Look(TERRAIN_CHANNEL[kind], 1, IMMOBILE if kind == WALL else OVERLAPPABLE)
+    return Appearance(TERRAIN_CHANNEL[kind], 1, IMMOBILE if kind == WALL else OVERLAPPABLE)
 
 
-def fixed_look(kind: int, colour: int, aspect: int, condition: int) -> Look:
+def fixed_appearance(kind: int, colour: int, aspect: int, condition: int) -> Appearance:
     """Channels of ``DOOR`` ... ``CONTROL_BUTTON``.
 
     Args:
@@ -79,17 +79,17 @@ def fixed_look(kind: int, colour: int, aspect: int, condition: int) -> Look:
     channel = FIXED_CHANNEL[kind]
     if kind == DOOR:
         sort = OVERLAPPABLE if condition == DOOR_OPEN else IMMOBILE
-        return Look(channel + colour, 1 + condition, sort)
+        return Appearance(channel + colour, 1 + condition, sort)
     if kind == BUSH and condition:
         return INVISIBLE
     if kind == MAGIC_WALL:
-        return Look(channel, 1 + aspect if condition else SOLID, IMMOBILE)
+        return Appearance(channel, 1 + aspect if condition else SOLID, IMMOBILE)
     if kind == DISABLING_SWITCH:
-        return Look(channel, DISABLES[aspect], IMMOBILE)
-    return Look(channel, 1 + condition, IMMOBILE)
+        return Appearance(channel, DISABLES[aspect], IMMOBILE)
+    return Appearance(channel, 1 + condition, IMMOBILE)
 
 
-def item_look(kind: int, colour: int, content: int) -> Look:
+def item_appearance(kind: int, colour: int, content: int) -> Appearance:
     """Channels of ``BLOCK`` ... ``BOX``.
 
     Args:
@@ -98,9 +98,9 @@ def item_look(kind: int, colour: int, content: int) -> Look:
         content: Of a box, see ``content_code``.
     """
     if kind == KEY:
-        return Look(FIRST_KEY + colour, 1, MOBILE)
+        return Appearance(FIRST_KEY + colour, 1, MOBILE)
     value = {BALL: 1 + colour, BOX: 1 + content}.get(kind, 1)
-    return Look(ITEM_CHANNEL[kind], value, MOBILE)
+    return Appearance(ITEM_CHANNEL[kind], value, MOBILE)
 
 
 def content_code(kind: int, colour: int) -> int:

@@ -36,10 +36,10 @@ from empo_multigrid.channels import (
     INVISIBLE,
     MOBILE,
     OVERLAPPABLE,
-    Look,
-    fixed_look,
-    item_look,
-    terrain_look,
+    Appearance,
+    fixed_appearance,
+    item_appearance,
+    terrain_appearance,
 )
 from empo_multigrid.layout import BOX, COLOURS, CONTROL_BUTTON, DISABLING_SWITCH, FLOOR
 
@@ -71,9 +71,9 @@ def decompress_grid_batch_to_tensor(
         device: Where the pictures shall be; None leaves them where the grids are.
     """
     words = grids.flatten(1).to(grids.device if device is None else device)
-    looks = _looks(words.device)
-    ground = looks.ground[words & GROUND_MASK]
-    item = looks.item[words >> ITEM_AT & ITEM_MASK]
+    appearances = _appearances(words.device)
+    ground = appearances.ground[words & GROUND_MASK]
+    item = appearances.item[words >> ITEM_AT & ITEM_MASK]
     pictures = torch.zeros((len(words), CHANNELS, words.shape[1]), device=words.device)
     shown = torch.stack([ground, item], 1)
     # No channel is of ground and item alike, and what is invisible writes 0 to channels that
@@ -83,7 +83,7 @@ def decompress_grid_batch_to_tensor(
     pictures[:, IMMOBILE] = (ground >> 11).float()
     pictures[:, MOBILE] = (item >> 6 > 0).float()
     agent = (words >> AGENT_AT)[:, None]
-    pictures[:, FIRST_AGENT:] = (agent == looks.agent[:, None]).float()
+    pictures[:, FIRST_AGENT:] = (agent == appearances.agent[:, None]).float()
     return pictures.view(len(words), CHANNELS, *grids.shape[1:])
 
 
@@ -94,46 +94,46 @@ def decompress_grid_to_tensor(
     return decompress_grid_batch_to_tensor(grid[None], device)
 
 
-class _Looks(NamedTuple):
+class _Appearances(NamedTuple):
     """Channels of every value that a word of ground, item or agent can have.
 
-    A look is channel | value << 6 | overlappable << 10 | immobile << 11.
+    An appearance is channel | value << 6 | overlappable << 10 | immobile << 11.
     """
 
-    ground: Int32[Tensor, " look"]
-    item: Int32[Tensor, " look"]
-    agent: Int32[Tensor, " look"]
+    ground: Int32[Tensor, " appearance"]
+    item: Int32[Tensor, " appearance"]
+    agent: Int32[Tensor, " appearance"]
 
 
 @cache
-def _looks(device: torch.device) -> _Looks:
-    ground = [_packed(_ground_look(word)) for word in range(GROUND_MASK + 1)]
-    item = [_packed(_item_look(word)) for word in range(ITEM_MASK + 1)]
+def _appearances(device: torch.device) -> _Appearances:
+    ground = [_packed(_ground_appearance(word)) for word in range(GROUND_MASK + 1)]
+    item = [_packed(_item_appearance(word)) for word in range(ITEM_MASK + 1)]
     agent = range(1, 1 + len(COLOURS))
-    return _Looks(
+    return _Appearances(
         *(torch.tensor(part, dtype=torch.int32, device=device) for part in (ground, item, agent))
     )
 
 
-def _packed(look: Look) -> int:
-    sorts = (look.sort == OVERLAPPABLE) << 10 | (look.sort == IMMOBILE) << 11
-    return look.channel | look.value << 6 | sorts
+def _packed(appearance: Appearance) -> int:
+    sorts = (appearance.sort == OVERLAPPABLE) << 10 | (appearance.sort == IMMOBILE) << 11
+    return appearance.channel | appearance.value << 6 | sorts
 
 
-def _ground_look(word: int) -> Look:
+def _ground_appearance(word: int) -> Appearance:
     ground, colour = word & 15, word >> COLOUR_AT & 7
     condition, aspect = word >> CONDITION_AT & CONDITION, word >> ASPECT_AT
     kind = ground - FIRST_FIXED
     if kind < 0:
-        return terrain_look(ground)
+        return terrain_appearance(ground)
     means_nothing = kind > CONTROL_BUTTON or colour == len(COLOURS)
     if means_nothing or (kind == DISABLING_SWITCH and aspect not in DISABLES):
         return INVISIBLE
-    return fixed_look(kind, colour, aspect, condition)
+    return fixed_appearance(kind, colour, aspect, condition)
 
 
-def _item_look(word: int) -> Look:
+def _item_appearance(word: int) -> Appearance:
     number, colour, content = word & 7, word >> 3 & 7, word >> 6
     if number == 0 or number > BOX + 1 or colour == len(COLOURS):
-        return Look(MOBILE, 0, MOBILE)
-    return item_look(number - 1, colour, content)
+        return Appearance(MOBILE, 0, MOBILE)
+    return item_appearance(number - 1, colour, content)

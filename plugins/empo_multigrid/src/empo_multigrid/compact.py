@@ -26,7 +26,7 @@ from empo_multigrid.descriptions import (
     agent_features,
     object_features,
 )
-from empo_multigrid.feature_layout import Anatomy, Seen
+from empo_multigrid.feature_layout import ParsedStates, StateLayout
 from empo_multigrid.layout import AGENT_WORDS
 
 GLOBALS: Final = 4
@@ -86,15 +86,15 @@ class CompactFeatures:
 class Compactor:
     """Makes compact rows of one layout's state rows, on any device."""
 
-    def __init__(self, anatomy: Anatomy) -> None:
-        self.anatomy = anatomy
+    def __init__(self, state_layout: StateLayout) -> None:
+        self.state_layout = state_layout
 
     @cached_property
     def features(self) -> CompactFeatures:
         """Reads the rows that are made."""
-        layout = self.anatomy.layout
+        layout = self.state_layout.layout
         return CompactFeatures(
-            layout.height, layout.width, layout.num_agents, self.anatomy.num_objects
+            layout.height, layout.width, layout.num_agents, self.state_layout.num_objects
         )
 
     def __call__(self, states: Int[Tensor, "state word"]) -> Int32[Tensor, "state compact_word"]:
@@ -103,8 +103,8 @@ class Compactor:
         Raises:
             WorldError: The rows have another length.
         """
-        seen = self.anatomy.seen(states)
-        floats = self.anatomy.on(states.device).globals
+        seen = self.state_layout.seen(states)
+        floats = self.state_layout.on(states.device).globals
         parts = (
             self._grid(seen),
             self._agents(seen).int(),
@@ -117,8 +117,8 @@ class Compactor:
         self, states: Int[Tensor, "state word"]
     ) -> Int32[Tensor, "state height width"]:
         """All that stands or lies in the cells of each state, see ``codec``."""
-        layout = self.anatomy.layout
-        return self._grid(self.anatomy.seen(states)).view(-1, layout.height, layout.width)
+        layout = self.state_layout.layout
+        return self._grid(self.state_layout.seen(states)).view(-1, layout.height, layout.width)
 
     def tensorize_state_compact(
         self, states: Int[Tensor, "state word"]
@@ -128,17 +128,17 @@ class Compactor:
         Float32[Tensor, "state object object_feature"],
     ]:
         """Features besides the picture: globals, agents, objects."""
-        return self.described(self.anatomy.seen(states))
+        return self.described(self.state_layout.seen(states))
 
     def described(
-        self, seen: Seen
+        self, seen: ParsedStates
     ) -> tuple[
         Float32[Tensor, "state feature"],
         Float32[Tensor, "state agent agent_feature"],
         Float32[Tensor, "state object object_feature"],
     ]:
         """As ``tensorize_state_compact``, of states that were looked at already."""
-        tables, width = self.anatomy.on(seen.rows.device), self.anatomy.layout.width
+        tables, width = self.state_layout.on(seen.rows.device), self.state_layout.layout.width
         ground = tables.ground[tables.object_cell]
         return (
             tables.globals.repeat(len(seen.rows), 1),
@@ -146,26 +146,26 @@ class Compactor:
             object_features(self._objects(seen), ground[None], width),
         )
 
-    def _grid(self, seen: Seen) -> Int32[Tensor, "state cell"]:
-        tables = self.anatomy.on(seen.rows.device)
+    def _grid(self, seen: ParsedStates) -> Int32[Tensor, "state cell"]:
+        tables = self.state_layout.on(seen.rows.device)
         grid = tables.ground.repeat(len(seen.rows), 1)
         condition = (seen.rows[:, tables.changing] & CONDITION) << CONDITION_AT
         grid[:, tables.changing_cell] += condition.int()
         # Zero is added somewhere where an item lies in no cell.
-        grid.scatter_add_(1, seen.spot, tables.item[seen.look] * seen.lies)
+        grid.scatter_add_(1, seen.spot, tables.item[seen.appearance] * seen.lies)
         return grid.scatter_add_(1, seen.cells, tables.agent.expand(len(grid), -1))
 
-    def _agents(self, seen: Seen) -> Int64[Tensor, "state agent"]:
-        tables, layout = self.anatomy.on(seen.rows.device), self.anatomy.layout
+    def _agents(self, seen: ParsedStates) -> Int64[Tensor, "state agent"]:
+        tables, layout = self.state_layout.on(seen.rows.device), self.state_layout.layout
         agents = seen.rows[:, : layout.first_item_word].reshape(-1, layout.num_agents, AGENT_WORDS)
         # The fields have bits of their own, so that their sum is all of them.
         words = (agents << tables.agent_shifts).sum(-1) + tables.able
         # One column more, for what is not carried.
         hands = torch.nn.functional.pad(words, (0, 1))
-        return hands.scatter_add_(1, seen.holder, tables.carried[seen.look])[:, :-1]
+        return hands.scatter_add_(1, seen.holder, tables.carried[seen.appearance])[:, :-1]
 
-    def _objects(self, seen: Seen) -> Int64[Tensor, "state object"]:
-        tables = self.anatomy.on(seen.rows.device)
+    def _objects(self, seen: ParsedStates) -> Int64[Tensor, "state object"]:
+        tables = self.state_layout.on(seen.rows.device)
         state = seen.rows[:, tables.object_word] * tables.object_changes
         return tables.object_cell + (state << STATE_AT)
 

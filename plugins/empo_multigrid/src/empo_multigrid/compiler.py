@@ -12,7 +12,7 @@ import torch
 from empo_core.config.yaml import Document
 from empo_core.types import AgentSpec, WorldSpec
 from empo_multigrid.agents import Agent, action_mask, action_set, populate
-from empo_multigrid.feature_layout import Anatomy
+from empo_multigrid.feature_layout import StateLayout
 from empo_multigrid.features import MultigridFeatures
 from empo_multigrid.fixtures import (
     Fixture,
@@ -78,7 +78,7 @@ def compile_world(
         state_dtype=torch.int16,
         horizon=file.max_steps if max_steps is None else max_steps,
         releases_gil=True,
-        features=MultigridFeatures(Anatomy(layout)),
+        features=MultigridFeatures(StateLayout(layout)),
     )
     return spec, layout, _initial_row(parts)
 

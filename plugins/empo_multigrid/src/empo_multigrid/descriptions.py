@@ -55,7 +55,7 @@ DESCRIBED: Final = (KILL_BUTTON, PAUSE_SWITCH, DISABLING_SWITCH, CONTROL_BUTTON)
 AGENT_FEATURES: Final = 13
 OBJECT_FEATURES: Final = 14
 FIRST_BALL: Final = 8
-"""Content codes from here on are balls, see ``looks.content_code``."""
+"""Content codes from here on are balls, see ``content_code``."""
 
 
 def carried_bits(kind: int, colour: int, content: int) -> int:

@@ -51,9 +51,9 @@ class Tables(NamedTuple):
     """
 
     ground: Int32[Tensor, " cell"]
-    item: Int32[Tensor, " look"]
+    item: Int32[Tensor, " appearance"]
     agent: Int32[Tensor, " agent"]
-    carried: Int64[Tensor, " look"]
+    carried: Int64[Tensor, " appearance"]
     able: Int64[Tensor, " agent"]
     agent_shifts: Int64[Tensor, " agent_word"]
     changing: Int64[Tensor, " thing"]
@@ -64,13 +64,13 @@ class Tables(NamedTuple):
     globals: Float32[Tensor, " feature"]
 
 
-class Seen(NamedTuple):
+class ParsedStates(NamedTuple):
     """State rows, and where everybody and everything is.
 
     Attributes:
         rows: The rows.
         cells: Where the agents are.
-        look: What each item is: itself, or number of items + itself where it was opened.
+        appearance: What each item is: itself, or number of items + itself where it was opened.
         lies: Whether it lies in a cell.
         spot: The cell where it lies; any cell where it lies in none.
         holder: The agent that carries it; number of agents where none does.
@@ -78,13 +78,13 @@ class Seen(NamedTuple):
 
     rows: Int64[Tensor, "state word"]
     cells: Int64[Tensor, "state agent"]
-    look: Int64[Tensor, "state thing"]
+    appearance: Int64[Tensor, "state thing"]
     lies: Bool[Tensor, "state thing"]
     spot: Int64[Tensor, "state thing"]
     holder: Int64[Tensor, "state thing"]
 
 
-class Anatomy:
+class StateLayout:
     """The part of a layout that states are read with; equal where those parts are.
 
     Attributes:
@@ -100,25 +100,25 @@ class Anatomy:
 
     def __eq__(self, other: object) -> bool:
         """True if states are read alike."""
-        if not isinstance(other, Anatomy):
+        if not isinstance(other, StateLayout):
             return NotImplemented
         mine, theirs = self.layout, other.layout
         return all(np.array_equal(getattr(mine, f), getattr(theirs, f)) for f in Layout._fields)
 
     def __hash__(self) -> int:
-        """Equal anatomies have equal hashes."""
+        """Equal layouts have equal hashes."""
         return hash((self.layout.width, self.layout.terrain.tobytes()))
 
-    def __reduce__(self) -> tuple[type[Anatomy], tuple[Layout]]:
+    def __reduce__(self) -> tuple[type[StateLayout], tuple[Layout]]:
         """Leave out what is made when it is needed."""
-        return Anatomy, (self.layout,)
+        return StateLayout, (self.layout,)
 
     @cached_property
     def num_objects(self) -> int:
         """Number of objects that are described one by one."""
         return int(np.isin(self.layout.fixed_kind, DESCRIBED).sum())
 
-    def seen(self, states: Int[Tensor, "state word"]) -> Seen:
+    def seen(self, states: Int[Tensor, "state word"]) -> ParsedStates:
         """Cells of all agents and objects.
 
         Raises:
@@ -136,7 +136,7 @@ class Anatomy:
         place = place - opened * layout.opened
         cells = layout.num_cells
         holder = place - cells
-        return Seen(
+        return ParsedStates(
             rows,
             rows[:, CELL:first_item:AGENT_WORDS],
             torch.arange(layout.num_items, device=rows.device) + opened * layout.num_items,
@@ -154,7 +154,7 @@ class Anatomy:
         return self._tables[device]
 
 
-def item_looks(layout: Layout) -> list[tuple[int, int, int]]:
+def item_appearances(layout: Layout) -> list[tuple[int, int, int]]:
     """Kind, colour and content code of each item, then of each item opened.
 
     An item that cannot be opened, or is gone then, looks as before.
@@ -192,9 +192,9 @@ def _tables(layout: Layout) -> list[np.ndarray]:
     changing, described = layout.fixed_word >= 0, np.isin(layout.fixed_kind, DESCRIBED)
     return [
         np.array(ground, np.int32),
-        np.array([item_bits(*look) for look in item_looks(layout)], np.int32),
+        np.array([item_bits(*appearance) for appearance in item_appearances(layout)], np.int32),
         (1 + layout.agent_colour.astype(np.int32)) << AGENT_AT,
-        np.array([carried_bits(*look) for look in item_looks(layout)], np.int64),
+        np.array([carried_bits(*appearance) for appearance in item_appearances(layout)], np.int64),
         able_bits(_longs(layout.can_enter_magic), _longs(layout.can_push_rocks)),
         np.array(AGENT_SHIFTS, np.int64),
         _longs(layout.fixed_word[changing]),

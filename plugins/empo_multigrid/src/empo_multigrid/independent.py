@@ -35,7 +35,7 @@ from empo_multigrid.intents import (
     IDLE,
     NORMAL,
     STUMBLER,
-    Plans,
+    Intents,
     advance,
     executed,
     is_available,
@@ -61,7 +61,7 @@ from empo_multigrid.layout import (
 from empo_multigrid.outcomes import (
     MAX_OUTCOMES,
     Listing,
-    Luck,
+    RandomEvents,
     Workspace,
     enter,
     list_outcomes,
@@ -75,7 +75,7 @@ MAX_DELTA = 8
 MAX_TOUCHED = 8
 
 
-class Solos(NamedTuple):
+class IndependentEffects(NamedTuple):
     """Effect of each agent's action where no other agent interferes.
 
     Attributes:
@@ -106,14 +106,14 @@ class Solos(NamedTuple):
     way: Indices
 
 
-def empty_solos(agents: int, actions: int) -> Solos:
+def empty_effects(agents: int, actions: int) -> IndependentEffects:
     """Scratch for a world of this size."""
     shape = (agents, actions)
     ways = (*shape, MAX_OUTCOMES)
     outcomes, touches = np.zeros((2, *shape), np.int16)
     # Unsigned, so that compiled code need not ask whether an index counts from the end.
     action, way = np.zeros((2, agents), np.uint16)
-    return Solos(
+    return IndependentEffects(
         outcomes=outcomes,
         chance=np.zeros(ways),
         length=np.zeros(ways, np.int16),
@@ -129,7 +129,7 @@ def empty_solos(agents: int, actions: int) -> Solos:
 
 
 @compiled
-def touch(solo: Solos, agent: int, action: int, cell: int) -> None:
+def touch(solo: IndependentEffects, agent: int, action: int, cell: int) -> None:
     """Note a cell; too many of them rule the fast path out."""
     number = solo.touches[agent, action]
     if number < MAX_TOUCHED:
@@ -138,7 +138,9 @@ def touch(solo: Solos, agent: int, action: int, cell: int) -> None:
 
 
 @compiled
-def touch_path(t: Tables, s: Scene, solo: Solos, agent: int, action: int, direction: int) -> None:
+def touch_path(
+    t: Tables, s: Scene, solo: IndependentEffects, agent: int, action: int, direction: int
+) -> None:
     """Note what moving in a direction may touch: its target, what it pushes, its own cell."""
     cell = t.cell[s.row[AGENT_WORDS * agent + CELL], NEIGHBOUR + direction]
     # An agent in front blocks the way whatever it does: none may follow into its cell.
@@ -165,7 +167,9 @@ def is_recorded(t: Tables, s: Scene, agent: int) -> bool:
 
 
 @compiled
-def find_touched(t: Tables, s: Scene, p: Plans, solo: Solos, agent: int, action: int) -> None:
+def find_touched(
+    t: Tables, s: Scene, p: Intents, solo: IndependentEffects, agent: int, action: int
+) -> None:
     """Note every cell that decides what an action does, or that it changes."""
     base = AGENT_WORDS * agent
     code = t.action[action]
@@ -183,9 +187,11 @@ def find_touched(t: Tables, s: Scene, p: Plans, solo: Solos, agent: int, action:
 
 
 @compiled
-def keep_delta(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: int) -> bool:
+def keep_delta(
+    t: Tables, s: Scene, p: Intents, solo: IndependentEffects, events: RandomEvents, agent: int
+) -> bool:
     """Keep what the scene shows as one outcome of the agent's action; False if too long."""
-    action, ways = luck.action[agent], solo.outcomes[agent, luck.action[agent]]
+    action, ways = events.action[agent], solo.outcomes[agent, events.action[agent]]
     first_item = AGENT_WORDS * t.size[AGENTS]
     length = 0
     for word in range(len(p.start)):
@@ -198,8 +204,8 @@ def keep_delta(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: in
             if first_item <= word < first_item + t.size[ITEMS]:
                 solo.moves_item[agent, action] = True
     chance = 1.0
-    if luck.category[agent] > NORMAL:
-        chance = luck.chance[agent, luck.digit[agent]]
+    if events.category[agent] > NORMAL:
+        chance = events.chance[agent, events.digit[agent]]
     for way in range(ways):
         same = solo.length[agent, action, way] == length
         for i in range(length):
@@ -219,7 +225,7 @@ def keep_delta(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: in
 
 
 @compiled
-def turns(t: Tables, p: Plans, solo: Solos, agent: int, action: int) -> bool:
+def turns(t: Tables, p: Intents, solo: IndependentEffects, agent: int, action: int) -> bool:
     """Keep the outcome of doing nothing or turning, if that is what the action is."""
     code = t.action[action]
     if p.category[agent, action] != IDLE and code != LEFT and code != RIGHT:
@@ -237,7 +243,13 @@ def turns(t: Tables, p: Plans, solo: Solos, agent: int, action: int) -> bool:
 
 @compiled
 def play_alone(
-    t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck, agent: int, action: int
+    t: Tables,
+    s: Scene,
+    p: Intents,
+    solo: IndependentEffects,
+    events: RandomEvents,
+    agent: int,
+    action: int,
 ) -> None:
     """Find every outcome of one agent's action while all others do nothing."""
     solo.outcomes[agent, action] = 0
@@ -250,25 +262,25 @@ def play_alone(
     ):
         return
     for other in range(t.size[AGENTS]):
-        luck.category[other] = IDLE
-    luck.category[agent] = p.category[agent, action]
-    luck.action[agent] = action
-    luck.digit[agent] = 0
-    luck.size[agent] = 1
-    if luck.category[agent] > NORMAL:
-        list_outcomes(t, s, luck, agent)
-    ways = luck.size[agent]
+        events.category[other] = IDLE
+    events.category[agent] = p.category[agent, action]
+    events.action[agent] = action
+    events.digit[agent] = 0
+    events.size[agent] = 1
+    if events.category[agent] > NORMAL:
+        list_outcomes(t, s, events, agent)
+    ways = events.size[agent]
     unload(t, s)
     for way in range(ways):
-        luck.digit[agent] = way
+        events.digit[agent] = way
         load(t, s, p.start)
-        if luck.category[agent] == NORMAL:
+        if events.category[agent] == NORMAL:
             perform(t, s, agent, action)
-        elif luck.category[agent] == STUMBLER:
-            stumble(t, s, luck)
+        elif events.category[agent] == STUMBLER:
+            stumble(t, s, events)
         else:
-            enter(t, s, luck, luck.category[agent])
-        kept = keep_delta(t, s, p, solo, luck, agent)
+            enter(t, s, events, events.category[agent])
+        kept = keep_delta(t, s, p, solo, events, agent)
         unload(t, s)
         if not kept:
             solo.outcomes[agent, action] = 0
@@ -277,7 +289,7 @@ def play_alone(
 
 
 @compiled
-def clashes(solo: Solos, i: int, a: int, j: int, b: int) -> bool:
+def clashes(solo: IndependentEffects, i: int, a: int, j: int, b: int) -> bool:
     """True if two actions touch a common cell."""
     for x in range(solo.touches[i, a]):
         for y in range(solo.touches[j, b]):
@@ -287,13 +299,15 @@ def clashes(solo: Solos, i: int, a: int, j: int, b: int) -> bool:
 
 
 @compiled
-def make_solos(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck) -> None:
+def find_independent_effects(
+    t: Tables, s: Scene, p: Intents, solo: IndependentEffects, events: RandomEvents
+) -> None:
     """Play every agent's every action alone; the scene shows the state, before and after."""
     number, actions = t.size[AGENTS], len(t.action)
     for agent in range(number):
         for action in range(actions):
             find_touched(t, s, p, solo, agent, action)
-            play_alone(t, s, p, solo, luck, agent, action)
+            play_alone(t, s, p, solo, events, agent, action)
     for i in range(number):
         for j in range(i):
             for a in range(actions):
@@ -308,7 +322,7 @@ def make_solos(t: Tables, s: Scene, p: Plans, solo: Solos, luck: Luck) -> None:
 
 @compiled
 def expand_independent(
-    t: Tables, work: Workspace, solo: Solos, first: int, listing: Listing
+    t: Tables, work: Workspace, solo: IndependentEffects, first: int, listing: Listing
 ) -> int:
     """Append the successors of a state's joint actions while these are independent.
 
@@ -316,7 +330,7 @@ def expand_independent(
     Returns how many pairs were done; it stops before one that is not independent, and before
     one that might not fit. ``work.chosen`` is then that pair's joint action.
     """
-    s, p, chosen = work.scene, work.plans, work.chosen
+    s, p, chosen = work.scene, work.intents, work.chosen
     offsets, rows, probs = listing.offsets, listing.rows, listing.probs
     number, choices, words = t.size[AGENTS], len(t.action), len(p.start)
     joint = 1

@@ -63,7 +63,7 @@ from empo_multigrid.layout import (
 IDLE, NORMAL, STUMBLER, WALL_ENTERER, BUSH_ENTERER = range(5)
 
 
-class Plans(NamedTuple):
+class Intents(NamedTuple):
     """Intended effect of each agent's actions in one state, before other agents count.
 
     Attributes:
@@ -83,10 +83,10 @@ class Plans(NamedTuple):
     start: Ints
 
 
-def empty_plans(agents: int, actions: int, words: int) -> Plans:
+def empty_intents(agents: int, actions: int, words: int) -> Intents:
     """Scratch for a world of this size."""
     category, contest, stops, disables, uses = np.zeros((5, agents, actions), np.int16)
-    return Plans(category, contest, stops, disables, uses, np.zeros(words, np.int16))
+    return Intents(category, contest, stops, disables, uses, np.zeros(words, np.int16))
 
 
 @compiled
@@ -147,7 +147,7 @@ def forward_category(t: Tables, s: Scene, agent: int) -> int:
 
 
 @compiled
-def plan_toggle(t: Tables, s: Scene, p: Plans, agent: int, action: int, target: int) -> None:
+def intend_toggle(t: Tables, s: Scene, p: Intents, agent: int, action: int, target: int) -> None:
     """Intent of toggling ``target``: cells contested, and what it stops, disables and uses."""
     if s.agent_at[target] >= 0:
         return
@@ -176,7 +176,7 @@ def plan_toggle(t: Tables, s: Scene, p: Plans, agent: int, action: int, target: 
 
 
 @inlined
-def plan_action(t: Tables, s: Scene, p: Plans, agent: int, action: int) -> None:
+def intend_action(t: Tables, s: Scene, p: Intents, agent: int, action: int) -> None:
     """Work out what one agent's action comes to; the scene shows the state."""
     code = t.action[action]
     acting = is_acting(s, agent)
@@ -200,11 +200,11 @@ def plan_action(t: Tables, s: Scene, p: Plans, agent: int, action: int) -> None:
         if s.agent_at[target] >= 0 or not t.size[REFERENCE]:
             p.contest[agent, action] = target
     elif code == TOGGLE:
-        plan_toggle(t, s, p, agent, action, target)
+        intend_toggle(t, s, p, agent, action, target)
 
 
 @compiled
-def begin(t: Tables, s: Scene, p: Plans) -> None:
+def begin(t: Tables, s: Scene, p: Intents) -> None:
     """Load the scene with the state, and remember who stood where and how the step begins."""
     load(t, s, s.state)
     for word in range(len(s.state)):
@@ -218,12 +218,12 @@ def begin(t: Tables, s: Scene, p: Plans) -> None:
 
 
 @compiled
-def make_plans(t: Tables, s: Scene, p: Plans) -> None:
+def find_intents(t: Tables, s: Scene, p: Intents) -> None:
     """Work out what each agent's actions come to; leaves the scene loaded with the state."""
     begin(t, s, p)
     for agent in range(t.size[AGENTS]):
         for action in range(len(t.action)):
-            plan_action(t, s, p, agent, action)
+            intend_action(t, s, p, agent, action)
 
 
 @compiled

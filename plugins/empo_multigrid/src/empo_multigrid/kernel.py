@@ -21,18 +21,23 @@ from empo_multigrid.effects import (
     Tables,
     perform,
 )
-from empo_multigrid.independent import Solos, empty_solos, expand_independent, make_solos
+from empo_multigrid.independent import (
+    IndependentEffects,
+    empty_effects,
+    expand_independent,
+    find_independent_effects,
+)
 from empo_multigrid.intents import (
     IDLE,
     NORMAL,
-    Plans,
+    Intents,
     advance,
-    empty_plans,
+    empty_intents,
     executed,
+    find_intents,
     forget,
     is_available,
     load,
-    make_plans,
     unload,
 )
 from empo_multigrid.layout import (
@@ -46,10 +51,10 @@ from empo_multigrid.layout import (
 )
 from empo_multigrid.outcomes import (
     Listing,
-    Luck,
+    RandomEvents,
     Workspace,
     emit,
-    empty_luck,
+    empty_events,
     form_blocks,
     is_sequential,
     list_outcomes,
@@ -62,8 +67,8 @@ from empo_multigrid.sampler import draw
 def expand_pair(
     t: Tables,
     s: Scene,
-    p: Plans,
-    luck: Luck,
+    p: Intents,
+    events: RandomEvents,
     chosen: Ints,
     rows: Ints,
     probs: Floats,
@@ -79,22 +84,22 @@ def expand_pair(
     if t.size[MASKED] and not is_available(t, s, chosen):
         return count
     for agent in range(number):
-        luck.action[agent] = executed(s, agent, chosen[agent])
-        luck.category[agent] = p.category[agent, luck.action[agent]]
-    sequential = t.size[REFERENCE] and is_sequential(t, s, luck)
-    if not sequential and form_blocks(t, p, luck):
+        events.action[agent] = executed(s, agent, chosen[agent])
+        events.category[agent] = p.category[agent, events.action[agent]]
+    sequential = t.size[REFERENCE] and is_sequential(t, s, events)
+    if not sequential and form_blocks(t, p, events):
         for agent in range(number):
-            luck.size[agent] = 1
-            if luck.category[agent] > NORMAL:
-                list_outcomes(t, s, luck, agent)
+            events.size[agent] = 1
+            if events.category[agent] > NORMAL:
+                list_outcomes(t, s, events, agent)
         unload(t, s)
-        count = play_out(t, s, p, luck, rows, probs, count)
+        count = play_out(t, s, p, events, rows, probs, count)
     else:
         unload(t, s)
         load(t, s, p.start)
         for agent in range(number):
-            if luck.category[agent] != IDLE:
-                perform(t, s, agent, luck.action[agent])
+            if events.category[agent] != IDLE:
+                perform(t, s, agent, events.action[agent])
         count = emit(t, s, 1.0, rows, probs, count, count)
         unload(t, s)
     load(t, s, s.state)
@@ -103,26 +108,26 @@ def expand_pair(
 
 @compiled
 def expand_state(
-    t: Tables, work: Workspace, solo: Solos, first: int, joint: int, listing: Listing
+    t: Tables, work: Workspace, solo: IndependentEffects, first: int, joint: int, listing: Listing
 ) -> bool:
     """Append the successors of ``joint`` joint actions; False if there is no room for them.
 
     ``work.chosen`` is the joint action to begin with, ``first`` the position of its pair.
     """
-    s, p, luck, chosen = work.scene, work.plans, work.luck, work.chosen
+    s, p, events, chosen = work.scene, work.intents, work.events, work.chosen
     offsets, rows, probs = listing.offsets, listing.rows, listing.probs
     # Playing each action alone pays only where many joint actions share it.
     fast = joint > t.size[AGENTS] * len(t.action)
-    make_plans(t, s, p)
+    find_intents(t, s, p)
     if fast:
-        make_solos(t, s, p, solo, luck)
+        find_independent_effects(t, s, p, solo, events)
     pair = 0
     while pair < joint:
         if fast:
             pair += expand_independent(t, work, solo, first + pair, listing)
             if pair == joint:
                 break
-        count = expand_pair(t, s, p, luck, chosen, rows, probs, offsets[first + pair])
+        count = expand_pair(t, s, p, events, chosen, rows, probs, offsets[first + pair])
         if count < 0:
             return False
         pair += 1
@@ -135,7 +140,7 @@ def expand_state(
 def expand(
     t: Tables,
     work: Workspace,
-    solo: Solos,
+    solo: IndependentEffects,
     states: Ints,
     actions: Longs,
     first: int,
@@ -236,7 +241,7 @@ def transitions(
     """
     tables = pack(layout) if isinstance(layout, Layout) else layout
     number, words, choices = int(tables.size[AGENTS]), states.shape[1], len(tables.action)
-    work, solos = _workspace(tables, words), empty_solos(number, choices)
+    work, solos = _workspace(tables, words), empty_effects(number, choices)
     pairs = len(states) * (1 if actions is not None else choices**number)
     asked = np.empty((0, number), np.int64) if actions is None else actions
     offsets = np.zeros(pairs + 1, np.int64)
@@ -272,8 +277,8 @@ def _workspace(tables: Tables, words: int) -> Workspace:
         *(np.zeros(words, np.int16) for _ in range(2)),
         *(np.full(len(tables.cell), -1, np.int16) for _ in range(3)),
     )
-    plans = empty_plans(number, len(tables.action), words)
-    return Workspace(scene, plans, empty_luck(number), np.zeros(number, np.int16))
+    intents = empty_intents(number, len(tables.action), words)
+    return Workspace(scene, intents, empty_events(number), np.zeros(number, np.int16))
 
 
 def _grown(array: np.ndarray, used: int, capacity: int) -> np.ndarray:

@@ -43,7 +43,7 @@ from empo_multigrid.intents import (
     NORMAL,
     STUMBLER,
     WALL_ENTERER,
-    Plans,
+    Intents,
     load,
     unload,
 )
@@ -65,7 +65,7 @@ WALK, SUCCEED, FAIL, SOLIDIFIED = range(4)
 MAX_OUTCOMES = 5
 
 
-class Luck(NamedTuple):
+class RandomEvents(NamedTuple):
     """Random events of one joint action.
 
     Attributes:
@@ -97,14 +97,14 @@ class Workspace(NamedTuple):
 
     Attributes:
         scene: The state being worked on.
-        plans: Intended effect of each agent's actions in it.
-        luck: Random events of the joint action being worked on.
+        intents: Intended effect of each agent's actions in it.
+        events: Random events of the joint action being worked on.
         chosen: That joint action [agent].
     """
 
     scene: Scene
-    plans: Plans
-    luck: Luck
+    intents: Intents
+    events: RandomEvents
     chosen: Ints
 
 
@@ -122,19 +122,19 @@ class Listing(NamedTuple):
     probs: Floats
 
 
-def empty_luck(agents: int) -> Luck:
+def empty_events(agents: int) -> RandomEvents:
     """Scratch for a world with this many agents."""
     action, category, block, cell = np.zeros((4, agents), np.int16)
     size, digit = np.zeros((2, 2 * agents), np.int16)
     turn, effect = np.zeros((2, agents, MAX_OUTCOMES), np.int16)
     chance = np.zeros((agents, MAX_OUTCOMES))
-    return Luck(action, category, block, size, digit, chance, turn, effect, cell)
+    return RandomEvents(action, category, block, size, digit, chance, turn, effect, cell)
 
 
 @compiled
-def interact(t: Tables, p: Plans, luck: Luck, i: int, j: int) -> bool:
+def interact(t: Tables, p: Intents, events: RandomEvents, i: int, j: int) -> bool:
     """True if the order of two normal agents' actions may matter to the law."""
-    a, b = luck.action[i], luck.action[j]
+    a, b = events.action[i], events.action[j]
     if p.contest[i, a] >= 0 and p.contest[i, a] == p.contest[j, b]:
         return True
     if p.stops[i, a] >= 0 and p.stops[i, a] == t.agent[j, COLOUR]:
@@ -151,20 +151,20 @@ def interact(t: Tables, p: Plans, luck: Luck, i: int, j: int) -> bool:
 
 
 @compiled
-def is_sequential(t: Tables, s: Scene, luck: Luck) -> bool:
+def is_sequential(t: Tables, s: Scene, events: RandomEvents) -> bool:
     """True if the reference's shortcut applies: everybody acts in index order."""
     active, busy, lucky, only_any_side = 0, 0, 0, True
     for agent in range(t.size[AGENTS]):
-        if luck.category[agent] == IDLE:
+        if events.category[agent] == IDLE:
             continue
         active += 1
-        code = t.action[luck.action[agent]]
+        code = t.action[events.action[agent]]
         busy += code != LEFT and code != RIGHT
-        if luck.category[agent] > NORMAL:
+        if events.category[agent] > NORMAL:
             lucky += 1
             fixed = (
                 t.cell[front_cell(t, s, agent), FIXED]
-                if (luck.category[agent] == WALL_ENTERER)
+                if (events.category[agent] == WALL_ENTERER)
                 else -1
             )
             if fixed < 0 or t.fixed[fixed, SIDE] != ANY_SIDE:
@@ -176,24 +176,24 @@ def is_sequential(t: Tables, s: Scene, luck: Luck) -> bool:
 
 
 @compiled
-def add_outcome(luck: Luck, agent: int, prob: float, turn: int, effect: int) -> None:
+def add_outcome(events: RandomEvents, agent: int, prob: float, turn: int, effect: int) -> None:
     """Append an individual outcome, unless it is impossible."""
     if prob > 0:
-        k = luck.size[agent]
-        luck.chance[agent, k] = prob
-        luck.turn[agent, k] = turn
-        luck.effect[agent, k] = effect
-        luck.size[agent] = k + 1
+        k = events.size[agent]
+        events.chance[agent, k] = prob
+        events.turn[agent, k] = turn
+        events.effect[agent, k] = effect
+        events.size[agent] = k + 1
 
 
 @compiled
-def list_outcomes(t: Tables, s: Scene, luck: Luck, agent: int) -> None:
+def list_outcomes(t: Tables, s: Scene, events: RandomEvents, agent: int) -> None:
     """The individual outcomes of an agent whose move depends on luck."""
-    luck.size[agent] = 0
+    events.size[agent] = 0
     base = AGENT_WORDS * agent
-    if luck.category[agent] == STUMBLER:
+    if events.category[agent] == STUMBLER:
         stumble = t.stumble[s.row[base + CELL]]
-        add_outcome(luck, agent, 1 - stumble, 0, WALK)
+        add_outcome(events, agent, 1 - stumble, 0, WALK)
         for turn in (3, 1):
             direction = (s.row[base + DIRECTION] + turn) % 4
             target = t.cell[s.row[base + CELL], NEIGHBOUR + direction]
@@ -206,119 +206,119 @@ def list_outcomes(t: Tables, s: Scene, luck: Luck, agent: int) -> None:
                 and t.chance[fixed, ENTER] < 1
             ):
                 enter = t.chance[fixed, ENTER]
-                add_outcome(luck, agent, stumble / 2 * enter, turn, SUCCEED)
-                add_outcome(luck, agent, stumble / 2 * (1 - enter), turn, FAIL)
+                add_outcome(events, agent, stumble / 2 * enter, turn, SUCCEED)
+                add_outcome(events, agent, stumble / 2 * (1 - enter), turn, FAIL)
             else:
-                add_outcome(luck, agent, stumble / 2, turn, WALK)
+                add_outcome(events, agent, stumble / 2, turn, WALK)
         return
     fixed = t.cell[front_cell(t, s, agent), FIXED]
     enter, solidify = t.chance[fixed, ENTER], t.chance[fixed, SOLIDIFY]
-    if luck.category[agent] == BUSH_ENTERER:
+    if events.category[agent] == BUSH_ENTERER:
         solidify = 0.0
-    add_outcome(luck, agent, enter, 0, SUCCEED)
-    add_outcome(luck, agent, (1 - enter) * (1 - solidify), 0, FAIL)
-    add_outcome(luck, agent, (1 - enter) * solidify, 0, SOLIDIFIED)
+    add_outcome(events, agent, enter, 0, SUCCEED)
+    add_outcome(events, agent, (1 - enter) * (1 - solidify), 0, FAIL)
+    add_outcome(events, agent, (1 - enter) * solidify, 0, SOLIDIFIED)
 
 
 @compiled
-def form_blocks(t: Tables, p: Plans, luck: Luck) -> bool:
+def form_blocks(t: Tables, p: Intents, events: RandomEvents) -> bool:
     """Group normal agents whose actions interact; whether anything is left to chance."""
     number = t.size[AGENTS]
     random = False
     for agent in range(number):
-        luck.block[agent] = agent
-        luck.size[number + agent] = 1
-        if luck.category[agent] > NORMAL:
+        events.block[agent] = agent
+        events.size[number + agent] = 1
+        if events.category[agent] > NORMAL:
             random = True
-        if luck.category[agent] != NORMAL:
+        if events.category[agent] != NORMAL:
             continue
         for other in range(agent):
-            old, new = luck.block[agent], luck.block[other]
-            if luck.category[other] != NORMAL or old == new:
+            old, new = events.block[agent], events.block[other]
+            if events.category[other] != NORMAL or old == new:
                 continue
-            if interact(t, p, luck, agent, other):
+            if interact(t, p, events, agent, other):
                 random = True
                 low, high = min(old, new), max(old, new)
                 for member in range(agent + 1):
-                    if luck.block[member] == high:
-                        luck.block[member] = low
+                    if events.block[member] == high:
+                        events.block[member] = low
     if random:
         for agent in range(number):
-            luck.size[number + agent] = 0
+            events.size[number + agent] = 0
         for agent in range(number):
-            if luck.category[agent] == NORMAL:
-                luck.size[number + luck.block[agent]] += 1
+            if events.category[agent] == NORMAL:
+                events.size[number + events.block[agent]] += 1
         for agent in range(number):
-            luck.size[number + agent] = max(luck.size[number + agent], 1)
+            events.size[number + agent] = max(events.size[number + agent], 1)
     return random
 
 
 @compiled
-def act_normally(t: Tables, s: Scene, luck: Luck) -> None:
+def act_normally(t: Tables, s: Scene, events: RandomEvents) -> None:
     """The winner of each block acts, block by block; then everybody else by index."""
     number = t.size[AGENTS]
     for agent in range(number):
-        luck.cell[agent] = 0  # 1 once it has acted
+        events.cell[agent] = 0  # 1 once it has acted
     for first in range(number):
-        if luck.category[first] != NORMAL or luck.block[first] != first:
+        if events.category[first] != NORMAL or events.block[first] != first:
             continue
-        rank = luck.digit[number + first]
+        rank = events.digit[number + first]
         for agent in range(first, number):
-            if luck.category[agent] == NORMAL and luck.block[agent] == first:
+            if events.category[agent] == NORMAL and events.block[agent] == first:
                 if rank == 0:
-                    perform(t, s, agent, luck.action[agent])
-                    luck.cell[agent] = 1
+                    perform(t, s, agent, events.action[agent])
+                    events.cell[agent] = 1
                     break
                 rank -= 1
     for agent in range(number):
-        if luck.category[agent] == NORMAL and not luck.cell[agent]:
-            perform(t, s, agent, luck.action[agent])
+        if events.category[agent] == NORMAL and not events.cell[agent]:
+            perform(t, s, agent, events.action[agent])
 
 
 @compiled
-def stumble(t: Tables, s: Scene, luck: Luck) -> None:
+def stumble(t: Tables, s: Scene, events: RandomEvents) -> None:
     """Stumblers turn, then move where no other stumbler wants to go."""
     number = t.size[AGENTS]
     for agent in range(number):
-        if luck.category[agent] == STUMBLER and is_acting(s, agent):
-            base, k = AGENT_WORDS * agent, luck.digit[agent]
-            s.row[base + DIRECTION] = (s.row[base + DIRECTION] + luck.turn[agent, k]) % 4
+        if events.category[agent] == STUMBLER and is_acting(s, agent):
+            base, k = AGENT_WORDS * agent, events.digit[agent]
+            s.row[base + DIRECTION] = (s.row[base + DIRECTION] + events.turn[agent, k]) % 4
     for agent in range(number):
-        luck.cell[agent] = -1
-        if luck.category[agent] == STUMBLER and is_acting(s, agent):
-            effect = luck.effect[agent, luck.digit[agent]]
+        events.cell[agent] = -1
+        if events.category[agent] == STUMBLER and is_acting(s, agent):
+            effect = events.effect[agent, events.digit[agent]]
             if effect == WALK:
-                luck.cell[agent] = contested_cell(t, s, agent)
+                events.cell[agent] = contested_cell(t, s, agent)
             elif effect == SUCCEED:
-                luck.cell[agent] = front_cell(t, s, agent)
+                events.cell[agent] = front_cell(t, s, agent)
     for agent in range(number):
-        if luck.category[agent] != STUMBLER or not is_acting(s, agent):
+        if events.category[agent] != STUMBLER or not is_acting(s, agent):
             continue
-        alone = luck.cell[agent] >= 0
+        alone = events.cell[agent] >= 0
         for other in range(number):
-            if other != agent and luck.cell[other] == luck.cell[agent]:
+            if other != agent and events.cell[other] == events.cell[agent]:
                 alone = False
         if alone:
-            if luck.effect[agent, luck.digit[agent]] == WALK:
+            if events.effect[agent, events.digit[agent]] == WALK:
                 move_forward(t, s, agent)
-            elif vacant(s, agent, luck.cell[agent]):
-                move_agent(t, s, agent, luck.cell[agent])
-        record(t, s, agent, luck.action[agent], -1)
+            elif vacant(s, agent, events.cell[agent]):
+                move_agent(t, s, agent, events.cell[agent])
+        record(t, s, agent, events.action[agent], -1)
 
 
 @compiled
-def enter(t: Tables, s: Scene, luck: Luck, category: int) -> None:
+def enter(t: Tables, s: Scene, events: RandomEvents, category: int) -> None:
     """Agents that try to enter a magic wall or a bush do, or do not."""
     for agent in range(t.size[AGENTS]):
-        if luck.category[agent] != category or not is_acting(s, agent):
+        if events.category[agent] != category or not is_acting(s, agent):
             continue
         target = front_cell(t, s, agent)
-        effect = luck.effect[agent, luck.digit[agent]]
+        effect = events.effect[agent, events.digit[agent]]
         if effect == SUCCEED and vacant(s, agent, target):
             move_agent(t, s, agent, target)
         elif effect == SOLIDIFIED:
             s.row[t.fixed[t.cell[target, FIXED], WORD]] = 0
-        record(t, s, agent, luck.action[agent], -1)
+        record(t, s, agent, events.action[agent], -1)
 
 
 @compiled
@@ -357,35 +357,35 @@ def emit(
 
 @compiled
 def play_out(
-    t: Tables, s: Scene, p: Plans, luck: Luck, rows: Ints, probs: Floats, count: int
+    t: Tables, s: Scene, p: Intents, events: RandomEvents, rows: Ints, probs: Floats, count: int
 ) -> int:
     """Append every successor that chance allows; -1 where ``rows`` is too short."""
     number = t.size[AGENTS]
     first = count
     for source in range(2 * number):
-        luck.digit[source] = 0
+        events.digit[source] = 0
     while True:
         if count >= len(rows):
             return -1
         prob = 1.0
         for agent in range(number):
-            if luck.category[agent] > NORMAL:
-                prob *= luck.chance[agent, luck.digit[agent]]
-            elif luck.category[agent] == NORMAL and luck.block[agent] == agent:
-                prob /= luck.size[number + agent]
+            if events.category[agent] > NORMAL:
+                prob *= events.chance[agent, events.digit[agent]]
+            elif events.category[agent] == NORMAL and events.block[agent] == agent:
+                prob /= events.size[number + agent]
         load(t, s, p.start)
-        act_normally(t, s, luck)
-        stumble(t, s, luck)
-        enter(t, s, luck, WALL_ENTERER)
-        enter(t, s, luck, BUSH_ENTERER)
+        act_normally(t, s, events)
+        stumble(t, s, events)
+        enter(t, s, events, WALL_ENTERER)
+        enter(t, s, events, BUSH_ENTERER)
         count = emit(t, s, prob, rows, probs, first, count)
         unload(t, s)
         source = 0
         while source < 2 * number:
-            luck.digit[source] += 1
-            if luck.digit[source] < luck.size[source]:
+            events.digit[source] += 1
+            if events.digit[source] < events.size[source]:
                 break
-            luck.digit[source] = 0
+            events.digit[source] = 0
             source += 1
         if source == 2 * number:
             return count

@@ -15,8 +15,8 @@ from empo_multigrid.intents import (
     begin,
     executed,
     forget,
+    intend_action,
     is_available,
-    plan_action,
     unload,
 )
 from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
@@ -50,34 +50,34 @@ def draw_state(
 
     Where an action is not available, nothing follows, and ``out`` stays as it is.
     """
-    s, p, luck, chosen = work.scene, work.plans, work.luck, work.chosen
+    s, p, events, chosen = work.scene, work.intents, work.events, work.chosen
     if t.size[MASKED] and not is_available(t, s, chosen):
         return True
     number = t.size[AGENTS]
     begin(t, s, p)
     for agent in range(number):
         action = executed(s, agent, chosen[agent])
-        plan_action(t, s, p, agent, action)
-        luck.action[agent] = action
-        luck.category[agent] = p.category[agent, action]
+        intend_action(t, s, p, agent, action)
+        events.action[agent] = action
+        events.category[agent] = p.category[agent, action]
     fits = True
-    if (t.size[REFERENCE] and is_sequential(t, s, luck)) or not form_blocks(t, p, luck):
+    if (t.size[REFERENCE] and is_sequential(t, s, events)) or not form_blocks(t, p, events):
         # The scene shows the state already; all that differs are actions no longer forced.
         for agent in range(number):
             s.row[AGENT_WORDS * agent + FORCED] = p.start[AGENT_WORDS * agent + FORCED]
         for agent in range(number):
-            if luck.category[agent] != IDLE:
-                perform(t, s, agent, luck.action[agent])
+            if events.category[agent] != IDLE:
+                perform(t, s, agent, events.action[agent])
         for word in range(len(s.row)):
             out[at, word] = s.row[word]
         sort_items(t, out, at)
     else:
         for agent in range(number):
-            luck.size[agent] = 1
-            if luck.category[agent] > NORMAL:
-                list_outcomes(t, s, luck, agent)
+            events.size[agent] = 1
+            if events.category[agent] > NORMAL:
+                list_outcomes(t, s, events, agent)
         unload(t, s)
-        count = play_out(t, s, p, luck, rows, probs, 0)
+        count = play_out(t, s, p, events, rows, probs, 0)
         fits = count >= 0
         if fits:
             pick(rows, probs, count, uniform, out, at)

@@ -19,7 +19,7 @@ from empo_multigrid.layout import (
 )
 
 
-class Thing(NamedTuple):
+class VisibleItem(NamedTuple):
     """An item as it is now: a box that was opened has become what it held."""
 
     kind: int
@@ -34,7 +34,7 @@ class AgentView(NamedTuple):
     terminated: bool
     paused: bool
     forced: int
-    carrying: Thing | None
+    carrying: VisibleItem | None
 
 
 class Scene(NamedTuple):
@@ -47,7 +47,7 @@ class Scene(NamedTuple):
     """
 
     agents: tuple[AgentView, ...]
-    loose: dict[int, Thing]
+    loose: dict[int, VisibleItem]
     fixed: tuple[int, ...]
 
 
@@ -69,16 +69,16 @@ class ControlView(NamedTuple):
 
 def scene(layout: Layout, row: Ints) -> Scene:
     """Everything that a state row says about a world."""
-    loose: dict[int, Thing] = {}
-    carried: dict[int, Thing] = {}
+    loose: dict[int, VisibleItem] = {}
+    carried: dict[int, VisibleItem] = {}
     for item in range(layout.num_items):
         place = int(row[layout.first_item_word + item])
         if place == GONE:
             continue
-        thing = Thing(int(layout.item_kind[item]), int(layout.item_colour[item]))
+        thing = VisibleItem(int(layout.item_kind[item]), int(layout.item_colour[item]))
         if place >= layout.opened:
             place -= layout.opened
-            thing = Thing(
+            thing = VisibleItem(
                 int(layout.item_content_kind[item]), int(layout.item_content_colour[item])
             )
         if place < layout.num_cells:
@@ -97,7 +97,7 @@ def control(word: int) -> ControlView:
     return ControlView(bool(word & 1), bool(word & 2), (word >> 2 & 63) - 1, (word >> 8) - 1)
 
 
-def _agent(row: Ints, agent: int, carrying: Thing | None) -> AgentView:
+def _agent(row: Ints, agent: int, carrying: VisibleItem | None) -> AgentView:
     words = row[AGENT_WORDS * agent : AGENT_WORDS * (agent + 1)].tolist()
     flags = words[FLAGS]
     return AgentView(

@@ -33,7 +33,7 @@ from empo_multigrid.layout import (
     Layout,
 )
 from empo_multigrid.mapcodes import COLOUR_LETTERS
-from empo_multigrid.scene import AgentView, Scene, Thing, control, scene
+from empo_multigrid.scene import AgentView, Scene, VisibleItem, control, scene
 
 ARROWS: Final = ">v<^"
 DIRECTION_NAMES: Final = ("east", "south", "west", "north")
@@ -87,7 +87,7 @@ def agent_mark(index: int) -> str:
     return "0123456789abcdefghijklmnopqrstuvwxyz"[index] if index < 36 else "*"
 
 
-def thing_name(thing: Thing) -> str:
+def thing_name(thing: VisibleItem) -> str:
     """Name of an item, e.g. ``red key``; blocks and rocks have no colour."""
     name = ITEM_NAMES[thing.kind]
     return name if thing.kind in (BLOCK, ROCK) else f"{COLOURS[thing.colour]} {name}"

@@ -38,7 +38,7 @@ from empo_multigrid.layout import (
     UNSTEADY,
     WALL,
 )
-from empo_multigrid.scene import AgentView, Thing
+from empo_multigrid.scene import AgentView, VisibleItem
 
 _STONE: Final[RGB] = (78, 86, 101)
 _MAGIC: Final[RGB] = (98, 70, 152)
@@ -88,7 +88,7 @@ def draw_wall(pen: Pen, base: RGB) -> None:
             pen.rect((left, top), (right, top + 0.3334), joint)
 
 
-def draw_thing(pen: Pen, thing: Thing) -> None:
+def draw_thing(pen: Pen, thing: VisibleItem) -> None:
     """An item, lying or carried."""
     colour = AGENT_RGB[thing.colour]
     if thing.kind == BLOCK:

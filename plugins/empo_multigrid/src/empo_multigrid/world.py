@@ -19,7 +19,7 @@ from empo_core.worlds import queries as sampling
 from empo_multigrid import kernel
 from empo_multigrid.compact import CompactFeatures, Compactor
 from empo_multigrid.compiler import compile_world
-from empo_multigrid.feature_layout import Anatomy
+from empo_multigrid.feature_layout import StateLayout
 from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
 from empo_multigrid.rows import RowCheck
@@ -41,7 +41,7 @@ class MultigridWorld:
         self._initial = initial
         self._tables = kernel.pack(layout)
         self._checked = RowCheck(layout, spec.name)
-        self._compactor = Compactor(Anatomy(layout))
+        self._compactor = Compactor(StateLayout(layout))
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""

@@ -50,7 +50,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Situated:
+class SolvedStates:
     """Timed states with their exact values.
 
     Attributes:
@@ -68,7 +68,7 @@ class Situated:
     v_h_e: Float[Tensor, "state goal"]
 
     @classmethod
-    def of(cls, solution: Solution, world: WorldModel) -> Situated:
+    def of(cls, solution: Solution, world: WorldModel) -> SolvedStates:
         """All timed states that an episode can go on from, the initial one first."""
         horizon = world.spec.horizon
         parts = []
@@ -114,7 +114,7 @@ class Comparison:
             world: The world that was solved.
             stored: Makes the learner's rows from the world's, e.g. ``StateEncoder.stored``.
         """
-        self.right = Situated.of(solution, world)
+        self.right = SolvedStates.of(solution, world)
         self.history: list[Gap] = []
         self._table = RowTable.of(_keys(stored(self.right.rows), self.right.steps_left))
         self._seen = np.zeros(len(self.right), np.bool_)

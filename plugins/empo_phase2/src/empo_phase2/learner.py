@@ -126,7 +126,7 @@ class Learner:
         """
         schedule = self._schedule
         index = replay.sample_indices(
-            self._params.optimiser.batch_size, self._generator, oldest=schedule.oldest(step)
+            self._params.replay.batch_size, self._generator, oldest=schedule.oldest(step)
         )
         batch = replay.transitions(index)
         theory = ScheduledTheory(

@@ -16,7 +16,7 @@ from empo_core.config import (
     WorldModelRef,
 )
 from empo_core.theory import TheoryParams
-from empo_learning.params import Compute, Optimiser, Reporting
+from empo_learning.params import Compute, Optimiser, Replay, Reporting
 
 if TYPE_CHECKING:
     from empo_core.types import Quantity
@@ -85,11 +85,10 @@ Rate = Annotated[float, Field(gt=0)]
 class OptimiserParams(Optimiser):
     """Parameters of the steps towards targets."""
 
-    batch_size: int = Field(64, ge=1, description="Transitions per training step.")
     lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], Rate] | Rate = Field(
         1e-3, description="Learning rate, for all quantities or for each."
     )
-    lr_decay: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
+    lr_schedule: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
         "inverse",
         description="How it falls once its constant part is over: not, like 1/t or 1/sqrt(t), or "
         "straight to 0 at the end.",
@@ -141,9 +140,10 @@ class Targets(Config):
         return self
 
 
-class ReplayParams(Config):
+class ReplayParams(Replay):
     """Parameters of the replay."""
 
+    batch_size: int = Field(64, ge=1, description="Transitions per training step.")
     capacity: int = Field(100_000, ge=1, description="Transitions; the oldest give way.")
     store: Literal["rows", "compact"] = Field(
         "rows", description="Keep state rows, or compact rows that need no world to be read."
@@ -268,7 +268,7 @@ class Phase2Params(Config):
 
     @model_validator(mode="after")
     def _fits_what_is_learned(self) -> Phase2Params:
-        targets, batch = self.targets, self.optimiser.batch_size
+        targets, batch = self.targets, self.replay.batch_size
         if self.values.q_r is None and targets.q_r != "one_step":
             raise ValueError(f"targets.q_r: {targets.q_r} has no effect while values.q_r is null")
         if self.values.q_r is None and targets.q_r_advantage_floor is not None:
@@ -276,8 +276,7 @@ class Phase2Params(Config):
         if self.replay.capacity < max(batch, self.num_envs):
             raise ValueError(
                 f"replay.capacity ({self.replay.capacity}) must be at least "
-                f"optimiser.batch_size ({batch}) and num_envs "
-                f"({self.num_envs})"
+                f"replay.batch_size ({batch}) and num_envs ({self.num_envs})"
             )
         return self
 

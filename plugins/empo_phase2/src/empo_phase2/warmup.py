@@ -76,9 +76,9 @@ class WarmUpSchedule:
         base = optimiser.lr
         rate = base[quantity] if isinstance(base, dict) else base
         falls_at, end = self._lr_falls_at, self._params.total_steps
-        if optimiser.lr_decay == "linear":
+        if optimiser.lr_schedule == "linear":
             return schedule.linear(step - falls_at, rate, 0.0, max(end - falls_at, 1))
-        return schedule.learning_rate(step, rate, optimiser.lr_decay, falls_at)
+        return schedule.learning_rate(step, rate, optimiser.lr_schedule, falls_at)
 
     def oldest(self, step: int) -> int | None:
         """The insertion step before which transitions are not used any more; None: use all."""

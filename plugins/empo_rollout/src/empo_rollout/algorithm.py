@@ -28,7 +28,7 @@ from empo_learning.distributed import Group, join
 from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.empowerment.playback import EvenHumans, LearnedRobots
+from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
 from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.factory import EnvironmentFactory
@@ -172,7 +172,7 @@ class RolloutAlgorithm:
         ):
             return RolloutPlayer(self._params, environments, policy)
         prior = environment.human_prior
-        humans: HumanPrior = EvenHumans(world) if prior is None else build(prior, world)
+        humans: HumanPrior = UniformHumans(world) if prior is None else build(prior, world)
         return LearnedRobots(world, policy), humans
 
     def _learned(
@@ -205,7 +205,7 @@ class RolloutAlgorithm:
         if given is None:
             return None
         try:
-            return Normaliser(env_spec, given, self._params.advantages.gamma)
+            return Normaliser(env_spec, given, self._params.gamma)
         except ConfigError as error:
             raise ConfigError(f"algorithm.params.{error}") from error
 

@@ -75,7 +75,6 @@ class ExperienceParams(Config):
 class AdvantageParams(Config):
     """Advantage estimates: GAE and V-trace."""
 
-    gamma: float = Field(0.99, ge=0, le=1, description="Discount per step.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="How far credit reaches.")
     vtrace: bool = Field(
         False,
@@ -284,6 +283,7 @@ class RolloutParams(Config):
         description="Environments; null: as many as a forward pass should be about, see "
         "vectorisation.forward_pass_minibatch_target_size.",
     )
+    gamma: float = Field(0.99, ge=0, le=1, description="Discount per step.")
     environment: EnvironmentRef | None = Field(
         None,
         description="The environment, e.g. gymnasium/CartPole-v1; null where a function of the "

@@ -234,7 +234,7 @@ def _team(fit: _Fitter, request: SizeRequest) -> tuple[int, int]:
     """Workers and blocks; blocks divide workers, and workers divide environments."""
     workers, blocks, envs = request.workers, request.async_factor, request.envs
     if not request.processes:
-        why = "without worker processes, all slots arrive together"
+        why = "without worker processes, all agents arrive together"
         return fit("workers", workers or 1, 1, why), fit("async_factor", blocks or 1, 1, why)
     if blocks is None:
         blocks = 2 if all(size is None or size % 2 == 0 for size in (workers, envs)) else 1
@@ -257,26 +257,27 @@ def _targeted(
     """The number of agents that should arrive together, and environments for about as many."""
     target, agents = request.forward_pass_minibatch_target_size, request.agents
     per_block = max(target // agents, 2, workers) // workers * workers
-    slots = per_block * blocks * agents
-    if segments is not None and segments < slots:
+    num_agents = per_block * blocks * agents
+    if segments is not None and segments < num_agents:
         # A number of agents is a target, a batch size is not.
         fewer = max(segments // (blocks * agents) // workers, 1) * workers
         if fewer < per_block:
             per_block = fewer
-            why = f"{slots} slots need a segment each, batch_size has {segments}"
+            why = f"{num_agents} agents need a segment each, batch_size has {segments}"
             target = fit("forward_pass_minibatch_target_size", target, fewer * agents, why)
     return target, per_block * blocks
 
 
-def _segments(fit: _Fitter, given: int | None, slots: int, blocks: int, horizon: int) -> int:
-    """Segments of a rollout: at least one per slot, and whole blocks of them."""
+def _segments(fit: _Fitter, given: int | None, num_agents: int, blocks: int, horizon: int) -> int:
+    """Segments of a rollout: at least one per agent, and whole blocks of them."""
     if given is None:
-        return slots
-    why = f"each of {slots} slots needs one of {horizon} steps: batch_size {slots * horizon}"
-    enough = fit("segments", given, max(given, slots), why)
-    fitting = _multiple(enough, slots // blocks)
+        return num_agents
+    batch = num_agents * horizon
+    why = f"each of {num_agents} agents needs one of {horizon} steps: batch_size {batch}"
+    enough = fit("segments", given, max(given, num_agents), why)
+    fitting = _multiple(enough, num_agents // blocks)
     why = (
-        f"must be a multiple of the {slots // blocks} slots that arrive together: "
+        f"must be a multiple of the {num_agents // blocks} agents that arrive together: "
         f"batch_size {fitting * horizon}"
     )
     return fit("segments", enough, fitting, why)
@@ -316,7 +317,7 @@ def _remarks(plan: VecPlan, target: int | None, order: Order) -> Iterator[str]:
         idle = -plan.segments % plan.num_agents
         better = _multiple(plan.segments, plan.num_agents) * plan.horizon
         yield (
-            f"{idle} of {plan.num_agents} slots wait while the others collect the last segments of "
+            f"{idle} of {plan.num_agents} agents wait while others collect the last segments of "
             f"a rollout; with batch_size {better} none does"
         )
 

@@ -12,12 +12,8 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     # The trainer of the project Metta, as of August 2025.
     "metta": {
         "experience": {"bptt_horizon": 64, "batch_size": 524_288},
-        "advantages": {
-            "gamma": 0.977,
-            "gae_lambda": 0.916,
-            "vtrace": True,
-            "recompute": "minibatch",
-        },
+        "gamma": 0.977,
+        "advantages": {"gae_lambda": 0.916, "vtrace": True, "recompute": "minibatch"},
         "losses": [{"loss": {"name": "ppo", "params": {"clip": 0.1, "entropy": {"coef": 0.0021}}}}],
         "update": {"value_coef": 0.44, "value_clip": 0.1, "minibatch_size": 16_384},
         "optimiser": {"lr": 4.57e-4, "eps": 1e-12},

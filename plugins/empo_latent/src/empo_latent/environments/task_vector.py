@@ -18,13 +18,13 @@ from empo_core.trees import StateDict
 from empo_environments.single_env import episode_seed
 from empo_latent.environments.tasks import (
     TaskEnv,
-    common_interface,
     environment_of,
     location,
+    merge_specs,
     task_names,
     task_spec,
 )
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ class TaskStep:
     success: Float64[np.ndarray, " env"]
 
 
-def interface_of(tasks: Sequence[EnvironmentRef | Environment], *, envs: int) -> Interface:
-    """The interface of the tasks that so many environments would play; takes no step.
+def multi_task_spec(tasks: Sequence[EnvironmentRef | Environment], *, envs: int) -> MultiTaskSpec:
+    """The spec of the tasks that so many environments would play; takes no step.
 
     Raises:
         ConfigError: As ``TaskVector`` says.
@@ -65,7 +65,7 @@ def interface_of(tasks: Sequence[EnvironmentRef | Environment], *, envs: int) ->
     _require_enough(envs, len(tasks))
     built = [environment_of(task, location(number)) for number, task in enumerate(tasks)]
     specs = [task_spec(task, location(number)) for number, task in enumerate(built)]
-    return common_interface(task_names(built), specs)
+    return merge_specs(task_names(built), specs)
 
 
 def _require_enough(envs: int, tasks: int) -> None:
@@ -82,12 +82,12 @@ class TaskVector:
     An episode that ends is followed by the next one in the same step.
 
     Attributes:
-        interface: What never changes about the tasks.
+        spec: What never changes about the tasks.
         task_of: The task of each environment.
         rates: Per task, decisions per second for who watches; None where that is unknown.
     """
 
-    interface: Interface
+    spec: MultiTaskSpec
     task_of: Int64[np.ndarray, " env"]
     rates: tuple[float | None, ...]
 
@@ -134,11 +134,11 @@ class TaskVector:
             self._each(make)
             specs = [self._envs[number].spec for number in range(len(tasks))]
             self._each(self._probe, range(len(tasks)))
-            self.interface = common_interface(names, specs)
+            self.spec = merge_specs(names, specs)
         except BaseException:
             self.close()
             raise
-        self._current: np.ndarray = np.zeros((envs, self.interface.words))
+        self._current: np.ndarray = np.zeros((envs, self.spec.words))
         self.rates = tuple(spec.render_fps for spec in specs)
 
     @property
@@ -285,7 +285,7 @@ class TaskVector:
         self, rows: Sequence[Shaped[np.ndarray, " _word"]]
     ) -> Shaped[np.ndarray, "env word"]:
         """Rows side by side, shorter ones with zeros behind."""
-        words = self.interface.words
+        words = self.spec.words
         if all(row.size == words for row in rows):
             return np.stack(rows)
         table = np.zeros((len(rows), words), rows[0].dtype)

@@ -26,7 +26,7 @@ from empo_core.protocols.environments import (
 from empo_core.trees import StateDict
 from empo_environments.components import GymnasiumBacked
 from empo_environments.serial import SerialVectorEnv
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 PICTURE_SIZE = 64
 """Height and width of pictures where a task does not say."""
@@ -201,8 +201,8 @@ def task_names(tasks: Sequence[Environment]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def common_interface(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> Interface:
-    """The interface that fits all tasks.
+def merge_specs(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> MultiTaskSpec:
+    """The spec that fits all tasks.
 
     Raises:
         ConfigError: Pictures and numbers, or pictures of different shapes or scales.
@@ -222,7 +222,7 @@ def common_interface(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> Interf
         raise _unequal(names, shapes, advice)
     words = max(each.words for each in seen)
     actions = max(spec.actions.size for spec in specs)
-    return Interface(
+    return MultiTaskSpec(
         words=words,
         pictures=pictures,
         shape=seen[0].grid if pictures and seen[0].grid else (words,),
@@ -328,6 +328,12 @@ def _unequal(names: Sequence[str], found: Sequence[str], advice: str) -> ConfigE
 
 
 __all__ = [
-    "PICTURE_SIZE", "EnvStep", "TaskEnv", "common_interface", "environment_of", "location",
-    "task_names", "task_spec",
+    "PICTURE_SIZE",
+    "EnvStep",
+    "TaskEnv",
+    "environment_of",
+    "location",
+    "merge_specs",
+    "task_names",
+    "task_spec",
 ]  # fmt: skip

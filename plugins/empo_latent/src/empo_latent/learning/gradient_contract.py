@@ -18,7 +18,7 @@ class GradientContractError(EmpoError, RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class GradientReach:
     """Groups of parameters that a loss reaches; all others get no gradients.
 
     Attributes:
@@ -29,20 +29,20 @@ class Reach:
     must: frozenset[str]
     may: frozenset[str] = frozenset()
 
-    def __or__(self, other: Reach) -> Reach:
+    def __or__(self, other: GradientReach) -> GradientReach:
         """The reach of the sum of two losses."""
-        return Reach(self.must | other.must, self.may | other.may)
+        return GradientReach(self.must | other.must, self.may | other.may)
 
-    def without(self, *groups: str) -> Reach:
+    def without(self, *groups: str) -> GradientReach:
         """The same, but these are left alone."""
-        return Reach(self.must.difference(groups), self.may.difference(groups))
+        return GradientReach(self.must.difference(groups), self.may.difference(groups))
 
 
-def _reach(must: str, may: str = "") -> Reach:
-    return Reach(frozenset(must.split()), frozenset(may.split()))
+def _reach(must: str, may: str = "") -> GradientReach:
+    return GradientReach(frozenset(must.split()), frozenset(may.split()))
 
 
-CONTRACT: Mapping[str, Reach] = MappingProxyType(
+CONTRACT: Mapping[str, GradientReach] = MappingProxyType(
     {
         "consistency": _reach("dynamics encoder", "task"),
         "encoder_consistency": _reach("encoder", "task"),
@@ -72,7 +72,7 @@ SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Losses that are added up before they are differentiated."""
 
 
-def contract(loss: str, params: LatentParams) -> Reach:
+def contract(loss: str, params: LatentParams) -> GradientReach:
     """The reach of a loss, or of a sum of losses, under these options.
 
     Args:
@@ -83,7 +83,7 @@ def contract(loss: str, params: LatentParams) -> Reach:
         ValueError: There is no such loss.
     """
     if loss in SUMS:
-        reach = Reach(frozenset())
+        reach = GradientReach(frozenset())
         for part in SUMS[loss]:
             reach |= contract(part, params)
         return reach

@@ -15,7 +15,7 @@ from empo_latent.networks.ensemble import MlpEnsemble
 from empo_latent.networks.functions import simnorm
 from empo_latent.params import SMALLEST_PICTURE
 from empo_latent.params.networks import EncoderParams, LatentSpaceParams
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 FILTERS = ((7, 2), (5, 2), (3, 2), (3, 1))
 """Size and stride of each convolution."""
@@ -31,7 +31,7 @@ class Encoder(nn.Module):
         self,
         params: EncoderParams,
         latents: LatentSpaceParams,
-        interface: Interface,
+        spec: MultiTaskSpec,
         *,
         embedding: int,
         generator: torch.Generator,
@@ -39,11 +39,9 @@ class Encoder(nn.Module):
         """Make an encoder whose tasks are told by ``embedding`` numbers."""
         super().__init__()
         self.convolutions: Convolutions | None = None
-        features = interface.words
-        if interface.pictures:
-            self.convolutions = Convolutions(
-                params, interface.shape, interface.scale, generator=generator
-            )
+        features = spec.words
+        if spec.pictures:
+            self.convolutions = Convolutions(params, spec.shape, spec.scale, generator=generator)
             features = self.convolutions.features
         self.perceptron = MlpEnsemble(
             1,

@@ -17,7 +17,7 @@ from empo_latent.networks.functions import TwoHot
 from empo_latent.networks.heads import Head, made_dynamics, made_heads
 from empo_latent.networks.network_inputs import Task, TaskEmbedding
 from empo_latent.params import LatentParams
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 Network = Literal["online", "target"]
 """Values as they are learned, or their running average, from which targets are made."""
@@ -43,7 +43,7 @@ class LatentModel(nn.Module):
     def __init__(
         self,
         params: LatentParams,
-        interface: Interface,
+        spec: MultiTaskSpec,
         *,
         generator: torch.Generator,
         optimistic: bool = False,
@@ -52,21 +52,21 @@ class LatentModel(nn.Module):
 
         Args:
             params: Sizes, numbers of heads and the like.
-            interface: What is seen and done.
+            spec: What is seen and done.
             generator: Draws the weights; optional parts draw last, so those that are always there
                 do not depend on them.
             optimistic: Whether there is a second policy.
         """
         super().__init__()
         self._params = params
-        latents, actions = params.latents, interface.actions
+        latents, actions = params.latents, spec.actions
         self.two_hot = TwoHot(params.bins)
-        self.task_embedding = TaskEmbedding(interface, latents.task_size, generator=generator)
+        self.task_embedding = TaskEmbedding(spec, latents.task_size, generator=generator)
         inputs = latents.size + self.task_embedding.size
         self.encoder = Encoder(
             params.encoder,
             latents,
-            interface,
+            spec,
             embedding=self.task_embedding.size,
             generator=generator,
         )

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from empo_latent.types import Interface
+from empo_latent.types import MultiTaskSpec
 
 Task: TypeAlias = Int[Tensor, "..."]
 """Ids of tasks; the shape broadcasts against the axes of what they are about."""
@@ -26,17 +26,17 @@ class TaskEmbedding(nn.Module):
 
     active: Tensor
 
-    def __init__(self, interface: Interface, size: int, *, generator: torch.Generator) -> None:
-        """Embed the tasks of ``interface`` in ``size`` numbers; a single one in none."""
+    def __init__(self, spec: MultiTaskSpec, size: int, *, generator: torch.Generator) -> None:
+        """Embed the tasks of ``spec`` in ``size`` numbers; a single one in none."""
         super().__init__()
-        self._tasks = interface.tasks
-        self.size = size if len(interface.tasks) > 1 else 0
+        self._tasks = spec.tasks
+        self.size = size if len(spec.tasks) > 1 else 0
         self.table: nn.Parameter | None = None
         if self.size:
-            table = torch.empty(len(interface.tasks), size)
+            table = torch.empty(len(spec.tasks), size)
             self.table = nn.Parameter(table.uniform_(-BOUND, BOUND, generator=generator))
-        self._is_masked = not all(map(all, interface.active))
-        self.register_buffer("active", torch.tensor(interface.active), persistent=False)
+        self._is_masked = not all(map(all, spec.active))
+        self.register_buffer("active", torch.tensor(spec.active), persistent=False)
 
     def embedded(self, task: Task | None) -> Float[Tensor, "*task task_feature"] | None:
         """Embeddings of tasks, of norm at most 1; None where there is one task."""

@@ -21,6 +21,7 @@ from empo_latent.params.planner import PlannerParams
 from empo_latent.params.run import CollectionParams, ComputeParams, ReportingParams
 from empo_latent.params.update import ImaginationParams, LearningParams, OptimiserParams
 from empo_latent.presets import PRESETS, Preset
+from empo_learning.params import Replay
 
 SMALLEST_PICTURE = 39
 """Least side of a picture that leaves anything for the encoder's last convolution."""
@@ -36,6 +37,12 @@ class LatentParams(Config):
     num_envs: int = Field(
         1, ge=1, description="Environments that act at once, shared by the tasks."
     )
+    gamma: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Discount per step; null: 1 - 5 / episode length, from 0.95 to 0.995.",
+    )
     tasks: list[EnvironmentRef] = Field(
         min_length=1,
         description="Environments to learn in, e.g. [gymnasium/Pendulum-v1, "
@@ -48,6 +55,7 @@ class LatentParams(Config):
         "training; null: there is none.",
     )
     collection: CollectionParams = CollectionParams()
+    replay: Replay = Replay()
     encoder: EncoderParams = EncoderParams()
     latents: LatentSpaceParams = LatentSpaceParams()
     bins: BinsParams = BinsParams()

@@ -16,8 +16,10 @@ Actor = Literal["planner", "policy"]
 class CollectionParams(Config):
     """Collection of experience; a step is one decision, whatever the action repeat."""
 
-    threads: int = Field(
-        1, ge=1, description="Threads that step them; helps where a step leaves Python's lock."
+    env_threads: int = Field(
+        1,
+        ge=1,
+        description="Threads that step environments; helps where a step leaves Python's lock.",
     )
     seed_steps: int | None = Field(
         None,
@@ -27,9 +29,6 @@ class CollectionParams(Config):
     )
     seed_updates: int | None = Field(
         None, ge=0, description="Updates made at once after them; null: one per step of them."
-    )
-    capacity: int = Field(
-        1_000_000, ge=1, description="Steps that are remembered; the oldest are forgotten first."
     )
     acting: Actor = Field(
         "planner", description="Who acts in training: the planner, or the policy alone."

@@ -27,9 +27,8 @@ class ImaginationParams(Config):
 
 
 class LearningParams(Config):
-    """Batches, temporal weights and the frequency of updates."""
+    """Sequences, temporal weights and the frequency of updates."""
 
-    batch_size: int = Field(256, ge=1, description="Sequences of experience.")
     horizon: int = Field(3, ge=1, description="Steps of a sequence, and of a plan.")
     rho: float = Field(
         0.5, gt=0, le=1, description="Weight of each step relative to the one before."
@@ -42,12 +41,6 @@ class LearningParams(Config):
     )
     value_every: int = Field(1, ge=1, description="Updates per update of the values.")
     policy_every: int = Field(1, ge=1, description="Updates per update of the policy.")
-    discount: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="Discount per step; null: 1 - 5 / episode length, from 0.95 to 0.995.",
-    )
 
 
 class OptimiserParams(Optimiser):

@@ -7,17 +7,17 @@ one per episode.
 
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Attainment, Evaluation, evaluate
-from empo_learning.evaluation.episodes import Cast, Moment
+from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep
 from empo_learning.evaluation.returns import GroupReturns, ReturnEvaluation, evaluate_returns
 from empo_learning.evaluation.runs import Evaluated, evaluate_run
 
 __all__ = [
     "Attainment",
-    "Cast",
+    "EpisodeSampler",
+    "EpisodeStep",
     "Evaluated",
     "Evaluation",
     "GroupReturns",
-    "Moment",
     "ReturnEvaluation",
     "evaluate",
     "evaluate_returns",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.types import WorldSpec
 from empo_core.worlds.queries import is_terminal
-from empo_learning.evaluation.episodes import Cast, check_agents, pursued
+from empo_learning.evaluation.episodes import EpisodeSampler, check_agents, pursued
 
 AT_ONCE = 8192
 """Episodes that are played at the same time."""
@@ -65,40 +65,40 @@ class Evaluation:
     cut: float
 
 
-def evaluate(cast: Cast, *, episodes: int, seed: int) -> Evaluation:
+def evaluate(sampler: EpisodeSampler, *, episodes: int, seed: int) -> Evaluation:
     """Attainment of each goal by each human.
 
     Args:
-        cast: Who acts where.
+        sampler: Who acts where.
         episodes: Episodes per goal, at least 1.
         seed: Decides everything that is random.
 
     Raises:
         SolveError: An agent has no way to act, or a policy makes no sense.
     """
-    check_agents(cast.spec)
+    check_agents(sampler.spec)
     generator = torch.Generator().manual_seed(seed)
-    asked = torch.arange(len(cast.spec.goals)).repeat_interleave(episodes)
+    asked = torch.arange(len(sampler.spec.goals)).repeat_interleave(episodes)
     reached, length = torch.full(asked.shape, -1), torch.zeros_like(asked)
     cut = torch.zeros(asked.shape, dtype=torch.bool)
     for first in range(0, len(asked), AT_ONCE):
-        goals = pursued(cast.spec, asked[first : first + AT_ONCE], generator)
-        for moment in cast.play(goals, generator):
-            number = first + moment.episode
-            achieved = cast.world.achieved(moment.states).gather(1, asked[number, None])[:, 0]
+        goals = pursued(sampler.spec, asked[first : first + AT_ONCE], generator)
+        for step in sampler.play(goals, generator):
+            number = first + step.episode
+            achieved = sampler.world.achieved(step.states).gather(1, asked[number, None])[:, 0]
             # As in V_h^e: a goal counts when it is arrived at, so not at the start.
-            is_first = achieved & (reached[number] < 0) & (moment.step > 0)
-            reached[number[is_first]] = moment.step
-            length[number] = moment.step
-            if moment.step == cast.last_step != cast.spec.horizon:
-                cut[number] = ~is_terminal(cast.world, moment.states)
+            is_first = achieved & (reached[number] < 0) & (step.time > 0)
+            reached[number[is_first]] = step.time
+            length[number] = step.time
+            if step.time == sampler.last_step != sampler.spec.horizon:
+                cut[number] = ~is_terminal(sampler.world, step.states)
     times = reached.view(-1, episodes)
     mean_length, length_error = _mean(length)
     assert mean_length is not None
     return Evaluation(
         episodes=episodes,
         seed=seed,
-        goals=tuple(_attainment(cast.spec, goal, row) for goal, row in enumerate(times)),
+        goals=tuple(_attainment(sampler.spec, goal, row) for goal, row in enumerate(times)),
         mean_length=mean_length,
         mean_length_standard_error=length_error or 0.0,
         cut=float(cut.double().mean()),

@@ -22,11 +22,11 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class EpisodeStep:
     """All episodes that go on, or have just ended, at one step.
 
     Attributes:
-        step: Steps taken so far.
+        time: Steps taken so far.
         episode: Their numbers.
         states: The state each is in.
         goes_on: Whether another step follows.
@@ -34,7 +34,7 @@ class Moment:
         humans: What each human does for the goal it pursues; zeros where it is over.
     """
 
-    step: int
+    time: int
     episode: Int[Tensor, " episode"]
     states: Int[Tensor, "episode word"]
     goes_on: Bool[Tensor, " episode"]
@@ -43,7 +43,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Cast:
+class EpisodeSampler:
     """A world model with its robot policy and human prior.
 
     Attributes:
@@ -72,8 +72,8 @@ class Cast:
 
     def play(
         self, goals: Int[Tensor, "episode human"], generator: torch.Generator
-    ) -> Iterator[Moment]:
-        """One moment after the other, until all episodes are over.
+    ) -> Iterator[EpisodeStep]:
+        """One step after the other, until all episodes are over.
 
         Args:
             goals: What each human (in the order of ``spec.humans``) pursues in each episode, as
@@ -85,40 +85,40 @@ class Cast:
         """
         episode = torch.arange(len(goals))
         states = self.world.initial_state().expand(len(goals), -1).clone()
-        for step in range(self.last_step + 1):
-            goes_on = ~is_terminal(self.world, states) & (step < self.last_step)
-            moment = self._moment(step, episode, states, goes_on, goals)
-            yield moment
+        for time in range(self.last_step + 1):
+            goes_on = ~is_terminal(self.world, states) & (time < self.last_step)
+            step = self._step(time, episode, states, goes_on, goals)
+            yield step
             if not goes_on.any():
                 return
-            actions = self._draw(moment, generator)
+            actions = self._draw(step, generator)
             episode, goals = episode[goes_on], goals[goes_on]
             states = self.world.step(states[goes_on], actions, generator)
 
-    def _moment(
-        self, step: int, episode: Tensor, states: Tensor, goes_on: Tensor, goals: Tensor
-    ) -> Moment:
+    def _step(
+        self, time: int, episode: Tensor, states: Tensor, goes_on: Tensor, goals: Tensor
+    ) -> EpisodeStep:
         count, spec = len(states), self.spec
         robot = torch.zeros((count, spec.num_robot_actions), dtype=torch.float64)
         humans = torch.zeros((count, len(spec.humans), max(spec.num_actions)), dtype=torch.float64)
         if goes_on.any():
             # Many episodes are in the same state; policies are asked about each state once.
             rows, place = torch.unique(states[goes_on], dim=0, return_inverse=True)
-            left = 1 if spec.horizon is None else spec.horizon - step
+            left = 1 if spec.horizon is None else spec.horizon - time
             chances = self.robots.probabilities(rows, torch.full((len(rows),), left))
             robot[goes_on] = _checked(chances, "the robots' policy")[place]
             by_goal = _checked(self.humans.policy(rows, left), "the human prior")
             humans[goes_on, :, : by_goal.shape[2]] = by_goal[place[:, None], goals[goes_on]]
-        return Moment(step, episode, states, goes_on, robot, humans)
+        return EpisodeStep(time, episode, states, goes_on, robot, humans)
 
-    def _draw(self, moment: Moment, generator: torch.Generator) -> Int[Tensor, "episode agent"]:
+    def _draw(self, step: EpisodeStep, generator: torch.Generator) -> Int[Tensor, "episode agent"]:
         """A joint action for each episode that goes on."""
-        spec, goes_on = self.spec, moment.goes_on
+        spec, goes_on = self.spec, step.goes_on
         actions = torch.zeros((int(goes_on.sum()), len(spec.agents)), dtype=torch.int64)
         for position, human in enumerate(spec.humans):
-            chances = moment.humans[goes_on, position]
+            chances = step.humans[goes_on, position]
             actions[:, human] = torch.multinomial(chances, 1, generator=generator)[:, 0]
-        joint = torch.multinomial(moment.robot[goes_on], 1, generator=generator)[:, 0]
+        joint = torch.multinomial(step.robot[goes_on], 1, generator=generator)[:, 0]
         for robot in spec.robots:
             actions[:, robot] = joint % spec.num_actions[robot]
             joint = joint // spec.num_actions[robot]

@@ -27,7 +27,7 @@ from empo_core.storage.run_directory import CONFIG, labels, strict_json
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
-from empo_learning.evaluation.episodes import Cast
+from empo_learning.evaluation.episodes import EpisodeSampler
 from empo_learning.evaluation.returns import ReturnEvaluation, evaluate_returns
 
 EVALUATION = "evaluation"
@@ -119,7 +119,9 @@ def evaluate_run(
     if isinstance(found, tuple):
         if world is None:
             raise ConfigError(f"{run_dir}: this run has no world to play in")
-        evaluation, animations = _in_world(Cast(world, *found, request.max_steps), request, path)
+        evaluation, animations = _in_world(
+            EpisodeSampler(world, *found, request.max_steps), request, path
+        )
         files += animations
     else:
         evaluation = _in_environments(found, request, path)
@@ -162,15 +164,17 @@ def _restored(
     return world, algorithm.restore(context, request.checkpoint)
 
 
-def _in_world(cast: Cast, request: _Request, path: Path) -> tuple[Evaluation, list[Path]]:
+def _in_world(
+    sampler: EpisodeSampler, request: _Request, path: Path
+) -> tuple[Evaluation, list[Path]]:
     """Attainment of goals, and the animations that were written."""
     episodes = EPISODES_IN_WORLD if request.episodes is None else request.episodes
-    evaluation = evaluate(cast, episodes=episodes, seed=request.seed)
+    evaluation = evaluate(sampler, episodes=episodes, seed=request.seed)
     gifs = request.gifs
     if gifs is None:
-        gifs = 3 if isinstance(cast.world, Drawable) else 0
+        gifs = 3 if isinstance(sampler.world, Drawable) else 0
     directory = _fresh(path)
-    animations = film(cast, directory, episodes=gifs, seed=request.seed) if gifs else []
+    animations = film(sampler, directory, episodes=gifs, seed=request.seed) if gifs else []
     return evaluation, animations
 
 

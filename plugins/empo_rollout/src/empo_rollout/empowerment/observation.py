@@ -39,7 +39,7 @@ class WorldObservation:
 
     @cached_property
     def agents(self) -> tuple[int, ...]:
-        """Indices of the agents who see and act, in slot order."""
+        """Indices of the agents who see and act, in agent order."""
         return self.spec.robots if self.learners == "robots" else self.spec.humans
 
     @cached_property

@@ -86,7 +86,7 @@ class LearnedHumans:
         return found.to(torch.float32)
 
 
-class EvenHumans:
+class UniformHumans:
     """Humans who act evenly at random; an ``empo_core.protocols.HumanPrior``."""
 
     def __init__(self, world: WorldModel) -> None:

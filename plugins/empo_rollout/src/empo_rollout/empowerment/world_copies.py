@@ -69,7 +69,7 @@ class Stage:
         return self.world.spec.horizon or 1
 
     def joint(
-        self, copies: Copies, options: Int[Tensor, "env learner"], generator: torch.Generator
+        self, copies: WorldCopies, options: Int[Tensor, "env learner"], generator: torch.Generator
     ) -> Int[Tensor, "env agent"]:
         """Actions of all agents: the given ones of learners, sampled ones of the others."""
         spec = self.world.spec
@@ -112,7 +112,7 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Final:
+class FinalStates:
     """Final states of truncated episodes.
 
     Attributes:
@@ -128,7 +128,7 @@ class Final:
     goals: Int[Tensor, "final human"] | None
 
 
-class Copies:
+class WorldCopies:
     """Copies of a world, in the middle of their episodes.
 
     Everything about them is public and what its name says; ``reward``, ``terminated``,
@@ -161,7 +161,7 @@ class Copies:
         self.terminated = torch.zeros((count, agents), dtype=torch.bool)
         self.truncated = torch.zeros((count, agents), dtype=torch.bool)
         self.reason = torch.full((count, agents), -1)
-        self.final: Final | None = None
+        self.final: FinalStates | None = None
 
     def step(self, options: Int[Tensor, "env agent"]) -> None:
         """Let everybody act; episodes that end are followed by the next ones at once.
@@ -223,7 +223,7 @@ class Copies:
         self.truncated = acted & ~self.terminated & due[:, None]
         self.reason = self.reason.masked_fill(self.truncated, CUT)
         goals = None if self.goals is None else self.goals[env]
-        self.final = Final(env, self.rows[env], self.left[env], goals)
+        self.final = FinalStates(env, self.rows[env], self.left[env], goals)
         return over | due
 
     def _begin(self, over: Bool[Tensor, " env"]) -> None:
@@ -256,7 +256,7 @@ class Copies:
         final = (
             None
             if self.final is None
-            else {f.name: getattr(self.final, f.name) for f in fields(Final)}
+            else {f.name: getattr(self.final, f.name) for f in fields(FinalStates)}
         )
         return state | {"goals": goals, "final": final, "generator": self._generator.get_state()}
 
@@ -266,5 +266,5 @@ class Copies:
             setattr(self, name, state_dict[name].clone())
         goals, final = state_dict["goals"], state_dict["final"]
         self.goals = None if goals is None else goals.clone()
-        self.final = None if final is None else Final(**final)
+        self.final = None if final is None else FinalStates(**final)
         self._generator.set_state(state_dict["generator"])

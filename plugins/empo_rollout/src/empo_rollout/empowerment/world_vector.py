@@ -16,7 +16,7 @@ from empo_core.worlds.roles import check_roles
 from empo_environments.block_schedule import BlockScheduler, check_action
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.observation import Learners, WorldObservation
-from empo_rollout.empowerment.world_copies import GOAL, REASONS, Copies, Stage
+from empo_rollout.empowerment.world_copies import GOAL, REASONS, Stage, WorldCopies
 
 
 class WorldVectorEnv:
@@ -67,7 +67,7 @@ class WorldVectorEnv:
         self._sight = WorldObservation(world.spec, learners)
         self._stage = Stage(world, self._sight, prior, reward, goal_resample_prob)
         self._desync = desync
-        self._blocks: list[Copies] = []
+        self._blocks: list[WorldCopies] = []
         self._turns = BlockScheduler(blocks, "rotation")
         self._features = StateCache(
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
@@ -133,7 +133,7 @@ class WorldVectorEnv:
         # A generator per block, so that blocks do not depend on each other's turns.
         seeds = np.random.SeedSequence(seed).generate_state(env_spec.num_blocks, np.uint64) >> 1
         self._blocks = [
-            Copies(self._stage, count, torch.Generator().manual_seed(own), self._desync)
+            WorldCopies(self._stage, count, torch.Generator().manual_seed(own), self._desync)
             for own in seeds.tolist()
         ]
 
@@ -157,7 +157,7 @@ class WorldVectorEnv:
         )
 
     def _final(
-        self, copies: Copies
+        self, copies: WorldCopies
     ) -> tuple[Int[np.ndarray, " final"], Float[np.ndarray, "final word"]]:
         """Final observations of truncated episodes, by agent index."""
         final, env_spec = copies.final, self._spec

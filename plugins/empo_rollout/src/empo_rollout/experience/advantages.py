@@ -15,6 +15,7 @@ from empo_rollout.params import AdvantageParams
 def advantages(
     rollout: Rollout,
     params: AdvantageParams,
+    gamma: float,
     ratio: Float[Tensor, "time segment"] | None = None,
 ) -> tuple[Float[Tensor, "time segment"], Float[Tensor, "time segment"]]:
     """Advantages and returns by GAE (Schulman et al. 2016) and V-trace (Espeholt et al. 2018).
@@ -32,7 +33,8 @@ def advantages(
 
     Args:
         rollout: Steps, values and outcomes.
-        params: Discount, reach of credit, clips, truncation.
+        params: Reach of credit, clips, truncation.
+        gamma: Discount per step, in [0, 1].
         ratio: Of the probabilities of each action under the policy now and under the one that
             acted; read only where steps are ``learnable``. None: both are the same.
 
@@ -41,7 +43,7 @@ def advantages(
     """
     # Operations of numpy start sooner, and torch is slow with booleans on the CPU.
     compute = with_numpy if rollout.value.device.type == "cpu" else with_torch
-    advantage = compute(rollout, params, None if ratio is None else ratio.detach())
+    advantage = compute(rollout, params, gamma, None if ratio is None else ratio.detach())
     return advantage, advantage + rollout.value
 
 
@@ -77,7 +79,10 @@ def normalised(
 
 
 def with_numpy(
-    rollout: Rollout, params: AdvantageParams, ratio: Float[Tensor, "time segment"] | None
+    rollout: Rollout,
+    params: AdvantageParams,
+    gamma: float,
+    ratio: Float[Tensor, "time segment"] | None,
 ) -> Float[Tensor, "time segment"]:
     """Advantages, on the CPU."""
     reward, value, next_value = (
@@ -94,10 +99,10 @@ def with_numpy(
     if cut.any():
         next_value = next_value.copy()
         np.copyto(next_value, 0 if params.truncation == "zero" else value, where=cut)
-    np.multiply(next_value, params.gamma, out=advantage)
+    np.multiply(next_value, gamma, out=advantage)
     advantage += reward
     advantage -= value
-    reach = params.gamma * params.gae_lambda
+    reach = gamma * params.gae_lambda
     if ratio is None:
         np.multiply(goes_on, np.float32(reach), out=factor)
     else:
@@ -128,7 +133,10 @@ def _keep(values: np.ndarray, mask: np.ndarray) -> None:
 
 
 def with_torch(
-    rollout: Rollout, params: AdvantageParams, ratio: Float[Tensor, "time segment"] | None
+    rollout: Rollout,
+    params: AdvantageParams,
+    gamma: float,
+    ratio: Float[Tensor, "time segment"] | None,
 ) -> Float[Tensor, "time segment"]:
     """Advantages, on any device."""
     value, learnable = rollout.value, rollout.learnable
@@ -136,8 +144,8 @@ def with_torch(
     last = params.truncation == "last"
     cut = rollout.unseen if last else rollout.truncated & ~rollout.terminated
     worth = torch.where(cut, 0.0 if params.truncation == "zero" else value, rollout.next_value)
-    advantage = rollout.reward + params.gamma * worth - value
-    factor = torch.full_like(value, params.gamma * params.gae_lambda)
+    advantage = rollout.reward + gamma * worth - value
+    factor = torch.full_like(value, gamma * params.gae_lambda)
     if ratio is not None:
         advantage *= ratio.clamp(max=params.rho_clip)
         factor *= ratio.clamp(max=params.c_clip)

@@ -159,7 +159,7 @@ class Updater:
 
     def _flat(self, rollout: Rollout) -> tuple[FlatRollout, Tensor, dict[str, float]]:
         """The rollout in columns, the advantages ``[time, segment]``, and metrics."""
-        advantage, returns = advantages(rollout, self._params.advantages)
+        advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
         weight = rollout.learnable.to(returns.dtype)
         weight[: self._params.experience.burn_in] = 0
         counts = weight > 0
@@ -244,7 +244,7 @@ class Updater:
             log_ratio = (log_ratio - part.log_prob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
             ratios.append(log_ratio.exp().view(-1, len(some)))
         ratio = torch.cat(ratios, 1).view(rollout.value.shape).masked_fill(~rollout.learnable, 1.0)
-        advantage, _ = advantages(rollout, self._params.advantages, ratio)
+        advantage, _ = advantages(rollout, self._params.advantages, self._params.gamma, ratio)
         advantage = advantage.masked_fill(~rollout.learnable, 0.0)
         advantage[: self._params.experience.burn_in] = 0
         return advantage
