@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from empo_core.protocols import RunContext, Tracker
 from empo_core.testing.algorithm import RecordingTracker
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.checkpoint import TIMES, Checkpoints
+from empo_learning.distributed import Group
 from empo_learning.learner import Evaluated, Learner
 from empo_learning.loop import CHECKPOINTS, Loop
 from empo_learning.params import Reporting
@@ -183,6 +185,64 @@ def test_a_tracker_that_fails_ends_the_run_after_a_checkpoint(tmp_path: Path) ->
     with pytest.raises(RuntimeError, match="no room on the disk"):
         loop_of(tmp_path, learner, fails_at=6)[0].run()
     assert steps_of(tmp_path)[-1] == 6
+
+
+class Twin(Group):
+    """One of two processes that do exactly the same."""
+
+    def __init__(self) -> None:
+        super().__init__(size=2)
+
+    def sum(self, number: int) -> int:
+        return 2 * number
+
+    def shared(self, value: Any) -> Any:
+        return value
+
+    def gathered(self, value: Any) -> list[Any]:
+        return [value, value]
+
+
+class Failing(Watching):
+    """Fails in one of its hooks, after two steps or at the end."""
+
+    def __init__(self, hook: str, step: int) -> None:
+        super().__init__(step if hook == "log" else None)
+        self.hook, self.step, self.logged = hook, step, 0
+
+    def fail(self, hook: str, step: int) -> None:
+        if (hook, step) == (self.hook, self.step):
+            raise RuntimeError("no room on the disk")
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self.logged = step
+        super().log(step, metrics)
+
+    def narrate(self, task: str, text: str) -> None:
+        self.fail("narrate", self.logged)
+
+    def progress(self, task: str, done: int, total: int) -> None:
+        self.fail("progress", done)
+
+
+@pytest.mark.parametrize(
+    ("hook", "step"),
+    [("progress", 0), *itertools.product(["log", "narrate", "progress"], [6, TOTAL])],
+)
+@pytest.mark.parametrize("group", [Group(), Twin()], ids=["alone", "two processes"])
+def test_a_tracker_that_fails_anywhere_ends_the_run_after_a_checkpoint(
+    group: Group, hook: str, step: int, tmp_path: Path
+) -> None:
+    tracker = Failing(hook, step)
+    context = RunContext(world=None, seed=0, directory=tmp_path, tracker=tracker, resume=False)
+    learner = Counting()
+    intervals = INTERVALS | {"checkpoint_interval": 100}
+    loop = Loop(learner, context, Reporting.model_validate(intervals), group=group)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
+        with pytest.raises(RuntimeError, match="no room"):
+            loop.run()
+    assert steps_of(tmp_path) == [step]
 
 
 class Unsaveable(Tracker):

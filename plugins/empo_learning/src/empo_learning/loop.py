@@ -69,6 +69,7 @@ class Loop:
         self._shown = -math.inf
         self._is_midway = False
         self._failure: Exception | None = None
+        self._is_agreed = False
         self.timers = timers or Timers()
         self.seconds = 0.0
         self.times: list[float] = []
@@ -84,28 +85,25 @@ class Loop:
         """
         if not (self._context.resume and self._resume()):
             self._learner.start()
-        self._show_progress()  # Whoever estimates the time left learns where this attempt begins.
         with Interrupts() as interrupts:
-            agreed = False
             try:
+                # Whoever estimates the time left learns where this attempt begins.
+                self._show_progress()
                 while not self._is_over:
-                    try:
-                        self._check(interrupts)
-                    except BaseException:
-                        agreed = True
-                        raise
+                    self._stop_if_asked(interrupts)
                     self._advance()
                 self._finish()
+                self._show_progress()
+                self._agree(stop=False)
             except StorageError:
                 raise  # The disk refused a checkpoint; it would refuse another one.
             except (KeyboardInterrupt, Exception) as error:
-                # Several processes may have stopped at different places, and cannot agree then.
-                if agreed or self._group.size == 1:
+                # Several processes may have stopped at different places, and cannot save then.
+                if self._is_agreed or self._group.size == 1:
                     self._rescue(error)
                 if interrupts.are_pending and isinstance(error, Exception):
                     raise KeyboardInterrupt from error  # Workers may have ended by that signal.
                 raise
-        self._show_progress()
 
     @property
     def _is_over(self) -> bool:
@@ -113,14 +111,18 @@ class Loop:
         goal, score = self._solved_at, self._score
         return self._learner.is_over or (goal is not None and score is not None and score >= goal)
 
-    def _check(self, interrupts: Interrupts) -> None:
-        """Stop here if that was asked for, all processes after the same work."""
+    def _stop_if_asked(self, interrupts: Interrupts) -> None:
         try:
             interrupts.check()
-            stop = int(self._failure is not None)
         except KeyboardInterrupt:
-            stop = 1
-        if self._group.sum(stop):
+            self._agree(stop=True)
+        else:
+            self._agree(stop=False)
+
+    def _agree(self, *, stop: bool) -> None:
+        """Stop all processes after the same work, if one has to: by a signal, or a failure."""
+        if self._group.sum(int(stop or self._failure is not None)):
+            self._is_agreed = True
             raise self._failure or KeyboardInterrupt
 
     def _advance(self) -> None:
@@ -160,9 +162,9 @@ class Loop:
         speeds = self._speeds(lap)
         self.times.append(self.seconds)
         self._logged = learner.updates
-        self._tell(learner.steps, {**found, **speeds})
+        self._report(lambda: self._context.tracker.log(learner.steps, {**found, **speeds}))
         said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
-        self._context.tracker.narrate(TASK, " | ".join(said))
+        self._report(lambda: self._context.tracker.narrate(TASK, " | ".join(said)))
 
     def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
         """Speed, and shares of time since the last line of the log."""
@@ -185,12 +187,13 @@ class Loop:
         self._evaluated = self._learner.steps
         if found is not None:
             self._score = found.score
-            self._tell(self._learner.steps, found.metrics)
+            metrics = found.metrics
+            self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
 
-    def _tell(self, step: int, metrics: Metrics) -> None:
-        """Hand numbers to the trackers; one that fails stops all processes at the same place."""
+    def _report(self, tell: Callable[[], None]) -> None:
+        """Tell the trackers; one that fails stops all processes at the same place."""
         try:
-            self._context.tracker.log(step, metrics)
+            tell()
         except Exception as error:
             if self._group.size == 1:
                 raise
@@ -199,7 +202,7 @@ class Loop:
     def _show_progress(self) -> None:
         total = self._learner.total_steps
         done = total if self._is_over else min(self._learner.steps, total)
-        self._context.tracker.progress(TASK, done, total)
+        self._report(lambda: self._context.tracker.progress(TASK, done, total))
 
     def _rescue(self, error: BaseException) -> None:
         """Save although the run broke off, if there is no checkpoint of all that was learned."""
