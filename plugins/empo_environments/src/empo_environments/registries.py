@@ -7,6 +7,8 @@ the table below, from installed distributions that extend it, and from PettingZo
 from __future__ import annotations
 
 import importlib
+import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -120,9 +122,11 @@ def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
         found = importlib.import_module(module)
         make = found.parallel_env
     except Exception as error:
+        versions = _versions(module)
+        exist = f"there is: {versions}" if versions else "is it installed, with what it needs?"
         raise ConfigError(
             f"id: {name!r} cannot be imported from the package {package}: "
-            f"{type(error).__name__}: {error}; is it installed, with what this environment needs?"
+            f"{type(error).__name__}: {error}; {exist}"
         ) from error
     try:
         return make(**kwargs)
@@ -130,6 +134,15 @@ def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
         raise ConfigError(
             f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _versions(module: str) -> str:
+    """Other versions of an environment of PettingZoo, found without importing them."""
+    package, _, stem = module.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", [])
+    base = stem.rpartition("_v")[0] + "_v"
+    found = (each.name for each in pkgutil.iter_modules(folders))
+    return ", ".join(sorted(each for each in found if each.startswith(base) and each != stem))
 
 
 def picture_high(name: str) -> int | None:

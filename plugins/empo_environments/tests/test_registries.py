@@ -1,0 +1,154 @@
+"""Ids are looked up in Gymnasium's registry, the packages of a table, and PettingZoo's packages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from empo_core.config import EnvironmentRef
+from empo_core.errors import ConfigError
+from empo_core.experiment import build
+from empo_core.protocols.environments import (
+    Environment,
+    EnvironmentContext,
+    VectorEnv,
+    VectorLayout,
+)
+from empo_environments import registries
+
+REGISTERS = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+gymnasium.register({name!r}, entry_point=CartPoleEnv, max_episode_steps=5)
+"""
+PARALLEL = """
+import gymnasium
+import numpy as np
+from pettingzoo import ParallelEnv
+
+class Pair(ParallelEnv):
+    metadata = {"name": "pair"}
+    possible_agents = ["a", "b"]
+
+    def __init__(self, steps=3):
+        self.steps = steps
+
+    def observation_space(self, agent):
+        return gymnasium.spaces.Box(0, 9, (1,), np.float32)
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time = list(self.possible_agents), 0
+        return self.told(np.zeros(1, np.float32)), self.told({})
+
+    def told(self, value):
+        return {agent: value for agent in self.agents}
+
+    def step(self, actions):
+        self.time += 1
+        is_over = self.time == self.steps
+        found = [np.full(1, self.time, np.float32), 1.0, False, is_over, {}]
+        answers = tuple(map(self.told, found))
+        self.agents = [] if is_over else self.agents
+        return answers
+
+parallel_env = Pair
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """A function that installs a package of one module, and forgets it after the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    registries.packages.cache_clear()
+    known = set(gymnasium.registry)
+    names: set[str] = set()
+
+    def install(name: str, text: str, module: str = "__init__", **prefixes: str) -> None:
+        assert name not in sys.modules, "the real package is installed"
+        names.add(name)
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "__init__.py").touch()
+        (folder / f"{module}.py").write_text(text)
+        if prefixes:
+            info = tmp_path / f"{name}-1.0.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+            lines = [f"{prefix}- = {package}" for prefix, package in prefixes.items()]
+            group = f"[{registries.GROUP}]\n"
+            (info / "entry_points.txt").write_text(group + "\n".join(lines) + "\n")
+
+    yield install
+    registries.packages.cache_clear()
+    for module in [each for each in sys.modules if each.split(".")[0] in names]:
+        del sys.modules[module]
+    for name in set(gymnasium.registry) - known:
+        del gymnasium.registry[name]
+
+
+def environment(text: str) -> Environment:
+    built: Environment = build(EnvironmentRef.model_validate(text), EnvironmentContext())
+    return built
+
+
+def play(vector: VectorEnv, steps: int = 6) -> list[np.ndarray]:
+    """Observations of some steps; each agent takes its first action."""
+    vector.start(0)
+    seen = []
+    for _ in range(steps):
+        arrival = vector.recv()
+        seen.append(arrival.observation.copy())
+        vector.send(arrival.block, np.zeros((len(arrival.observation), 1), np.int64))
+    vector.close()
+    return seen
+
+
+def test_a_known_package_is_imported_where_its_environment_is_used(
+    package: Callable[..., None],
+) -> None:
+    name = "gym_pusht/PushT-v0"
+    package("gym_pusht", REGISTERS.format(name=name))
+    assert name not in gymnasium.registry
+    assert environment(f"gymnasium/{name}").spec().max_episode_steps == 5
+
+
+def test_a_distribution_adds_a_package_by_an_entry_point(package: Callable[..., None]) -> None:
+    package("orchard", REGISTERS.format(name="Orchard-v3"), Orchard="orchard")
+    assert registries.packages()["Orchard-"] == "orchard"
+    assert environment("gymnasium/Orchard-v3").spec().max_episode_steps == 5
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"package 'panda_gym'.*pip install panda-gym"):
+        environment("gymnasium/PandaReach-v3").spec()
+
+
+def test_a_family_that_moved_is_found_in_its_new_package(package: Callable[..., None]) -> None:
+    package("mpe2", PARALLEL, "simple_spread_v3")
+    found = environment("pettingzoo/mpe/simple_spread_v3")
+    assert found.spec().agents == ("a", "b")
+    seen = play(found.vector(2, VectorLayout()))
+    assert [rows[:, 0].tolist() for rows in seen[:3]] == [[0] * 4, [1] * 4, [2] * 4]
+
+
+def test_a_family_of_pettingzoo_itself_is_played() -> None:
+    pytest.importorskip("pygame", reason="PettingZoo's butterflies draw with it")
+    found = environment("pettingzoo/butterfly/knights_archers_zombies_v11")
+    assert len(found.spec().agents) == 4
+    first, *_, last = play(found.vector(1, VectorLayout()))
+    assert first.shape == last.shape
+    assert np.isfinite(last).all()
+
+
+def test_a_version_that_is_missing_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match="there is: knights_archers_zombies_v11"):
+        environment("pettingzoo/butterfly/knights_archers_zombies_v1").spec()
