@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from empo_core.config import EnvironmentRef, installed
+from empo_core.config import EnvironmentRef, RunConfig, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
+from empo_core.experiment import run as execute
 from empo_core.protocols.environments import EnvironmentContext
 
 CANARY = """
@@ -108,6 +112,30 @@ def test_a_reference_that_names_code_is_refused(name: str) -> None:
     assert "canary" not in sys.modules
 
 
+# One process for all of them, as if it were typed at the command line, for starts take long.
+SCRIPT = """
+import sys
+from empo_core.cli.app import app
+
+for each in sys.argv[2:]:
+    try:
+        app([sys.argv[1], each])
+    except SystemExit as end:
+        assert bool(end.code) != each.endswith("harmless"), each
+"""
+
+
+def refused_by(command: str, paths: Iterable[Path], directory: Path) -> None:
+    """Check that a command refuses all these configs or run directories but a harmless one."""
+    modules = [str(directory / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    found = subprocess.run(
+        [sys.executable, "-c", SCRIPT, command, *map(str, paths)],
+        capture_output=True, text=True, timeout=300, check=False, cwd=directory,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(modules)},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "run"])
 @pytest.mark.parametrize("algorithm", ["rollout", "latent"])
 def test_no_command_runs_what_a_config_names(
@@ -121,20 +149,28 @@ def test_no_command_runs_what_a_config_names(
         config = {"algorithm": {"name": algorithm, "params": params}, "runs": str(tmp_path / "r")}
         files.append(tmp_path / f"{number}.yaml")
         files[-1].write_text(yaml.safe_dump(config))
-    # One process for all of them, as if it were typed at the command line, for starts take long.
-    script = (
-        "import sys\nfrom empo_core.cli.app import app\n"
-        "for file in sys.argv[2:]:\n"
-        "    try:\n        app([sys.argv[1], file])\n"
-        "    except SystemExit as end:\n        assert end.code, file\n"
-    )
-    path = os.pathsep.join(
-        [str(tmp_path / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", script, command, *map(str, files)],
-        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr
+    refused_by(command, files, tmp_path)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_no_command_runs_what_a_run_directory_names(
+    tmp_path: Path, canary: Path, command: str
+) -> None:
+    if "rollout" not in installed().names("algorithm"):
+        pytest.skip("rollout is not installed")
+    params = {"total_steps": 64, "environment": "gymnasium/CartPole-v1", "num_envs": 1}
+    config = {"algorithm": {"name": "rollout", "params": params}, "runs": str(tmp_path / "r")}
+    execute(RunConfig.model_validate(config))
+    (run,) = (tmp_path / "r").iterdir()
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps({**status, "status": "interrupted"}))
+    resolved = yaml.safe_load((run / "config.yaml").read_text())
+    runs = [shutil.copytree(run, tmp_path / "harmless")]
+    for number, environment in enumerate(HOSTILE.values()):
+        runs.append(shutil.copytree(run, tmp_path / "r" / f"hostile-{number}"))
+        hostile = configs(canary, environment)["rollout"]["environment"]
+        resolved["algorithm"]["params"]["environment"] = hostile
+        (runs[-1] / "config.yaml").write_text(yaml.safe_dump(resolved))
+    refused_by(command, runs, tmp_path)
     assert not canary.exists()
