@@ -164,7 +164,7 @@ class RunConfig(Config):
         validation_alias=AliasChoices("world_model", "world"),
         description="The world, where one is used; 'world' is the same key.",
     )
-    algorithm: AlgorithmRef = Field(description="What the run does.")
+    algorithm: AlgorithmRef = Field(description="Algorithm of the run.")
     trackers: list[TrackerRef] = Field(
         default_factory=list,
         description="Trackers of the run; left out: those that plugins declare as the default.",

@@ -16,7 +16,7 @@ class AsyncParams(Config):
     actors: int = Field(1, ge=1, le=256, description="Actor processes.")
     executor: ExecutorRef = Field(
         default_factory=lambda: ExecutorRef.model_validate("local"),
-        description="Where actors run.",
+        description="Executor of the actors.",
     )
     min_env_steps: int = Field(
         1000, ge=1, description="Environment steps to collect before training starts."

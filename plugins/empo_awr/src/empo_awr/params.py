@@ -55,9 +55,11 @@ class TrustRegionParams(Config):
 
     mean: float = Field(2.5e-3, gt=0, description="Bound of the divergence by moved means.")
     std: float = Field(1e-6, gt=0, description="Bound of that by changed standard deviations.")
-    multiplier: float = Field(1.0, gt=0, description="What a nat beyond costs, at first.")
+    multiplier: float = Field(
+        1.0, gt=0, description="Initial multiplier of the penalty per nat beyond the bound."
+    )
     rate: float = Field(
-        0.01, gt=0, le=1, description="How fast the logarithms of the multipliers may move."
+        0.01, gt=0, le=1, description="Learning rate of the logarithms of the multipliers."
     )
 
 
@@ -71,7 +73,7 @@ class AwrParams(Config):
     """Which candidates are imitated, how strongly, and what else counts."""
 
     reduction: Literal["mean", "min", "max"] = Field(
-        "mean", description="How the values of several heads become one; 'min' is pessimistic."
+        "mean", description="Reduction over value heads; 'min' is pessimistic."
     )
     disagreement: float = Field(
         0.0,
@@ -80,14 +82,14 @@ class AwrParams(Config):
     )
     normaliser: Normaliser = Field(
         "state_std",
-        description="What values are divided by: standard deviation or range of a start's own "
+        description="Divisor of values: standard deviation or range of a start's own "
         "candidates, a running spread over all, or nothing.",
     )
     scale_rate: float = Field(
-        0.01, gt=0, le=1, description="How fast the running spread follows ('running_scale')."
+        0.01, gt=0, le=1, description="Rate of the running spread ('running_scale')."
     )
     temperature: Temperature = Field(
-        default=FixedTemperature(), description="How sharply better candidates are preferred."
+        default=FixedTemperature(), description="Temperature of the softmax over candidates."
     )
     max_weight: float | None = Field(
         None,
@@ -103,9 +105,7 @@ class AwrParams(Config):
     candidates: int = Field(
         16, ge=2, description="Candidates per start, where the learner sets no number."
     )
-    entropy: AwrEntropyParams = Field(
-        default=AwrEntropyParams(), description="What is paid for entropy."
-    )
+    entropy: AwrEntropyParams = Field(default=AwrEntropyParams(), description="Entropy bonus.")
 
     @model_validator(mode="after")
     def _have_an_effect(self) -> AwrParams:

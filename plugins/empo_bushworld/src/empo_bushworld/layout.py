@@ -60,7 +60,7 @@ class WorldFile(Config):
     """A BushWorld as its file describes it."""
 
     name: str = Field("bushworld", min_length=1, description="Title of the world.")
-    description: str = Field("", description="What the world is about, for people.")
+    description: str = Field("", description="Description of the world.")
     map: Annotated[
         list[list[str]], BeforeValidator(_rows, json_schema_input_type=str | list[str])
     ] = Field(

@@ -25,10 +25,10 @@ class DistillParams(Config):
     )
     normaliser: Literal["running_scale", "none"] = Field(
         "running_scale",
-        description="What divergences are divided by: how far they spread, followed slowly and at "
+        description="Divisor of divergences: their spread, followed slowly and at "
         "least 1, or nothing.",
     )
-    scale_rate: float = Field(0.01, gt=0, le=1, description="How fast that spread is followed.")
+    scale_rate: float = Field(0.01, gt=0, le=1, description="Rate of the running spread.")
     entropy: EntropyParams = EntropyParams()
 
     @model_validator(mode="after")

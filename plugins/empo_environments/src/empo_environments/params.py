@@ -72,10 +72,10 @@ class WrapperParams(Config):
     """Wrappers that every single environment may get."""
 
     action_repeat: int = Field(
-        1, ge=1, description="How often each action is repeated; rewards are added up."
+        1, ge=1, description="Environment steps per action; their rewards are added up."
     )
     frame_stack: int = Field(
-        1, ge=1, description="How many newest observations are observed at once, oldest first."
+        1, ge=1, description="Number of newest observations that are stacked, oldest first."
     )
     max_episode_steps: int | None = Field(
         None,
@@ -151,8 +151,8 @@ class GymnasiumVectorParams(Config):
     kwargs: Kwargs = Field(default_factory=dict, description="Its keyword arguments; plain data.")
     autoreset: Literal["next_step", "same_step", "disabled", "inside_step"] | None = Field(
         None,
-        description="How it restarts episodes; null reads its metadata. 'inside_step': the action "
-        "chosen from the last observation is applied to the new episode.",
+        description="Autoreset mode; null reads the environment's metadata. 'inside_step': the "
+        "action chosen from the last observation is applied to the new episode.",
     )
 
     @model_validator(mode="after")
@@ -181,7 +181,7 @@ class DmcParams(WrapperParams):
 
     task: str = Field(pattern=DMC_TASK, description="Domain and task, e.g. cartpole-swingup.")
     action_repeat: int = Field(
-        2, ge=1, description="How often each action is repeated; rewards are added up."
+        2, ge=1, description="Environment steps per action; their rewards are added up."
     )
     pixels: bool = Field(False, description="Observe pictures instead of numbers.")
 

@@ -52,7 +52,7 @@ class PriorParams(Config):
     )
     believed_others: list[Belief] | None = Field(
         None,
-        description="What each human believes about the other humans' joint action; null means "
+        description="Belief of each human about the other humans' joint action; null means "
         "independent and even over their available actions.",
     )
 
@@ -86,7 +86,7 @@ class Compute(Config):
         2, ge=1, description="Threads; worker processes where the world is written in Python."
     )
     start_method: Literal["forkserver", "spawn"] = Field(
-        "forkserver", description="How worker processes start."
+        "forkserver", description="Start method of worker processes."
     )
     max_states: int = Field(
         50_000_000, ge=1, description="Refuse worlds with more states than this."
@@ -105,7 +105,7 @@ class ExactParams(PriorParams):
         default_factory=CompleteTheory, description="Symbols of equations (1)-(9)."
     )
     human_prior: HumanPriorRef | None = Field(
-        None, description="How humans act; None solves Phase 1 with the parameters above."
+        None, description="Human prior; None solves Phase 1 with the parameters above."
     )
     compute: Compute = Field(
         default_factory=Compute, description="Processors and memory that a run may take."

@@ -16,9 +16,9 @@ class EntropyParams(Config):
 
     coef: float = Field(1e-4, ge=0, description="Factor of the entropy, at first.")
     end: float | None = Field(
-        None, ge=0, description="Where a schedule ends; null: it is constant."
+        None, ge=0, description="Final value of a schedule; null: it is constant."
     )
-    schedule: Schedule = Field("constant", description="How the factor gets there.")
+    schedule: Schedule = Field("constant", description="Shape of the schedule.")
     begin: float = Field(0.0, ge=0, le=1, description="Share of the run after which it moves.")
     finish: float = Field(1.0, ge=0, le=1, description="Share of the run after which it is there.")
     target_entropy: float | None = Field(
@@ -26,7 +26,7 @@ class EntropyParams(Config):
         description="Entropy per number of an action that the factor is tuned for, e.g. -1; null: "
         "it is not tuned.",
     )
-    rate: float = Field(1e-3, gt=0, description="How fast the tuned factor's logarithm moves.")
+    rate: float = Field(1e-3, gt=0, description="Learning rate of the tuned factor's logarithm.")
     jacobian: float = Field(
         1.0,
         ge=0,

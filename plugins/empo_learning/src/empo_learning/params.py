@@ -12,7 +12,7 @@ from empo_core.config import Config
 class Compute(Config):
     """Parameters of the computation; key ``compute``."""
 
-    device: str = Field("cpu", description="Where networks live, e.g. cpu or cuda:0.")
+    device: str = Field("cpu", description="Device of the networks, e.g. cpu or cuda:0.")
     threads: int | None = Field(None, ge=1, description="Threads of torch; null: as torch likes.")
 
     @field_validator("device")
@@ -47,4 +47,6 @@ class Reporting(Config):
     log_interval: int = Field(100, ge=1, description="Steps between two lines of metrics.")
     evaluation_interval: int = Field(0, ge=0, description="Steps between evaluations.")
     checkpoint_interval: int = Field(10_000, ge=0, description="Steps between checkpoints.")
-    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest stay.")
+    keep_checkpoints: int = Field(
+        2, ge=1, description="Number of newest checkpoints that are kept."
+    )

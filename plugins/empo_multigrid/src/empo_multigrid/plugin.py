@@ -22,7 +22,7 @@ class MultigridParams(Config):
     )
     simultaneity: Simultaneity = Field(
         "exact",
-        description="How simultaneous actions combine: 'exact' treats all agents alike; "
+        description="Rule by which simultaneous actions combine: 'exact' treats all agents alike; "
         "'reference' reproduces the public implementation, index-order shortcuts included.",
     )
 
@@ -33,8 +33,8 @@ class PathHeuristicParams(Config):
     beta: float = Field(10.0, ge=0, description="Inverse temperature of the softmax.")
     drop: Literal["at-once", "aside"] = Field(
         "at-once",
-        description="Where a key that opens nothing any more is put down: 'at-once' in the next "
-        "free cell ahead, even if that blocks the way; 'aside' in a cell that is not on the way.",
+        description="Place where a key that opens nothing any more is put down: 'at-once' in the "
+        "next free cell ahead, even if that blocks the way; 'aside' in a cell that is not on the way.",
     )
 
 

@@ -158,7 +158,7 @@ GoalItem = Annotated[
 class AgentSettings(Config):
     """Settings of one agent; those not given follow from its colour."""
 
-    name: Name | None = Field(default=None, description="What reports call it.")
+    name: Name | None = Field(default=None, description="Name in reports.")
     role: Role | None = Field(
         default=None, description="Whether it is a human, a robot or neither."
     )
@@ -207,10 +207,10 @@ class ActionRule(Config):
 
     agents: Literal["all", "humans", "robots"] | Colour | list[AgentIndex] = Field(
         default="robots",
-        description="Who: all, humans, robots, a colour, or a list of agent indices.",
+        description="Agents: all, humans, robots, a colour, or a list of agent indices.",
     )
-    cells: Area | None = Field(default=None, description="Where; default: everywhere.")
-    forbid: list[ActionName] = Field(min_length=1, description="What they cannot do there.")
+    cells: Area | None = Field(default=None, description="Cells; default: everywhere.")
+    forbid: list[ActionName] = Field(min_length=1, description="Actions that they cannot do there.")
 
 
 class UnusedKeys(Config):
@@ -241,7 +241,8 @@ class PublicKeys(UnusedKeys):
         default=100, ge=1, le=10**6, description="Steps after which an episode ends."
     )
     orientations: list[Direction] | None = Field(
-        default=None, description="Where agents face: e, s, w, n or 0 to 3; repeated if too few."
+        default=None,
+        description="Directions that agents face: e, s, w, n or 0 to 3; repeated if too few.",
     )
     can_push_rocks: Annotated[str, AfterValidator(_colour_letters)] = Field(
         default="e", description="Letters of the colours whose agents can push rocks."
@@ -262,7 +263,7 @@ class PublicKeys(UnusedKeys):
     )
     action_class: ActionSet | None = Field(
         default=None,
-        description="What agents can do; default: ObjectActions if the map needs them.",
+        description="Actions of agents; default: ObjectActions if the map needs them.",
     )
     possible_goals: list[GoalItem] | None = Field(
         default=None, description="Goals of every human that has none of its own in 'goals'."
@@ -287,10 +288,10 @@ class WorldFile(PublicKeys):
         default=None, description="Agents that are robots; default: the grey ones."
     )
     agents: dict[AgentKey, AgentSettings] = Field(
-        default_factory=dict, description="What is special about single agents, by index."
+        default_factory=dict, description="Settings of single agents, by index."
     )
     objects: dict[str, ObjectSettings] = Field(
-        default_factory=dict, description="What is special about single objects, by cell 'x,y'."
+        default_factory=dict, description="Settings of single objects, by cell 'x,y'."
     )
     action_rules: list[ActionRule] = Field(
         default_factory=list, description="Actions that are missing in some cells."

@@ -18,7 +18,7 @@ class NetworkParams(Config):
         2, ge=1, description="Hidden layers behind the encoders; the first joins what they say."
     )
     activation: Literal["relu", "silu", "gelu", "tanh"] = Field(
-        "relu", description="What follows each hidden layer."
+        "relu", description="Activation after each hidden layer."
     )
     layer_norm: bool = Field(True, description="Normalise hidden layers before the activation.")
     dropout: float = Field(

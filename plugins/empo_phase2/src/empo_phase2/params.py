@@ -90,7 +90,7 @@ class OptimiserParams(Optimiser):
     )
     lr_schedule: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
         "inverse",
-        description="How it falls once its constant part is over: not, like 1/t or 1/sqrt(t), or "
+        description="Decay once the constant part is over: none, like 1/t or 1/sqrt(t), or "
         "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
@@ -106,7 +106,7 @@ class OptimiserParams(Optimiser):
         100, ge=1, description="Steps after which targets are computed with the newest values."
     )
     on_nan: Literal["stop", "skip"] = Field(
-        "stop", description="What to do where a loss or gradient is not finite."
+        "stop", description="Reaction to a loss or gradient that is not finite."
     )
 
 
@@ -149,7 +149,7 @@ class ReplayParams(Replay):
         "rows", description="Keep state rows, or compact rows that need no world to be read."
     )
     storage: Literal["ram", "pinned", "mapped"] = Field(
-        "ram", description="Where it lies; 'mapped' is a file, for more than fits into memory."
+        "ram", description="Storage; 'mapped' is a file, for more than fits into memory."
     )
     phase_out_warm_up: bool = Field(
         True, description="After warm-up stop using what was collected in it, oldest first."
@@ -219,36 +219,36 @@ class ComputeParams(Compute):
 class Phase2Params(Config):
     """Learn what ``exact`` computes."""
 
-    human_prior: HumanPriorRef = Field(description="How the humans act for each goal.")
-    values: Values = Field(description="How each quantity is represented.")
+    human_prior: HumanPriorRef = Field(description="Human prior: how the humans act for each goal.")
+    values: Values = Field(description="Representation of each quantity.")
     theory: Phase2Theory = Field(
-        default_factory=Phase2Theory, description="What is to be computed."
+        default_factory=Phase2Theory, description="Parameters of the theory."
     )
     total_steps: int = Field(20_000, ge=1, description="Training steps.")
     num_envs: int = Field(16, ge=1, description="Environments that each actor steps at once.")
     warm_up: WarmUp = Field(default_factory=WarmUp, description="Stages of training.")
     optimiser: OptimiserParams = Field(
-        default_factory=OptimiserParams, description="How values move towards their targets."
+        default_factory=OptimiserParams, description="Optimisation of values towards their targets."
     )
-    targets: Targets = Field(default_factory=Targets, description="What values move towards.")
-    replay: ReplayParams = Field(default_factory=ReplayParams, description="What is remembered.")
+    targets: Targets = Field(default_factory=Targets, description="Targets of the values.")
+    replay: ReplayParams = Field(default_factory=ReplayParams, description="Replay of experience.")
     exploration: Exploration = Field(
-        default_factory=Exploration, description="How behaviour differs from policy."
+        default_factory=Exploration, description="Exploration while experience is collected."
     )
     collector: CollectorRef = Field(
         default_factory=lambda: CollectorRef.model_validate("sync"),
-        description="Where experience comes from.",
+        description="Collector of experience.",
     )
     aggregator: AggregatorRef = Field(
         default_factory=lambda: AggregatorRef.model_validate("scatter-add"),
-        description="What adds up successors.",
+        description="Aggregator of successors.",
     )
     ensemble: Ensemble = Field(default_factory=Ensemble, description="Further worlds.")
     reporting: ReportingParams = Field(
-        default_factory=ReportingParams, description="What is shown and kept."
+        default_factory=ReportingParams, description="Logs, comparisons and checkpoints."
     )
     compute: ComputeParams = Field(
-        default_factory=ComputeParams, description="Where the learner computes."
+        default_factory=ComputeParams, description="Device and threads of the learner."
     )
 
     @model_validator(mode="after")

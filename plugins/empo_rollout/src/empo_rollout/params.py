@@ -18,8 +18,8 @@ class Vectorisation(Config):
 
     backend: Literal["auto", "serial", "process"] = Field(
         "auto",
-        description="Where Python environments step: in this process or in workers; 'auto' takes "
-        "workers where there is a processor for them. Others step in this process anyway.",
+        description="Processes in which Python environments step: this one or workers; 'auto' "
+        "takes workers where there is a processor for them. Others step in this process anyway.",
     )
     forward_pass_minibatch_target_size: int = Field(
         4096, ge=1, description="Agents that one forward pass of the policy should be about."
@@ -41,7 +41,8 @@ class Vectorisation(Config):
         False, description="Refuse sizes that do not fit, instead of adjusting them."
     )
     on_crash: Literal["stop", "restart"] = Field(
-        "stop", description="When a worker dies: end the run, or start the worker anew."
+        "stop",
+        description="Reaction to the death of a worker: end the run, or start the worker anew.",
     )
     desync: bool = Field(
         False,
@@ -75,7 +76,9 @@ class ExperienceParams(Config):
 class AdvantageParams(Config):
     """Advantage estimates: GAE and V-trace."""
 
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="How far credit reaches.")
+    gae_lambda: float = Field(
+        0.95, ge=0, le=1, description="Decay of credit over steps (lambda of GAE)."
+    )
     vtrace: bool = Field(
         False,
         description="Correct for the policy having changed since it acted; makes a difference "
@@ -84,11 +87,12 @@ class AdvantageParams(Config):
     rho_clip: float = Field(1.0, gt=0, description="Greatest weight of a surprise (V-trace).")
     c_clip: float = Field(1.0, gt=0, description="Greatest weight of a trace (V-trace).")
     recompute: Literal["phase", "epoch", "minibatch"] = Field(
-        "phase", description="When advantages are computed anew with the newest policy."
+        "phase",
+        description="Interval at which advantages are computed anew with the newest policy.",
     )
     truncation: Literal["last", "self", "zero"] = Field(
         "last",
-        description="What a cut-off episode goes on to be worth: the value of its last "
+        description="Value with which a cut-off episode is continued: the value of its last "
         "observation, of the one before, or nothing.",
     )
 
@@ -119,7 +123,7 @@ class PolicyParams(Config):
         "columns takes every other.",
     )
     activation: Literal["tanh", "relu", "silu", "gelu"] = Field(
-        "tanh", description="What follows each layer."
+        "tanh", description="Activation after each layer."
     )
     memory: Literal["none", "lstm", "gru"] = Field("none", description="Recurrent layer.")
     memory_size: int = Field(64, ge=1, description="Units of the recurrent layer.")
@@ -159,14 +163,14 @@ class WeightedLoss(Config):
 class UpdateParams(Config):
     """Updates of the policy from a rollout."""
 
-    update_epochs: int = Field(1, ge=1, description="How often the rollout is gone through.")
+    update_epochs: int = Field(1, ge=1, description="Number of passes over the rollout.")
     minibatch_size: int = Field(16384, ge=1, description="Steps per step of the optimiser.")
     max_minibatch_size: int | None = Field(
         None, ge=1, description="Most steps per backward pass; gradients of several are added up."
     )
     sampling: Literal["shuffled", "sequential", "prioritized", "steps"] = Field(
         "shuffled",
-        description="How segments come into minibatches; 'steps' shuffles single steps, for "
+        description="Sampling of segments into minibatches; 'steps' shuffles single steps, for "
         "policies without memory.",
     )
     prio_alpha: float = Field(
@@ -180,7 +184,7 @@ class UpdateParams(Config):
     )
     value_coef: float = Field(0.5, ge=0, description="Factor of the value loss.")
     value_clip: float | None = Field(
-        0.2, gt=0, description="How far values count as moved in one phase; null: any distance."
+        0.2, gt=0, description="Clip of value changes within one phase; null: none."
     )
     target_kl: float | None = Field(
         None, gt=0, description="Stop a phase once the policy has moved this far; null: never."
@@ -210,7 +214,7 @@ class OptimiserParams(Optimiser):
     name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="How the rate falls to 0 over the run, if it does."
+        "constant", description="Schedule by which the rate falls to 0 over the run, if it does."
     )
     lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises to that.")
     betas: tuple[Decay, Decay] = Field(
@@ -274,7 +278,7 @@ class RolloutParams(Config):
     """Rollouts of many environments, and a policy learned from them."""
 
     preset: Preset = Field(
-        "default", description="Where the defaults of all keys come from that are not given."
+        "default", description="Source of the defaults of all keys that are not given."
     )
     total_steps: int = Field(ge=1, description="Steps of all agents together.")
     num_envs: int | None = Field(

@@ -28,9 +28,7 @@ class PpoEntropyParams(EntropyParams):
 class PpoParams(Config):
     """Proximal policy optimisation: the clipped surrogate objective (Schulman et al. 2017)."""
 
-    clip: float = Field(
-        0.2, gt=0, lt=1, description="How far probabilities may move, as a ratio, and still count."
-    )
+    clip: float = Field(0.2, gt=0, lt=1, description="Clip of the ratio of probabilities around 1.")
     entropy: PpoEntropyParams = PpoEntropyParams()
 
 

@@ -39,14 +39,14 @@ class WorldParams(Config):
     """Copies of the run's world, all of which step in one call."""
 
     learners: Literal["robots", "humans"] = Field(
-        "robots", description="Who learns; the others act as given."
+        "robots", description="Agents that learn; the others act as given."
     )
     reward: PowerReward | GoalReward = Field(
         discriminator="kind",
         description="'power' pays robots for the humans' power, 'goal' pays humans for theirs.",
     )
     human_prior: HumanPriorRef | None = Field(
-        None, description="How humans act while robots learn; null: evenly at random."
+        None, description="Human prior while robots learn; null: uniformly at random."
     )
     goal_resample_prob: float = Field(
         0.0,

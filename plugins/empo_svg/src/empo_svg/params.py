@@ -15,7 +15,7 @@ class SvgParams(Config):
 
     samples: int = Field(1, ge=1, description="Actions that are sampled at each state.")
     reduction: Literal["mean", "min", "max"] = Field(
-        "mean", description="How the critic's heads become one value."
+        "mean", description="Reduction over the critic's heads."
     )
     disagreement: float = Field(
         0.0,
@@ -24,10 +24,9 @@ class SvgParams(Config):
     )
     normaliser: Literal["running_scale", "none"] = Field(
         "running_scale",
-        description="What values are divided by: how far they spread, followed slowly and at "
-        "least 1, or nothing.",
+        description="Divisor of values: their spread, followed slowly and at least 1, or nothing.",
     )
-    scale_rate: float = Field(0.01, gt=0, le=1, description="How fast that spread is followed.")
+    scale_rate: float = Field(0.01, gt=0, le=1, description="Rate of the running spread.")
     entropy: EntropyParams = EntropyParams()
 
     @model_validator(mode="after")

@@ -55,7 +55,7 @@ class TableAgent(Config):
 
     name: Name = Field(description="Its name, unique in the game.")
     role: Role = Field(
-        description="Whose power counts (human), who is controlled (robot), or neither."
+        description="Role: its power counts (human), it is controlled (robot), or neither."
     )
     actions: list[Name] = Field(min_length=1, description="Names of its actions, in order.")
 
@@ -84,14 +84,14 @@ class TableRule(Config):
     to: Lottery = Field(
         description="The next state, or the probability of each, e.g. {a: 1/3, b: 2/3}."
     )
-    duration: Duration = Field(1.0, description="How long the transition takes.")
+    duration: Duration = Field(1.0, description="Duration of the transition.")
 
 
 class Table(Config):
     """An explicit game."""
 
     name: Name = Field("table", description="Title of the game.")
-    description: str = Field("", description="What the game is about, for people.")
+    description: str = Field("", description="Description of the game.")
     agents: list[TableAgent] = Field(min_length=1, description="Everybody who acts, in order.")
     states: list[Name] = Field(min_length=1, description="The names of all states.")
     initial: Name = Field(description="The state that episodes start from.")

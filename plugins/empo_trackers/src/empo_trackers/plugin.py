@@ -56,11 +56,11 @@ class EpisodicEmaParams(Config):
     """Parameters of tracker ``episodic-ema``."""
 
     alpha: float = Field(
-        0.01, gt=0, le=1, description="What a new number weighs; the window is about 1 / alpha."
+        0.01, gt=0, le=1, description="Weight of a new number; the window is about 1 / alpha."
     )
     ema_update: Literal["batch_mean", "per_episode"] = Field(
         "batch_mean",
-        description="What is one new number: the mean of the episodes that end with the same "
+        description="Definition of one new number: the mean of the episodes that end with the same "
         "step, or each episode, in the order of the environments.",
     )
     bias_correction: bool = Field(
@@ -97,7 +97,7 @@ class WandbParams(Config):
     project: str = Field("empo", min_length=1, description="The project that runs belong to.")
     entity: str | None = Field(None, description="The user or team; the account's own if None.")
     name: str | None = Field(None, description="The run's name; that of its directory if None.")
-    group: str | None = Field(None, description="What the run is shown together with.")
+    group: str | None = Field(None, description="Group that the run is shown in.")
     tags: list[str] = Field([], description="Words to find the run by.")
     mode: Literal["online", "offline"] = Field(
         "online",

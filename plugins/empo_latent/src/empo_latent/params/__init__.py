@@ -48,10 +48,10 @@ class LatentParams(Config):
         description="Environments to learn in, e.g. [gymnasium/Pendulum-v1, "
         "dmc/cartpole-swingup]; several share all networks.",
     )
-    policy_loss: PolicyLossRef = Field(description="What the policy learns from, e.g. awr or svg.")
+    policy_loss: PolicyLossRef = Field(description="Loss of the policy, e.g. awr or svg.")
     optimistic_loss: PolicyLossRef | None = Field(
         None,
-        description="What a second policy learns from, whose proposals the planner takes in "
+        description="Loss of a second, optimistic policy, whose proposals the planner takes in "
         "training; null: there is none.",
     )
     collection: CollectionParams = CollectionParams()

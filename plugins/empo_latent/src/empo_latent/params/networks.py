@@ -24,10 +24,10 @@ class EncoderParams(Config):
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of the first layer left out.")
     target: Literal["online", "average"] = Field(
         "online",
-        description="What encodes the states that dynamics should predict: the encoder itself, "
+        description="Encoder of the states that dynamics should predict: the encoder itself, "
         "or a running average of it.",
     )
-    target_rate: float = Field(0.05, gt=0, le=1, description="How fast that average follows.")
+    target_rate: float = Field(0.05, gt=0, le=1, description="Rate of that running average.")
     consistency_coef: float = Field(
         0.0, ge=0, description="Factor of a loss that draws encodings towards predictions."
     )
@@ -107,7 +107,9 @@ class ValueParams(Config):
     heads: int = Field(5, ge=1, description="Value models.")
     width_divisor: int = Field(1, ge=1, description="By how much they are narrower than others.")
     dropout: float = Field(0.01, ge=0, lt=1, description="Share of the first layer left out.")
-    target_rate: float = Field(0.01, gt=0, le=1, description="How fast target networks follow.")
+    target_rate: float = Field(
+        0.01, gt=0, le=1, description="Rate at which target networks follow."
+    )
     coef: float = Field(0.1, gt=0, description="Factor of the value loss.")
     bootstrap: Literal["local", "mean", "min", "pair"] = Field(
         "local",
@@ -115,11 +117,11 @@ class ValueParams(Config):
         "least of two drawn at random.",
     )
     dynamics: Heads = Field(
-        "mean", description="How targets of several dynamics and reward heads become one."
+        "mean", description="Reduction of targets over dynamics and reward heads."
     )
     average: Literal["target", "cross_entropy"] = Field(
         "target",
-        description="What is averaged over candidates: targets, which learns their mean, or "
+        description="Quantity averaged over candidates: targets, which learns their mean, or "
         "losses, which learns the mean of symlogs.",
     )
     weighting: Literal["even", "policy"] = Field(
@@ -129,8 +131,8 @@ class ValueParams(Config):
     )
     gradient: Literal["rollout", "encoder", "none"] = Field(
         "rollout",
-        description="What learns from values besides the value heads: dynamics and encoder "
-        "(predictions at rolled-out latents), the encoder (at encodings), or nothing.",
+        description="Parameters that learn from values besides the value heads: dynamics and "
+        "encoder (predictions at rolled-out latents), the encoder (at encodings), or nothing.",
     )
 
 
@@ -143,10 +145,12 @@ class AuxiliaryParams(Config):
     networks: Literal["separate", "joint"] = Field(
         "separate", description="A network for each, or one with an output for each."
     )
-    width_factor: int = Field(1, ge=1, description="How many times wider a joint network is.")
+    width_factor: int = Field(
+        1, ge=1, description="Width of a joint network, relative to a separate one."
+    )
     coef: float = Field(0.01, gt=0, description="Factor of their loss.")
     dynamics: Literal["mean", "min"] = Field(
-        "mean", description="How targets of several dynamics and reward heads become one."
+        "mean", description="Reduction of targets over dynamics and reward heads."
     )
 
     @model_validator(mode="after")
@@ -174,15 +178,15 @@ class PolicyParams(Config):
     max_log_std: float = Field(1.0, description="Greatest log standard deviation.")
     bound: Literal["tanh", "clip"] = Field(
         "tanh",
-        description="How actions come into [-1, 1]: tanh of normal numbers, or normal numbers "
+        description="Bounding of actions to [-1, 1]: tanh of normal numbers, or normal numbers "
         "around a tanh, cut off.",
     )
     proposal: Literal["itself", "average"] = Field(
         "itself",
-        description="Who proposes candidates: the policy, or a running average of it, which a "
+        description="Proposal of candidates: the policy, or a running average of it, which a "
         "trust region needs in order to bind.",
     )
-    proposal_rate: float = Field(0.05, gt=0, le=1, description="How fast that average follows.")
+    proposal_rate: float = Field(0.05, gt=0, le=1, description="Rate of that running average.")
 
     @model_validator(mode="after")
     def _fits(self) -> PolicyParams:

@@ -17,24 +17,24 @@ class PlannerParams(Config):
         None, ge=1, description="Rounds; null: 6, and 8 from 20 numbers per action on."
     )
     samples: int = Field(512, ge=2, description="Plans that are tried each round.")
-    elites: int = Field(64, ge=1, description="How many of the best form the next round.")
-    policy_plans: int = Field(24, ge=0, description="How many of the samples the policy proposes.")
+    elites: int = Field(64, ge=1, description="Number of best plans that form the next round.")
+    policy_plans: int = Field(24, ge=0, description="Number of samples that the policy proposes.")
     policy_noise: float = Field(0.0, ge=0, description="Noise on its proposals, in training.")
     min_std: float = Field(0.05, ge=0, description="Least standard deviation.")
     max_std: float = Field(2.0, gt=0, description="Greatest, and that of the first round.")
-    temperature: float = Field(0.5, gt=0, description="How sharply better elites are preferred.")
+    temperature: float = Field(0.5, gt=0, description="Temperature of the weights of elites.")
     exploration: float = Field(
         1.0, ge=0, description="Factor of the noise on the chosen action, in training."
     )
     horizon: int | None = Field(None, ge=1, description="Steps of a plan; null: learning.horizon.")
     critic: Literal["online", "target"] = Field(
-        "online", description="Which value networks judge where a plan ends."
+        "online", description="Value networks that judge where a plan ends."
     )
-    heads: Heads = Field("mean", description="How estimates of several heads become one.")
+    heads: Heads = Field("mean", description="Reduction over heads.")
     value_heads: int | None = Field(
         None,
         ge=1,
-        description="How many of the value heads judge plans, drawn anew for each; null: all.",
+        description="Number of value heads that judge plans, drawn anew for each; null: all.",
     )
     depths: Literal["last", "all"] = Field(
         "last", description="Judge plans by their whole length, or by the mean over all lengths."

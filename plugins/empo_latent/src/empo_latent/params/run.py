@@ -31,7 +31,7 @@ class CollectionParams(Config):
         None, ge=0, description="Updates made at once after them; null: one per step of them."
     )
     acting: Actor = Field(
-        "planner", description="Who acts in training: the planner, or the policy alone."
+        "planner", description="Actor in training: the planner, or the policy alone."
     )
 
 
@@ -59,7 +59,7 @@ class ReportingParams(Reporting):
     evaluate: list[Actor] = Field(
         default_factory=lambda: list[Actor](("planner", "policy")),
         min_length=1,
-        description="Who plays in evaluations.",
+        description="Actors in evaluations.",
     )
     validate_losses: bool = Field(
         False, description="Report losses on the episodes of evaluations, which are not trained on."

@@ -68,7 +68,7 @@ class RndParams(Config):
         True, description="Subtract a running mean from novelty and divide by its deviation."
     )
     decay: float = Field(
-        0.99, ge=0, lt=1, description="How much of that mean and deviation a training step keeps."
+        0.99, ge=0, lt=1, description="Share of that mean and deviation that a training step keeps."
     )
     seed: int = Field(0, ge=0, description="Seeds the network to be predicted.")
 
@@ -84,7 +84,7 @@ class ActionSequencesParams(Config):
     )
     weights: dict[SequenceType, float] = Field(
         default_factory=_USUAL.copy,
-        description="How often each type is begun, relative to the others that can be begun.",
+        description="Weight with which each type is begun, among those that can be begun.",
     )
 
     @field_validator("expected_length")
