@@ -34,7 +34,7 @@ class PathHeuristicParams(Config):
     drop: Literal["at-once", "aside"] = Field(
         "at-once",
         description="Place where a key that opens nothing any more is put down: 'at-once' in the "
-        "next free cell ahead, even if that blocks the way; 'aside' in a cell that is not on the way.",
+        "next free cell ahead, even if that blocks the way; 'aside' in one that is not on the way.",
     )
 
 
