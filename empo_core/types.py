@@ -371,12 +371,12 @@ class LossOutput:
         loss: To be minimised.
         metrics: Numbers for people; a tensor is read when it is logged, so that no call waits for
             a device before that.
-        memory: What the loss would remember of this call; see ``AdaptivePolicyLoss``.
+        statistics: What the loss would remember of this call; see ``AdaptivePolicyLoss``.
     """
 
     loss: Float[Tensor, ""]
     metrics: Mapping[str, float | Tensor] = field(default_factory=dict)
-    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    statistics: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

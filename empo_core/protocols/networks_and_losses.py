@@ -134,11 +134,11 @@ class AdaptivePolicyLoss(Protocol):
     each step of the policy's optimiser, and puts the state into its checkpoints.
     """
 
-    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         """Update the loss's state with the statistics of a call.
 
         Args:
-            memory: ``LossOutput.memory`` of the call that the optimiser followed.
+            statistics: ``LossOutput.statistics`` of the call that the optimiser followed.
             progress: Share of the run that is done, from 0 to 1.
         """
 

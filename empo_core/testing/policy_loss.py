@@ -145,7 +145,7 @@ class _GradientTests(_PolicyLossCase):
             torch.autograd.backward(output.loss)
             optimiser.step()
             if isinstance(loss, AdaptivePolicyLoss):
-                loss.adapt(output.memory, step / 80)
+                loss.adapt(output.statistics, step / 80)
         assert values[-1] > 0.5 * values[0], f"the value went from {values[0]} to {values[-1]}"
 
 
@@ -209,7 +209,7 @@ class _BatchTests(_PolicyLossCase):
         assert bool(output.loss.isfinite())
         assert all(bool((g == 0).all()) for g in gradients(loss, policy, masked, critic))
         if isinstance(loss, AdaptivePolicyLoss):
-            loss.adapt(output.memory, 0.5)
+            loss.adapt(output.statistics, 0.5)
             assert bool(evaluate(loss, policy, batch, critic).loss.isfinite())
 
     def test_the_smallest_batch_works(
@@ -262,7 +262,7 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         tensors = {k: v for k, v in output.metrics.items() if isinstance(v, Tensor)}
         for name, value in tensors.items():
             assert value.shape == (), f"{name} has shape {tuple(value.shape)}; metrics have none"
-        for name, value in {**tensors, **output.memory}.items():
+        for name, value in {**tensors, **output.statistics}.items():
             assert not value.requires_grad, f"{name} holds on to the graph; detach it"
             assert bool(value.isfinite().all()), f"{name} is {value}"
 
@@ -281,12 +281,12 @@ class PolicyLossTests(_GradientTests, _BatchTests):
             pytest.skip("the loss remembers nothing")
         other = copy.deepcopy(loss)
         for progress in (0.0, 0.4, 1.0):
-            loss.adapt(evaluate(loss, policy, batch, critic).memory, progress)
+            loss.adapt(evaluate(loss, policy, batch, critic).statistics, progress)
         saved = _saved(loss)
         other.load_state_dict(saved)
         expected = evaluate(loss, policy, batch, critic)
         assert_same_output(evaluate(other, policy, batch, critic), expected)
-        other.adapt(expected.memory, 0.7)
+        other.adapt(expected.statistics, 0.7)
         assert_same_output(evaluate(loss, policy, batch, critic), expected)
         torch.testing.assert_close(_saved(loss), saved, rtol=0, atol=0)
 
@@ -341,7 +341,7 @@ def assert_same_output(one: LossOutput, other: LossOutput) -> None:
     """Check that two outputs say the same, to the last bit."""
     torch.testing.assert_close(one.loss, other.loss, rtol=0, atol=0)
     assert one.metrics == other.metrics
-    torch.testing.assert_close(dict(one.memory), dict(other.memory), rtol=0, atol=0)
+    torch.testing.assert_close(dict(one.statistics), dict(other.statistics), rtol=0, atol=0)
 
 
 def _saved(loss: PolicyLoss) -> dict[str, object]:

@@ -135,7 +135,7 @@ def learned(loss: PolicyLoss, *, seeds: int, steps: int, starts: int = STARTS) -
         torch.autograd.backward(output.loss)
         optimiser.step()
         if isinstance(loss, AdaptivePolicyLoss):
-            loss.adapt(output.memory, step / steps)
+            loss.adapt(output.statistics, step / steps)
     return Way(torch.stack(means).double(), torch.stack(log_stds).double())
 
 

@@ -48,7 +48,7 @@ from empo_latent.planning.mppi import Planner
 from empo_latent.presets import PRESETS
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "tests"))
 
@@ -284,7 +284,7 @@ class Bench:
 
     def stages(self, case: Case, updates: int = 3) -> dict[str, float]:
         """Shares of the stages of our update."""
-        profile = StageProfile(self._device, clock=time.process_time)
+        profile = StageTimings(self._device, clock=time.process_time)
         sequences = experience(case.batch, self._device)
         with staged(profile):
             agent = Agent(case.params(compute={"device": str(self._device)}))
@@ -321,7 +321,7 @@ class Bench:
 
 
 @contextlib.contextmanager
-def staged(profile: StageProfile) -> Iterator[None]:
+def staged(profile: StageTimings) -> Iterator[None]:
     """Let a profile measure the parts of updates."""
 
     def measured(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from empo_core.experiment import build
 from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_learning.loop import Loop
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2.algorithm import Problem
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
@@ -90,14 +90,14 @@ def run(directory: Path, kills: int, seed: int) -> Run:
         AsyncParams(actors=ACTORS, min_env_steps=100, queue_size=400, max_restarts=1000)
     )
     context.tracker = tracker = Killer(collector, kills, random.Random(seed))
-    profile = StageProfile("cpu", enabled=False)
-    learner, replay = problem.learner(profile, seed), problem.replay(directory)
+    timing = StageTimings("cpu", enabled=False)
+    learner, replay = problem.learner(timing, seed), problem.replay(directory)
     try:
         collector.start(problem.factory, directory / "actors")
         team = ExplorerSet(setting.exploration, problem.spec)
         learned = problem.learned_values(learner, problem.encoder())
         run = Phase2Learner(
-            setting, learner, learned, replay, collector, team, profile, comparison=None
+            setting, learner, learned, replay, collector, team, timing, comparison=None
         )
         Loop(run, context, setting.reporting).run()
     finally:

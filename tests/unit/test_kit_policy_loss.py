@@ -87,16 +87,18 @@ class Following(Regression):
         output = super().__call__(policy, batch, critic)
         size = self.advantage(self.constant(batch)).square().mean(1)
         found = torch.where(batch.weight.sum() > 0, weighted_mean(size, batch.weight), self.scale)
-        return LossOutput(output.loss * self.factor(), output.metrics, self.memory(found, output))
+        return LossOutput(
+            output.loss * self.factor(), output.metrics, self.statistics(found, output)
+        )
 
     def factor(self) -> Tensor:
         return (0.1 + 0.9 * self.coef) / (0.5 + self.scale)
 
-    def memory(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
+    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
         return {"scale": (0.7 * self.scale + 0.3 * found).detach()}
 
-    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
-        self.scale = memory["scale"].clone()
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
+        self.scale = statistics["scale"].clone()
         self.coef = 1 - progress
 
     def state_dict(self) -> dict[str, Any]:
@@ -178,7 +180,7 @@ class MetricsWithAGraph(Regression):
 
 
 class MemoryWithAGraph(Following):
-    def memory(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
+    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
         return {"scale": 0.9 * self.scale + 0.1 * output.loss}
 
 
@@ -217,11 +219,11 @@ class CountsItsCallsAside(Regression):
 class AdaptsInTheCall(Following):
     """What it remembers changes only later, but it should not know before."""
 
-    def memory(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
-        memory = super().memory(found, output)
+    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
+        statistics = super().statistics(found, output)
         self.coef *= 0.5
         self.factor = lambda: torch.ones(()).double()  # type: ignore[method-assign]
-        return memory
+        return statistics
 
 
 class ForgetsItsSchedule(Following):
@@ -242,8 +244,8 @@ class RemembersAnObject(Following):
 class SharesItsScale(Following):
     """What one loss learns after a checkpoint changes the checkpoint, and the other loss."""
 
-    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
-        self.scale.copy_(memory["scale"])
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
+        self.scale.copy_(statistics["scale"])
         self.coef = 1 - progress
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -251,8 +253,8 @@ class SharesItsScale(Following):
 
 
 class FailsAtTheEnd(Following):
-    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
-        super().adapt(memory, progress)
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
+        super().adapt(statistics, progress)
         self.coef = 1 / (1 - progress)
 
 
@@ -263,7 +265,7 @@ class RemembersNothingAsNan(Following):
         output = super().__call__(policy, batch, critic)
         size = self.advantage(batch).square().mean(1)
         found = (size * batch.weight).sum() / batch.weight.sum()
-        return replace(output, memory=self.memory(found, output))
+        return replace(output, statistics=self.statistics(found, output))
 
 
 class LeaksIntoTheProposal(Staying):

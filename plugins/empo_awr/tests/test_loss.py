@@ -335,7 +335,7 @@ def test_every_other_option_changes_the_loss_after_a_step() -> None:
     def value(params: dict[str, Any]) -> float:
         torch.manual_seed(0)
         loss = awr(**params)
-        loss.adapt(loss(policy, batch).memory, 0.5)
+        loss.adapt(loss(policy, batch).statistics, 0.5)
         return float(loss(policy, batch).loss.detach())
 
     base = [{}, {"trust_region": {}}, {"entropy": {"coef": 0.1}}]
@@ -360,8 +360,8 @@ def test_the_running_scale_moves_once_per_adaptation() -> None:
     loss = awr(normaliser="running_scale", scale_rate=0.5)
     first = loss(policy, batch)
     loss.weights(batch)
-    assert torch.equal(first.memory["scale"], loss(policy, batch).memory["scale"])
-    loss.adapt(first.memory, 0.0)
+    assert torch.equal(first.statistics["scale"], loss(policy, batch).statistics["scale"])
+    loss.adapt(first.statistics, 0.0)
     second = loss(policy, batch)
     assert float(second.metrics["scale"]) == pytest.approx(
         1.5 * float(first.metrics["scale"]) - 0.5 * 1.0, rel=1e-6

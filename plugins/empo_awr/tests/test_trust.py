@@ -130,7 +130,7 @@ def test_a_policy_whose_proposal_stays_behind_comes_to_rest_at_the_bound(kind: s
             output = loss(policy, batch)
             output.loss.backward()
             optimiser.step()
-            loss.adapt(output.memory, step / steps)
+            loss.adapt(output.statistics, step / steps)
         return {name: float(value) for name, value in output.metrics.items()}
 
     held = end({"mean": 0.02, "std": 0.005, "rate": 0.03}, steps=350)

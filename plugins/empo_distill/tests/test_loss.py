@@ -158,7 +158,7 @@ def test_what_an_expert_says_where_nothing_counts_has_no_influence() -> None:
 
     assert output.loss.item() == pytest.approx((math.log(2) - 0.25) * 1.75 / 4)
     assert slopes(output, policy)[0] == [pytest.approx(-0.25 * 1.75 / 4)]
-    assert all(bool(value.isfinite()) for value in output.memory.values())
+    assert all(bool(value.isfinite()) for value in output.statistics.values())
 
 
 def test_the_policy_becomes_the_expert() -> None:
@@ -169,7 +169,7 @@ def test_the_policy_becomes_the_expert() -> None:
         output = loss(policy, batch(expert([-0.5, 0.5], [0.3, 0.6])))
         torch.autograd.backward(output.loss)
         optimiser.step()
-        loss.adapt(output.memory, step / 300)
+        loss.adapt(output.statistics, step / 300)
 
     assert policy.mean.tolist() == pytest.approx([-0.5, 0.5], abs=0.01)
     assert policy.log_std.exp().tolist() == pytest.approx([0.3, 0.6], abs=0.01)
@@ -239,7 +239,7 @@ def test_every_option_about_time_changes_what_is_remembered(params: dict[str, An
     states = []
     for each in ({}, params):
         loss = Distill(DistillParams(**each))
-        loss.adapt(loss(Fixed([0.0], [1.0]), given).memory, progress=0.5)
+        loss.adapt(loss(Fixed([0.0], [1.0]), given).statistics, progress=0.5)
         states.append((loss.state_dict()["scale"], loss.state_dict()["entropy_coef"]))
 
     assert states[0] != states[1]
@@ -252,7 +252,7 @@ def test_adapt_follows_the_spread_and_divides_by_it() -> None:
     policy, loss = Fixed([0.0], [1.0]), distill(scale_rate=0.25)
     before = loss(policy, given)
 
-    loss.adapt(before.memory, progress=0.5)
+    loss.adapt(before.statistics, progress=0.5)
 
     after = loss(policy, given)
     assert after.metrics["scale"].item() == pytest.approx(1 + 0.25 * (180 - 1))
@@ -265,7 +265,7 @@ def test_a_restored_loss_goes_on_the_same() -> None:
     assert isinstance(loss, AdaptivePolicyLoss)
     means = torch.tensor([[0.0], [5.0], [10.0], [15.0]]).double()
     policy, given = Fixed([0.0], [1.0]), batch(BoundedNormal(means, torch.zeros_like(means)))
-    loss.adapt(loss(policy, given).memory, progress=0.5)
+    loss.adapt(loss(policy, given).statistics, progress=0.5)
 
     other.load_state_dict(loss.state_dict())
 

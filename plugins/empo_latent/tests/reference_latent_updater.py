@@ -81,10 +81,10 @@ class LoopUpdater:
         total, metrics, batch = self._objective.model_loss(sequences, True, True)
         metrics["optim/grad_norm_model"] = self._step(total, self._optimiser, self._weights)
         assert batch is not None
-        loss, found, memory = self._objective.policy_loss("policy", batch)
+        loss, found, statistics = self._objective.policy_loss("policy", batch)
         norm = self._step(loss, self._policy_optimiser, self._policy)
         if isinstance(self._loss, AdaptivePolicyLoss):
-            self._loss.adapt(memory, progress)
+            self._loss.adapt(statistics, progress)
         self._follow()
         metrics |= {f"policy/{name}": number for name, number in found.items()}
         return {**metrics, "loss/policy": loss.detach(), "optim/grad_norm_policy": norm}

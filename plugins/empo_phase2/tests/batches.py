@@ -13,7 +13,7 @@ from reference_values import ReferenceValues
 from torch import Tensor, nn
 
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
@@ -102,7 +102,7 @@ class Made:
         add, model_based = aggregator(), self.form.expectation != "free"
         values = Quantities(dict(networks), self.spec, self.slots, theory, add)
         compute = TargetComputer(
-            self.spec, self.slots, add, model_based=model_based, timing=StageProfile()
+            self.spec, self.slots, add, model_based=model_based, timing=StageTimings()
         )
         return compute(self.batch, self.states.at, values, setting, paths)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from empo_core.errors import NonFiniteError
 from empo_core.storage.state_tree import flatten
 from empo_core.types import Quantity
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2.experience import States, Transitions
 from empo_phase2.learner import Learner, decision_weight
 from empo_phase2.params import Phase2Params
@@ -64,7 +64,7 @@ def lesson(on_nan: str = "stop", **optimiser: Any) -> tuple[Learner, OneBatch, M
         }
     )
     torch.manual_seed(0)
-    silent = StageProfile(enabled=False)
+    silent = StageTimings(enabled=False)
     learner = Learner(params, problem.spec, problem.slots, Adding(), silent, 0)
     memory = OneBatch(problem)
     learner.step(0, memory)

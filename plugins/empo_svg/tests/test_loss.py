@@ -292,7 +292,7 @@ def test_every_option_about_time_changes_what_is_remembered(params: dict[str, An
     for each in ({}, {"entropy": {"target_entropy": -3.0}}, params):
         loss = svg(**each)
         output, _ = found(loss, policy, lambda z, u: 90 * critic(z, u), batch())
-        loss.adapt(output.memory, progress=0.5)
+        loss.adapt(output.statistics, progress=0.5)
         states.append((loss.state_dict()["scale"], loss.state_dict()["entropy_coef"]))
 
     assert states[2] != states[0]
@@ -311,7 +311,7 @@ def test_a_call_changes_nothing_and_adapt_follows_the_spread() -> None:
     output = loss(Sure(0.1), given, critic)
     assert loss.state_dict()["scale"]["value"].item() == 1
 
-    loss.adapt(output.memory, progress=0.1)
+    loss.adapt(output.statistics, progress=0.1)
 
     # Of two values, -10 and 10, the percentiles are -9 and 9.
     assert loss.state_dict()["scale"]["value"].item() == pytest.approx(1 + 0.25 * (18 - 1))
@@ -323,7 +323,7 @@ def test_nothing_is_followed_without_a_scale() -> None:
     policy, critic = networks()
     output = loss(policy, batch(), lambda z, u: 1e3 * critic(z, u))
 
-    loss.adapt(output.memory, progress=0.5)
+    loss.adapt(output.statistics, progress=0.5)
 
     assert loss.state_dict()["scale"]["value"].item() == 1
 
@@ -335,7 +335,7 @@ def test_a_restored_loss_goes_on_the_same() -> None:
     assert isinstance(loss, AdaptivePolicyLoss)
     for step in range(3):
         output, _ = found(loss, policy, lambda z, u: 50 * critic(z, u), batch(), step)
-        loss.adapt(output.memory, progress=step / 3)
+        loss.adapt(output.statistics, progress=step / 3)
 
     other.load_state_dict(loss.state_dict())
 

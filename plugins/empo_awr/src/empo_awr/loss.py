@@ -84,16 +84,16 @@ class Awr:
         nll = -(self._cut(weighed.weights) * score).sum(1).masked_fill(ignored, 0.0)
         bonus = self._entropy.bonus(distribution, weight)
         per_start = nll - bonus.paid
-        memory = {"entropy_coef": bonus.moved}
+        statistics = {"entropy_coef": bonus.moved}
         metrics = entropy_metrics(bonus)
         if self._region is not None:
             assert batch.proposal is not None
             distance = self._region.distance(distribution, batch.proposal, weight)
             per_start = per_start + distance.cost
-            memory["multipliers"] = distance.moved
+            statistics["multipliers"] = distance.moved
             metrics |= distance.metrics
         if weighed.moved is not None:
-            memory["scale"] = weighed.moved
+            statistics["scale"] = weighed.moved
         with torch.no_grad():
             metrics["nll"] = weighted_mean(nll, weight)
             metrics["entropy_ratio"] = metrics["entropy_term"].abs() / metrics["nll"].abs().clamp(
@@ -104,7 +104,7 @@ class Awr:
             metrics |= policy_metrics(distribution, weight)
             metrics |= _weight_metrics(weighed, weight)
         loss = (weight * per_start.masked_fill(ignored, 0.0)).mean()
-        return LossOutput(loss, metrics, memory)
+        return LossOutput(loss, metrics, statistics)
 
     def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
         """Weights of the candidates, before any is cut to ``max_weight``.
@@ -115,13 +115,13 @@ class Awr:
         self._require_candidates(batch)
         return self._weighting(constants(batch)).weights
 
-    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         """Move running scale, entropy coefficient and multipliers."""
-        self._entropy.adapt(memory["entropy_coef"], progress)
+        self._entropy.adapt(statistics["entropy_coef"], progress)
         if self._region is not None:
-            self._region.adapt(memory["multipliers"])
+            self._region.adapt(statistics["multipliers"])
         if self._weighting.scale is not None:
-            self._weighting.scale.adapt(memory["scale"])
+            self._weighting.scale.adapt(statistics["scale"])
 
     def state_dict(self) -> StateDict:
         """State of running scale, entropy coefficient and multipliers."""

@@ -73,10 +73,10 @@ class Distill:
             {"scale": moved, "entropy_coef": bonus.moved},
         )
 
-    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         """Follow the scale and the coefficient of entropy."""
-        self._scale.adapt(memory["scale"])
-        self._entropy.adapt(memory["entropy_coef"], progress)
+        self._scale.adapt(statistics["scale"])
+        self._entropy.adapt(statistics["entropy_coef"], progress)
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""

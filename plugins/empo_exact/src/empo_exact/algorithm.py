@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS
-from empo_exact import memory
+from empo_exact import ram
 from empo_exact.goal_axis import check_humans
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
@@ -82,7 +82,7 @@ class Exact:
             )
         except SolveError as error:
             return sizes | {"states": f"more than {CHECK_STATES} ({error})"}
-        wanted = memory.needs(graph, len(world.spec.goals), self._params)
+        wanted = ram.needs(graph, len(world.spec.goals), self._params)
         return sizes | {
             "states": graph.num_states,
             "transitions": graph.num_transitions,

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 
 from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, Located, WorldModel
-from empo_exact import memory, pictures, report, storage
+from empo_exact import pictures, ram, report, storage
 from empo_exact.chain import Chain, close_loop
 from empo_exact.induction import Seconds
 from empo_exact.plugin import ExactParams
@@ -50,7 +50,7 @@ class ExactResult(Solution):
         self.params = params
         self.seconds = seconds
         self.seed = seed
-        self._peak_memory = memory.peak()
+        self._peak_memory = ram.peak()
 
     @cached_property
     def unrolled(self) -> Unrolled:

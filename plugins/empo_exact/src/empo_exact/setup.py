@@ -20,7 +20,7 @@ from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.types import WorldSpec
-from empo_exact import memory
+from empo_exact import ram
 from empo_exact.beliefs import Believed, belief_table, believe
 from empo_exact.goal_axis import goal_places, padded
 from empo_exact.graph import StateGraph
@@ -70,8 +70,8 @@ def pose(
         assumed = replace(assumed, habit_prior=build_prior(params.habit, world))
     achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
     game = make_game(graph, achieved, params.theory)
-    memory.check(graph, game, params)
-    log.info("%s", memory.statement(graph, game, params))
+    ram.check(graph, game, params)
+    log.info("%s", ram.statement(graph, game, params))
     return Problem(
         world=world,
         graph=graph,

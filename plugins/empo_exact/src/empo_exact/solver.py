@@ -16,7 +16,7 @@ import torch
 from empo_core.compilation import is_compiled
 from empo_core.errors import NonFiniteError, SolveError
 from empo_core.protocols import Tracker, WorldModel
-from empo_exact import memory
+from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.goal_axis import check_humans
 from empo_exact.graph import StateGraph, build_graph
@@ -88,10 +88,10 @@ def solve(
 def _explore(
     world: WorldModel, horizon: int | None, params: ExactParams, tracker: Tracker | None
 ) -> StateGraph:
-    limit = memory.limit(params)
+    limit = ram.limit(params)
 
     def progress(expanded: int, known: int) -> None:
-        memory.refuse_beyond(limit, known)
+        ram.refuse_beyond(limit, known)
         if tracker is not None:
             tracker.progress("state graph", expanded, known)
 

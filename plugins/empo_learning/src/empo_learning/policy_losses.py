@@ -3,7 +3,7 @@
 Everything compiles into one graph: shapes are static, and nothing asks a tensor for its value.
 What changes in the course of training (``RunningScale``, ``EntropyCoefficient``) does so in
 ``adapt`` alone; what a call would make of it is its ``moved``, which belongs into
-``LossOutput.memory``.
+``LossOutput.statistics``.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from empo_core.types import WorldSpec
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.loop import Loop, saved_state
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.ensemble import goal_index_of, members_of
@@ -148,10 +148,10 @@ class Problem:
         for member in members_of(self.world):
             check_reach(member)
 
-    def learner(self, profile: StageProfile, seed: int) -> Learner:
+    def learner(self, timing: StageTimings, seed: int) -> Learner:
         """A learner that has learned nothing yet."""
         aggregate: Aggregator = build(self.params.aggregator)
-        return Learner(self.params, self.spec, self.slots, aggregate, profile, seed)
+        return Learner(self.params, self.spec, self.slots, aggregate, timing, seed)
 
     def encoder(self) -> StateEncoder:
         """Sees states as the learner does, and ahead where Q_r is not learned."""
@@ -186,9 +186,9 @@ class Phase2:
         problem = Problem.of(params, context.world, context.world_model, context.seed)
         problem.warn()
         team = ExplorerSet(params.exploration, problem.spec)
-        profile = StageProfile(params.compute.device, enabled=params.reporting.profile_batching)
+        timing = StageTimings(params.compute.device, enabled=params.reporting.time_stages)
         torch.manual_seed(context.seed)
-        learner = problem.learner(profile, context.seed)
+        learner = problem.learner(timing, context.seed)
         encoder = problem.encoder()
         learned = problem.learned_values(learner, encoder)
         comparison = self._comparison(context, encoder)
@@ -197,7 +197,7 @@ class Phase2:
             collector.start(problem.factory, context.directory / "actors")
             replay = problem.replay(context.directory / "replay")
             run = Phase2Learner(
-                params, learner, learned, replay, collector, team, profile, comparison
+                params, learner, learned, replay, collector, team, timing, comparison
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
@@ -235,7 +235,7 @@ class Phase2:
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
         """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
-        learner = problem.learner(StageProfile(enabled=False), context.seed)
+        learner = problem.learner(StageTimings(enabled=False), context.seed)
         learner.load_state_dict(saved_state(context.directory, "newest")["learner"])
         encoder = StateEncoder(problem.world, self._params.replay.store, None)
         return LearnedReward(learner.values, encoder, self._params.compute.device)
@@ -246,7 +246,7 @@ class Phase2:
         spec, schedule = problem.spec, WarmUpSchedule(self._params)
         problem.warn()
         # Whatever could not be built in a run should be found out now.
-        problem.learner(StageProfile(enabled=False), 0)
+        problem.learner(StageTimings(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay_bytes = problem.replay(Path(folder)).reserved_bytes()

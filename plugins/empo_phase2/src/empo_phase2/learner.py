@@ -19,7 +19,7 @@ from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_learning.regression import regression_of
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2.behaviour import build_networks
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
@@ -69,7 +69,7 @@ class Learner:
         spec: WorldSpec,
         goals: GoalIndex,
         aggregate: Aggregator,
-        timing: StageProfile,
+        timing: StageTimings,
         seed: int,
     ) -> None:
         """Build networks with weights drawn from torch's global generator.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.protocols import Collector
 from empo_core.types import Fit, Quantity
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES
 from empo_phase2.replay.buffer import Replay
@@ -69,9 +69,9 @@ def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
     }
 
 
-def of_profile(profile: StageProfile) -> dict[str, float]:
+def of_stages(timing: StageTimings) -> dict[str, float]:
     """Milliseconds and share of each stage of target computation."""
-    stages = profile.stats()
+    stages = timing.stats()
     whole = max(sum(stages.values()), 1e-12)
     found = {f"time/stage_{name}_ms": ms for name, ms in stages.items()}
     return found | {f"time/stage_{name}_percent": 100 * ms / whole for name, ms in stages.items()}

@@ -203,7 +203,7 @@ class ReportingParams(Reporting):
         None, description="Algorithm whose solution the values are compared with, e.g. exact."
     )
     evaluation_interval: int = Field(1000, ge=0, description="Steps between comparisons; 0: one.")
-    profile_batching: bool = Field(
+    time_stages: bool = Field(
         False, description="Measure the stages of target computation, for each line of metrics."
     )
 

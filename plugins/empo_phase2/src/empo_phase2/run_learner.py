@@ -10,7 +10,7 @@ from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2 import metrics
 from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block
@@ -40,7 +40,7 @@ class Phase2Learner(LoopLearner):
         replay: Replay,
         collector: Collector,
         explorers: ExplorerSet,
-        profile: StageProfile,
+        timing: StageTimings,
         comparison: Comparison | None,
     ) -> None:
         """Put the parts together.
@@ -52,13 +52,13 @@ class Phase2Learner(LoopLearner):
             replay: The transitions to train on.
             collector: Brings experience; started already.
             explorers: The learner's copies of the explorers, of which some learn.
-            profile: Measures the stages of target computation.
+            timing: Measures the stages of target computation.
             comparison: What the values are compared with; None compares with nothing.
         """
         self._params, self._schedule = params, WarmUpSchedule(params)
         self._learner, self._learned, self._replay = learner, learned, replay
         self._collector, self._explorers = collector, explorers
-        self._profile, self._comparison = profile, comparison
+        self._timing, self._comparison = timing, comparison
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
         self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
@@ -87,10 +87,10 @@ class Phase2Learner(LoopLearner):
             targets, fits = self._newest
             self.losses.append((self.steps, {q: float(fit.loss) for q, fit in fits.items()}))
             found |= metrics.of_step(self.steps - 1, self._schedule, self._learner, targets, fits)
-        if self._profile.enabled:
-            found |= metrics.of_profile(self._profile)
-            log.info("%s", metrics.as_text(self._profile.table()))
-            self._profile.reset()
+        if self._timing.enabled:
+            found |= metrics.of_stages(self._timing)
+            log.info("%s", metrics.as_text(self._timing.table()))
+            self._timing.reset()
         return found
 
     def evaluate(self) -> Evaluated | None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
@@ -250,7 +250,7 @@ class TargetComputer:
         aggregate: Aggregator,
         *,
         model_based: bool,
-        timing: StageProfile,
+        timing: StageTimings,
     ) -> None:
         """Prepare the computation.
 

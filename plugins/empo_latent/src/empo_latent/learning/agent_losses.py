@@ -221,7 +221,7 @@ class AgentLosses:
             key: torch.as_tensor(number, device=output.loss.device)
             for key, number in output.metrics.items()
         }
-        return output.loss, metrics, output.memory
+        return output.loss, metrics, output.statistics
 
     def _policy_batch(
         self,

@@ -99,13 +99,13 @@ class Updater:
         metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
 
         for name, own in self._losses.items() if with_policy else ():
-            loss, found, memory = self._policy_loss(name, policy_batch)
+            loss, found, statistics = self._policy_loss(name, policy_batch)
             loss.backward()
             # A batch may hold no plan at all, and then nothing to imitate.
             self._check(name, may_be_idle=own.needs.expert)
             norm = self._step(self._policy_optimisers[name], self._policies[name])
             if isinstance(own, AdaptivePolicyLoss):
-                own.adapt(memory, progress)
+                own.adapt(statistics, progress)
             metrics |= {f"{name}/{key}": number for key, number in found.items()}
             metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
 
@@ -182,14 +182,13 @@ def _adam(
 
 def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
     """Moments of each weight, by its position."""
-    return {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
+    return {str(i): dict(found) for i, found in optimiser.state_dict()["state"].items()}
 
 
 def _remember(optimiser: torch.optim.Optimizer, moments: Mapping[str, Any]) -> None:
     # Torch keeps the tensors it is given, and would change those of whoever gave them.
     state = {
-        int(i): {key: value.clone() for key, value in memory.items()}
-        for i, memory in moments.items()
+        int(i): {key: value.clone() for key, value in found.items()} for i, found in moments.items()
     }
     optimiser.load_state_dict(
         {"state": state, "param_groups": optimiser.state_dict()["param_groups"]}

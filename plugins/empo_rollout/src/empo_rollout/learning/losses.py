@@ -28,12 +28,12 @@ class LossSum(NamedTuple):
         loss: To be minimised.
         metrics: Numbers of all losses, ``policy/...``; where two report the same name, the later
             one's has its class before it.
-        memories: ``LossOutput.memory`` of each loss.
+        statistics: ``LossOutput.statistics`` of each loss.
     """
 
     loss: Float[Tensor, ""]
     metrics: dict[str, float]
-    memories: list[Mapping[str, Tensor]]
+    statistics: list[Mapping[str, Tensor]]
 
 
 class PolicyLosses:
@@ -59,12 +59,12 @@ class PolicyLosses:
             batch.log_prob[:, None],
             batch.weight,
         )
-        terms, memories = [], []
+        terms, statistics = [], []
         metrics: dict[str, float] = {}
         for loss, factor in self._losses:
             found = loss(policy, imagined)
             terms.append(found.loss if factor == 1 else factor * found.loss)
-            memories.append(found.memory)
+            statistics.append(found.statistics)
             for name, number in found.metrics.items():
                 key = f"policy/{name}"
                 if key in metrics:
@@ -76,13 +76,13 @@ class PolicyLosses:
                 "add 'ppo' to losses, or set target_kl to null"
             )
         total = terms[0] if len(terms) == 1 else torch.stack(terms).sum()
-        return LossSum(total, metrics, memories)
+        return LossSum(total, metrics, statistics)
 
-    def adapt(self, memories: Sequence[Mapping[str, Tensor]], progress: float) -> None:
+    def adapt(self, statistics: Sequence[Mapping[str, Tensor]], progress: float) -> None:
         """Let losses that change in training do so, after a step of the optimiser."""
-        for (loss, _), memory in zip(self._losses, memories, strict=True):
+        for (loss, _), found in zip(self._losses, statistics, strict=True):
             if isinstance(loss, AdaptivePolicyLoss):
-                loss.adapt(memory, progress)
+                loss.adapt(found, progress)
 
     def state_dict(self) -> StateDict:
         """State of the losses that adapt, by position."""

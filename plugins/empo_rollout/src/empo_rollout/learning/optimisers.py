@@ -83,7 +83,7 @@ class Optimiser:
     def state_dict(self) -> StateDict:
         """Moments of the gradients; tensors are its own, not copies."""
         return {
-            name: {str(i): dict(memory) for i, memory in optimiser.state_dict()["state"].items()}
+            name: {str(i): dict(found) for i, found in optimiser.state_dict()["state"].items()}
             for name, optimiser in self._optimisers.items()
         }
 
@@ -95,15 +95,15 @@ class Optimiser:
         """
         if sorted(state_dict) != sorted(self._optimisers):
             raise StorageError(
-                f"the memory is one of {' and '.join(sorted(state_dict)) or 'nothing'}, and the "
+                f"the moments are of {' and '.join(sorted(state_dict)) or 'nothing'}, and the "
                 f"optimiser consists of {' and '.join(sorted(self._optimisers))}"
             )
         for name, optimiser in self._optimisers.items():
-            memories = {int(i): _copies(memory) for i, memory in state_dict[name].items()}
-            for number, memory in memories.items():
-                _require_fit(name, number, memory, optimiser.param_groups[0]["params"])
+            moments = {int(i): _copies(found) for i, found in state_dict[name].items()}
+            for number, found in moments.items():
+                _require_fit(name, number, found, optimiser.param_groups[0]["params"])
             groups = optimiser.state_dict()["param_groups"]
-            optimiser.load_state_dict({"state": memories, "param_groups": groups})
+            optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
 
 def flattened(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
@@ -158,18 +158,18 @@ def _muon(params: OptimiserParams, matrices: list[nn.Parameter]) -> torch.optim.
     )
 
 
-def _copies(memory: Mapping[str, Any]) -> dict[str, Any]:
+def _copies(found: Mapping[str, Any]) -> dict[str, Any]:
     # Torch keeps the tensors it is given, and would change those of whoever gave them.
     return {
-        key: value.clone() if isinstance(value, Tensor) else value for key, value in memory.items()
+        key: value.clone() if isinstance(value, Tensor) else value for key, value in found.items()
     }
 
 
 def _require_fit(
-    name: str, number: int, memory: Mapping[str, Any], weights: list[nn.Parameter]
+    name: str, number: int, found: Mapping[str, Any], weights: list[nn.Parameter]
 ) -> None:
     shape = weights[number].shape if number < len(weights) else None
-    for key, value in memory.items():
+    for key, value in found.items():
         if isinstance(value, Tensor) and value.ndim > 0 and value.shape != shape:
             raise StorageError(
                 f"the {key} that {name} remembers of weight {number}, of shape "

@@ -169,9 +169,9 @@ class Ppo:
         metrics = dict(zip(names, numbers, strict=True))
         return LossOutput(policy_loss - paid, metrics, {"entropy_coef": bonus.moved})
 
-    def adapt(self, memory: Mapping[str, Tensor], progress: float) -> None:
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         """Move the entropy coefficient."""
-        self._entropy.adapt(memory["entropy_coef"], progress)
+        self._entropy.adapt(statistics["entropy_coef"], progress)
 
     def state_dict(self) -> StateDict:
         """The entropy coefficient."""

@@ -13,7 +13,7 @@ _NOTHING = contextlib.nullcontext()
 _MOST_PENDING = 1000
 
 
-class StageProfile:
+class StageTimings:
     """Adds up how long each stage takes, on the CPU's clock or by CUDA events.
 
     Stages follow one another; nesting them would count the inner one twice.

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from empo_learning.stage_profile import StageProfile
+from empo_learning.stage_timings import StageTimings
 
 
 class Clock:
@@ -22,30 +22,30 @@ class Clock:
         return self.now
 
 
-def pipeline(profile: StageProfile, clock: Clock, forward_ms: float = 6.0) -> None:
+def pipeline(timing: StageTimings, clock: Clock, forward_ms: float = 6.0) -> None:
     for name, ms in (("collect", 1.0), ("forward", forward_ms), ("scatter", 0.5), ("forward", 2.0)):
-        with profile.stage(name):
+        with timing.stage(name):
             clock.now += ms / 1000
 
 
 @pytest.fixture
-def measured() -> StageProfile:
+def measured() -> StageTimings:
     """Two calls; the stage ``forward`` is entered twice in each."""
     clock = Clock()
-    profile = StageProfile(clock=clock)
-    pipeline(profile, clock)
-    pipeline(profile, clock, forward_ms=10.0)
-    return profile
+    timing = StageTimings(clock=clock)
+    pipeline(timing, clock)
+    pipeline(timing, clock, forward_ms=10.0)
+    return timing
 
 
-def test_stats_are_milliseconds_per_call_the_longest_first(measured: StageProfile) -> None:
+def test_stats_are_milliseconds_per_call_the_longest_first(measured: StageTimings) -> None:
     assert measured.calls == 2
     stats = measured.stats()
     assert list(stats) == ["forward", "collect", "scatter"]
     assert stats == pytest.approx({"forward": 10.0, "collect": 1.0, "scatter": 0.5})
 
 
-def test_the_table_shows_milliseconds_and_shares(measured: StageProfile) -> None:
+def test_the_table_shows_milliseconds_and_shares(measured: StageTimings) -> None:
     console = Console(width=60)
     with console.capture() as capture:
         console.print(measured.table())
@@ -57,7 +57,7 @@ def test_the_table_shows_milliseconds_and_shares(measured: StageProfile) -> None
     assert "total │ 11.500 │ 100.0%" in text
 
 
-def test_a_reset_forgets(measured: StageProfile) -> None:
+def test_a_reset_forgets(measured: StageTimings) -> None:
     measured.reset()
     assert (measured.calls, measured.stats()) == (0, {})
     assert measured.table().row_count == 1
@@ -65,23 +65,23 @@ def test_a_reset_forgets(measured: StageProfile) -> None:
 
 def test_a_stage_that_fails_is_measured_too() -> None:
     clock = Clock()
-    profile = StageProfile(clock=clock)
+    timing = StageTimings(clock=clock)
 
     def fail() -> None:
-        with profile.stage("forward"):
+        with timing.stage("forward"):
             clock.now += 0.5
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert profile.stats() == {"forward": 500.0}
+    assert timing.stats() == {"forward": 500.0}
 
 
 def test_real_time_is_measured_by_default() -> None:
-    profile = StageProfile()
-    with profile.stage("product"):
+    timing = StageTimings()
+    with timing.stage("product"):
         torch.ones(50, 50) @ torch.ones(50, 50)
-    assert profile.stats()["product"] > 0
+    assert timing.stats()["product"] > 0
 
 
 def test_a_disabled_profile_neither_measures_nor_allocates() -> None:
@@ -91,28 +91,28 @@ def test_a_disabled_profile_neither_measures_nor_allocates() -> None:
         if event == "c_call":
             called.append(argument)
 
-    profile = StageProfile(enabled=False)
+    timing = StageTimings(enabled=False)
     sys.setprofile(note)
     try:
-        with profile.stage("collect") as first, profile.stage("forward"):
+        with timing.stage("collect") as first, timing.stage("forward"):
             pass
     finally:
         sys.setprofile(None)
     assert first is None
     assert called == [sys.setprofile], "no timer is asked"
-    assert profile.stage("collect") is profile.stage("forward"), "one object serves all stages"
-    assert (profile.calls, profile.stats()) == (0, {})
+    assert timing.stage("collect") is timing.stage("forward"), "one object serves all stages"
+    assert (timing.calls, timing.stats()) == (0, {})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_events_measure_what_a_cuda_device_does() -> None:
-    profile = StageProfile("cuda")
+    timing = StageTimings("cuda")
     data = torch.ones(2000, 2000, device="cuda")
     for _ in range(600):
-        with profile.stage("product"):
+        with timing.stage("product"):
             data = data @ data / 2000
-        with profile.stage("nothing"):
+        with timing.stage("nothing"):
             pass
-    stats = profile.stats()
-    assert profile.calls == 600
+    stats = timing.stats()
+    assert timing.calls == 600
     assert stats["product"] > stats["nothing"] >= 0
