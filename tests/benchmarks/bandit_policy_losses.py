@@ -1,4 +1,4 @@
-"""What policy losses learn about one action with one best value, and what a wrong one does.
+"""Convergence of policy losses on a one-step bandit with one best action, and of a wrong loss.
 
 Run ``python tests/benchmarks/bandit_policy_losses.py``; ``--plot FILE`` draws the way there. An
 action ``a = tanh(u)`` is worth ``-10 (a - 0.6)^2``, and the policy is a normal distribution of
@@ -75,7 +75,7 @@ class Policies(nn.Module):
 
 @dataclass(frozen=True)
 class Way:
-    """How policies went, each row a step and each column a seed."""
+    """Trajectories of policy parameters, each row a step and each column a seed."""
 
     mean: Tensor
     log_std: Tensor
@@ -121,7 +121,7 @@ def imagined(policies: Policies, starts: int) -> ImaginedBatch:
 
 
 def learned(loss: PolicyLoss, *, seeds: int, steps: int, starts: int = STARTS) -> Way:
-    """How policies change under a loss."""
+    """Trajectories of policies trained with a loss."""
     torch.manual_seed(0)
     policies = Policies(seeds)
     optimiser = torch.optim.Adam(policies.parameters(), lr=0.01)
@@ -140,7 +140,7 @@ def learned(loss: PolicyLoss, *, seeds: int, steps: int, starts: int = STARTS) -
 
 
 def table_of(ways: dict[str, Way]) -> Table:
-    """Where each ended, with the seeds from least to greatest."""
+    """Table of the final policies of each loss, with the seeds from least to greatest."""
     table = Table("loss", title=f"Bandit with its best action at {BEST}")
     for heading in ("tanh mu", "mu", "log sigma", "E[Q]"):
         table.add_column(heading, justify="right")

@@ -1,4 +1,4 @@
-"""How long advantages take, against a pass over the same bytes.
+"""Time to compute advantages, against a pass over the same bytes.
 
 Run ``python tests/benchmarks/bench_advantages.py [--horizon 64] [--segments 8192]``. A pass copies
 every array that the computation reads (values, rewards, flags; ratios for V-trace) or writes
@@ -26,7 +26,7 @@ from empo_rollout.params import AdvantageParams
 
 ROUNDS = 60
 ENDS = 0.01
-"""How often episodes end, by termination and by truncation."""
+"""Probability per step that an episode terminates, and that it is truncated."""
 
 GAMMA = 0.99
 PLAIN = AdvantageParams()
@@ -61,7 +61,7 @@ def random_rollout(horizon: int, segments: int) -> Rollout:
 
 
 def inputs(rollout: Rollout) -> list[Tensor]:
-    """What advantages are computed from."""
+    """Tensors that advantages are computed from."""
     return [
         rollout.value, rollout.reward, rollout.next_value, rollout.terminated, rollout.truncated,
         rollout.unseen, rollout.valid, rollout.known,

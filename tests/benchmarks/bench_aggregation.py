@@ -1,4 +1,4 @@
-"""How fast aggregation is, against the plain loop and against copying the same bytes.
+"""Speed of aggregation, against the plain loop and against copying the same bytes.
 
 Run ``python tests/benchmarks/bench_aggregation.py``. Items are spread over segments of eight on
 average. Ratios compare best times within one run, so they carry over between machines better

@@ -1,4 +1,4 @@
-"""What a second actor process brings where the world is the bottleneck.
+"""Throughput gain of a second actor process where the world is the bottleneck.
 
 Run ``python tests/benchmarks/bench_async.py``. One round of environment steps burns about 10 ms
 of CPU time and sends 20 kB; the learner sleeps between training steps, as one whose training
@@ -37,7 +37,7 @@ LOOPS = 500_000
 
 
 def work() -> float:
-    """What a slow world does in a round."""
+    """Busy loop that stands for one round of a slow world."""
     total = 0
     for number in range(LOOPS):
         total += number
@@ -107,7 +107,7 @@ def burn(pipe: Connection[Any, Any], seconds: float) -> None:
 
 
 def burn_for(processes: int, seconds: float) -> tuple[float, float]:
-    """What so many bare processes do, in environment steps per second and per CPU second."""
+    """Throughput of so many bare processes, in environment steps per second and per CPU second."""
     context = multiprocessing.get_context("forkserver")
     pipes = [context.Pipe() for _ in range(processes)]
     burning = [context.Process(target=burn, args=(theirs, seconds)) for _, theirs in pipes]

@@ -1,4 +1,4 @@
-"""How long ``examples/ppo_cartpole.yaml`` takes to solve CartPole, seed by seed.
+"""Time that ``examples/ppo_cartpole.yaml`` takes to solve CartPole, seed by seed.
 
 Each run is a process of its own, as a user starts it. Processor time is that of the run and of all
 its workers, imports included. The return is that of the evaluation that ended the run; since a run
@@ -52,7 +52,7 @@ def processor_seconds() -> float:
 
 @torch.no_grad()
 def mean_return(policy: Path) -> float:
-    """What a saved policy earns on average, in episodes that nobody has played."""
+    """Mean return of a saved policy, in episodes with seeds that no run has used."""
     network = load_policy(policy).policy
     envs = gymnasium.make_vec("CartPole-v1", EPISODES, vectorization_mode="vector_entry_point")
     seen, _ = envs.reset(seed=OTHER_EPISODES)

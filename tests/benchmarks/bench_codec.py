@@ -1,4 +1,4 @@
-"""How small compact states are, and how fast states become features.
+"""Sizes of compact states, and speed of computing features from states.
 
 Run ``python tests/benchmarks/bench_codec.py``. Sizes are of a 7 x 7 grid with two agents; dense
 means the features as float32. Speeds are of whole batches against the plain reference
@@ -39,7 +39,7 @@ goal_coverage: partial
 possible_goals: ["1,1"]
 """
 SEED_BYTES = {"dense": 7644, "compact": 508}
-"""What the design document states, for the picture alone and for all compact features."""
+"""Bytes stated in the design document, for the picture alone and for all compact features."""
 BATCHES = (32, 1_000, 10_000)
 REFERENCE_STATES = 20
 ROUNDS = 10

@@ -1,4 +1,4 @@
-"""How fast the exact solver is, as ratios measured in one run.
+"""Speed of the exact solver, as ratios measured in one run.
 
 One-core rows measure processor time, which other programs on the machine disturb less.
 ``python tests/benchmarks/bench_exact.py`` prints the tables; ``--plot`` also measures how time
@@ -241,7 +241,7 @@ def resident(field: str) -> float:
 
 
 def report_one(name: str, steps: int) -> None:
-    """What :func:`measured_alone` runs; the first, small solve loads the compiled code."""
+    """Subprocess body of :func:`measured_alone`; a first, small solve loads the compiled code."""
     solve(
         world_named(name, 2), ExactParams(theory=CompleteTheory(**THEORY), keep="root", rollouts=0)
     )
@@ -288,7 +288,7 @@ def growth(name: str, horizons: tuple[int, ...]) -> list[dict[str, float]]:
 
 
 def growth_table(rows: list[dict[str, float]]) -> Table:
-    """How time and memory grow with the number of transitions."""
+    """Table of time and memory by number of transitions."""
     table = Table(title="Growth with the horizon")
     for column in ("T", "states", "transitions", "total", "ns per transition and step", "memory"):
         table.add_column(column, justify="right")

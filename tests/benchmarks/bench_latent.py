@@ -1,4 +1,4 @@
-"""What updates and plans of algorithm ``latent`` cost, against plain loops and bare arithmetic.
+"""Cost of updates and plans of algorithm ``latent``, against plain loops and bare arithmetic.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/bench_latent.py [--presets 1M 5M] [--compile]
     python tests/benchmarks/bench_latent.py --device cuda --compile
@@ -117,7 +117,7 @@ class Case:
 
 
 class Agent:
-    """What learns and plans, ours or the plain one."""
+    """Model, updater and planner, ours or the plain reference."""
 
     def __init__(
         self, params: LatentParams, *, plain: bool = False, dtype: torch.dtype = torch.float32
@@ -167,7 +167,7 @@ class Clock:
         self._now = time.perf_counter if self.cuda else time.process_time
 
     def ms(self, call: Call) -> float:
-        """How long a call takes."""
+        """Duration of a call in milliseconds."""
         self.wait()
         began = self._now()
         call()
@@ -239,7 +239,7 @@ def difference(case: Case) -> float:
 
 @dataclass
 class Row:
-    """What was measured of an update or a plan."""
+    """Measurements of an update or a plan."""
 
     name: tuple[str, ...]
     gigaflop: Mapping[str, float]
@@ -339,7 +339,7 @@ def staged(profile: StageTimings) -> Iterator[None]:
 
 
 def table(title: str, rows: list[Row], names: tuple[str, ...], gigaflops: float) -> Table:
-    """What was measured, beside the limit and the plain version."""
+    """Table of measurements, beside the limit and the plain version."""
     compiled = ["compiled ms", "x limit"] if "compiled" in rows[0].ms else []
     found = Table(title=title)
     for heading in (*names, "GFLOP", "operations", "limit ms", "ms", "x limit", *compiled,

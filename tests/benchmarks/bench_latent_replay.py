@@ -1,4 +1,4 @@
-"""What it costs to remember and to draw sequences, against lists of episodes and a bare copy.
+"""Cost of storing and sampling sequences, against lists of episodes and a bare copy.
 
 ``python tests/benchmarks/bench_latent_replay.py`` fills the replay of algorithm ``latent`` and
 the plain one (lists of episodes, one tensor per row) with the same episodes, and draws batches
@@ -34,7 +34,7 @@ HORIZON = 3
 
 @dataclass(frozen=True)
 class Case:
-    """What is remembered."""
+    """Sizes of the experience in one replay benchmark."""
 
     name: str
     words: int

@@ -1,4 +1,4 @@
-"""How large each value network is, and how long it takes to answer and to be fitted.
+"""Size of each value network, and its time for evaluation and for fitting.
 
 Run ``python tests/benchmarks/bench_networks.py``. Everything uses one thread and counts its CPU
 time. The world is ``multigrid/trivial``, with states that can be reached in it. Ratios compare with

@@ -1,4 +1,4 @@
-"""What a training step of ``phase2`` costs on the trivial world, and where the time goes.
+"""Cost of a training step of ``phase2`` on the trivial world, and its shares by stage.
 
 Run ``python tests/benchmarks/bench_phase2.py``. One core, batches of 64 transitions with all
 their successors, CPU time after warm-up, medians over chunks. The floor is the time of as many

@@ -1,4 +1,4 @@
-"""How long policies of the rollout learner take to act, and to be learned from.
+"""Time of the rollout learner's policies for acting and for training.
 
 Run ``python tests/benchmarks/bench_policies.py``. Everything uses one thread and counts its CPU
 time. Acting is compared with the policy's products of matrices (and convolutions) alone, on rows of

@@ -1,4 +1,4 @@
-"""What a remembered transition costs, against dense tensors and against Python objects.
+"""Cost of a stored transition, against dense tensors and against Python objects.
 
 ``python tests/benchmarks/bench_replay.py`` plays a 7 x 7 grid with two humans and two robots and
 remembers what happens in the replay, and in the obvious alternative: a ``deque`` of Python
@@ -86,7 +86,7 @@ def objects(block: Block) -> list[Transition]:
 
 
 def batch_of_objects(kept: deque[Transition], chance: random.Random) -> tuple[Tensor, ...]:
-    """What the learner needs of a batch: flat successors, and every distinct state once."""
+    """Tensors of a batch for the learner: flat successors, and every distinct state once."""
     batch = [kept[chance.randrange(len(kept))] for _ in range(BATCH)]
     ids: dict[Row, int] = {}
     state = [ids.setdefault(t.state, len(ids)) for t in batch]

@@ -1,4 +1,4 @@
-"""What remembering a step costs, by how segments lie in memory, against a bare copy.
+"""Cost of storing a step, by memory layout of segments, against a bare copy.
 
 ``python tests/benchmarks/bench_rollout_buffer.py`` lets two blocks arrive in turns until there is
 a rollout, and puts their steps away: into the buffer of algorithm ``rollout``, and into plain
@@ -30,7 +30,7 @@ KEYS: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
     "log_prob": (np.float32, ()), "value": (np.float32, ()), "reward": (np.float32, ()),
     "terminated": (np.bool_, ()), "truncated": (np.bool_, ()),
 }  # fmt: skip
-"""What plain arrays remember of a step."""
+"""Dtypes and shapes of a step in plain arrays, by key."""
 BYTES = {
     "plain": sum(np.dtype(kind).itemsize * int(np.prod(w)) for kind, w in KEYS.values()),
     # Next value, unseen, starts, valid and version besides.
@@ -41,7 +41,7 @@ BYTES = {
 
 @dataclass
 class Sizes:
-    """How large everything is."""
+    """Sizes of blocks and rollouts."""
 
     block: int
     horizon: int

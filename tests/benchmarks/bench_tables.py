@@ -1,4 +1,4 @@
-"""How fast and how large lookup tables are, against a dictionary of parameters with Adam.
+"""Speed and size of lookup tables, against a dictionary of parameters with Adam.
 
 Run ``python tests/benchmarks/bench_tables.py``. The dictionary is the usual way to do without
 networks: one parameter per key, made when the key is first met, and added to an optimiser. Both

@@ -1,4 +1,4 @@
-"""What batching wins when targets are computed, and how the cost grows.
+"""Speed-up by batching in the computation of targets, and growth of the cost.
 
 Run ``python tests/benchmarks/bench_targets.py``; ``--plot FILE`` draws the growth. The world has
 7x7 cells, two humans and two robots; Q_r and V_h^e are networks ``mlp`` of width 64. All

@@ -1,4 +1,4 @@
-"""What following episodes costs per step, against adding the same tensors up.
+"""Cost per step of tracking episodes, against adding up the same tensors.
 
 Run ``python tests/benchmarks/bench_trackers.py``. The baseline is the least that a tracker can
 do, two operations in place: ``episode_rewards.add_(rewards)`` and ``episode_lengths.add_(1)``.

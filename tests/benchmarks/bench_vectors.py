@@ -1,4 +1,4 @@
-"""How fast environments step, against gymnasium's vectors for Python environments.
+"""Stepping speed of vector environments, against gymnasium's for Python environments.
 
 Run ``python tests/benchmarks/bench_vectors.py``. CartPole, and an environment that does nothing,
 64 copies each, under random actions. Ours step in this process or in two workers, one of two

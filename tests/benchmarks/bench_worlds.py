@@ -1,4 +1,4 @@
-"""How fast copies of a multigrid world step, with and without observations.
+"""Stepping speed of copies of a multigrid world, with and without observations.
 
 Run ``python tests/benchmarks/bench_worlds.py``. 4,096 copies, in which all agents act at random;
 an agent-step is one agent of one copy acting once. The contenders take turns:
@@ -76,7 +76,7 @@ class Contest:
         self._pool = ThreadPoolExecutor(2)
 
     def contenders(self) -> dict[str, tuple[Callable[[], None], int, Callable[[], float]]]:
-        """What to call, how many copies that steps, and which clock counts."""
+        """Function to time, number of copies that it steps and clock to use, by name."""
         cpu, wall = time.process_time, time.perf_counter
         return {
             "environments": (self._step_environments, FEW, cpu),

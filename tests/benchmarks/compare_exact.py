@@ -33,7 +33,7 @@ COPIES = 20_000
 
 
 def tasks() -> dict[str, Callable[[], object]]:
-    """What is measured, by name, as functions of the checkout that this process imports."""
+    """Benchmarked functions of the checkout that this process imports, by name."""
     import torch
 
     import empo_multigrid

@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What an evaluation of a run found."""
+    """Result of one evaluation of a run."""
 
     task: str
     loss: str
@@ -81,7 +81,7 @@ class Row(NamedTuple):
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """What is asked for."""
+    """Parsed command-line arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -246,14 +246,14 @@ def train(wanted: Sequence[Job], options: argparse.Namespace) -> int:
 
 
 def last_words(path: Path) -> str:
-    """How well a run did in the end."""
+    """Mean returns at the last evaluation of a run, as text."""
     rows = read([path])
     end = max(row.environment_step for row in rows)
     return ", ".join(f"{row.actor} {row.value:.1f}" for row in rows if row.environment_step == end)
 
 
 def read(paths: Iterable[Path]) -> list[Row]:
-    """What the curves say."""
+    """Rows of all learning-curve CSV files."""
     rows = []
     for path in paths:
         task, loss, seed = path.stem.split("_")
@@ -278,7 +278,7 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[int, list[fl
 
 
 def reference(task: str) -> PublishedReturns | None:
-    """What others got in a task."""
+    """Published returns of other agents in a task, if known."""
     domain, _, name = TASKS[task]["params"].get("task", "").partition("-")
     return PUBLISHED.get((domain, name))
 

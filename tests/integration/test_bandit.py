@@ -17,7 +17,7 @@ bandit = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
 def end_of(name: str) -> Any:
-    """Where policies are after a while: mean, log standard deviation and value of each seed."""
+    """Final policies after training: mean, log standard deviation and value of each seed."""
     way = bandit.learned(bandit.losses()[name], seeds=SEEDS, steps=450, starts=48)
     return SimpleNamespace(mean=way.mean[-1], log_std=way.log_std[-1], value=way.value[-1])
 

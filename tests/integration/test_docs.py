@@ -88,7 +88,7 @@ class Reader:
 
     @property
     def here(self) -> bool:
-        """Whether commands mean the environment of this process."""
+        """True if commands run in this process's Python environment."""
         return self.python == Path(sys.executable)
 
     def follow(self, block: Block) -> None:

@@ -216,7 +216,7 @@ def planned(options: dict[str, Any]) -> Tensor:
 
 
 def differ(ours: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
-    """Whether weights that both have, of the same shape, are different ones."""
+    """True if any weights with the same name and shape in both are unequal."""
     common = [(ours[name], others[name]) for name in ours.keys() & others.keys()]
     return any(one.shape == other.shape and not torch.equal(one, other) for one, other in common)
 

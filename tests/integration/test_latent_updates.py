@@ -1,4 +1,4 @@
-"""What a whole update of the latent agent does, with AWR and SVG, and what it leaves alone."""
+"""Effects of a whole update of the latent agent, with AWR and SVG, on weights and gradients."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def experience(seed: int = 0) -> SequenceBatch:
 
 
 class Step(NamedTuple):
-    """What an optimiser was about to do.
+    """Parameter groups with gradients at one optimiser step.
 
     Attributes:
         given: Which groups had gradients, be they 0; ``rest`` is all that is never trained.
@@ -466,7 +466,7 @@ def test_awr_does_not_mind_what_all_candidates_of_a_start_are_worth() -> None:
 
 
 def svg_run(directory: Path, registry: Registry) -> dict[str, Tensor]:
-    """What a run with SVG alone learns."""
+    """Final weights of a run with SVG as its only policy loss."""
     small = {
         "total_steps": 60,
         "policy_loss": "svg",

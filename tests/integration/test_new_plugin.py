@@ -47,7 +47,7 @@ def outcomes(
     environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Mapping[str, Counter[str]]:
-    """How often the tests of each new plugin passed, failed, or were skipped.
+    """Counts of passed, failed and skipped tests of each new plugin.
 
     One process runs them all, because importing torch for each would take most of the time.
     """

@@ -71,7 +71,7 @@ class Stopper(RecordingTracker):
 
 
 def numbers(context: RunContext, name: str) -> list[float]:
-    """What was reported under a name."""
+    """Scalar values reported under a metric name, in order."""
     assert isinstance(context.tracker, RecordingTracker)
     found = [metrics[name] for _, metrics in context.tracker.logged if name in metrics]
     return [number for number in found if not isinstance(number, Histogram)]
@@ -86,7 +86,7 @@ def saved(context: RunContext) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two trees hold the same, tensors included."""
+    """True if two state trees are equal, tensors included."""
     (plain, tensors), (also, others) = flatten(one), flatten(other)
     return plain == also and all(torch.equal(tensors[name], others[name]) for name in tensors)
 
@@ -222,7 +222,7 @@ def test_an_actor_that_cannot_be_built_ends_the_run_with_its_reason(tmp_path: Pa
 
 
 def of_session(process: psutil.Process, session: int) -> bool:
-    """Whether a process belongs to a session; actors do, whoever their parent is."""
+    """True if a process belongs to a session; actors do, whatever their parent process."""
     try:
         return os.getsid(process.pid) == session
     except OSError:

@@ -1,4 +1,4 @@
-"""What cannot be learned is refused in one message before training starts."""
+"""Configs that ``phase2`` cannot learn are refused in one message before training starts."""
 
 from __future__ import annotations
 

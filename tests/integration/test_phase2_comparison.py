@@ -103,7 +103,7 @@ def test_the_solver_is_told_the_same_theory(tmp_path: Path) -> None:
 
 
 def evaluated(tmp_path: Path, config: str, *options: str) -> dict[str, Any]:
-    """What ``empo evaluate`` says about a run of a config."""
+    """JSON summary that ``empo evaluate`` prints about a run of a config."""
     (tmp_path / "run.yaml").write_text(f"{config}runs: runs\n")
     done = CliRunner().invoke(app, ["run", str(tmp_path / "run.yaml"), "--quiet"])
     assert done.exit_code == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What is learned is what ``exact`` computes, within the bounds that we promise."""
+"""Learned values match those that ``exact`` computes, within the promised bounds."""
 
 from __future__ import annotations
 

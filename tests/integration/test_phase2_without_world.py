@@ -121,7 +121,7 @@ VALUES: dict[str, dict[str, Any]] = {
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
-    """What a learner gets from those who have the world: plain data, and how to read rows."""
+    """Messages to a learner without the world: plain data, and a spec that reads state rows."""
     setting = params(values)
     world = build(WORLD)
     actor = Phase2ActorFactory(worlds=(WORLD,), params=setting, seed=1)(0)
@@ -142,7 +142,7 @@ def _messages() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module", name="alone")
 def _alone(messages: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """What was learned in a process of its own, and our modules that it imported for that."""
+    """Results of training in a separate process, and the EMPO modules that it imported."""
     done = subprocess.run(
         [sys.executable, "-c", ALONE + LEARN + MAIN],
         input=cloudpickle.dumps(messages), capture_output=True, timeout=100,

@@ -124,7 +124,7 @@ def test_an_interrupted_run_of_two_processes_goes_on_exactly_in_as_many(
 
 
 def main() -> None:
-    """What each process of ``whole`` does."""
+    """Entry point of each process of the fixture ``whole``."""
     result = run(load_config("run.yaml"))
     assert isinstance(result, RolloutResult)
     save_file(result.policy.state_dict(), f"{os.environ['RANK']}.safetensors")

@@ -1,4 +1,4 @@
-"""What ``rollout`` learns, where it is known exactly what there is to learn."""
+"""Learning by ``rollout`` in environments whose optimal policies or returns are known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ppo_cartpole.yaml"
 GAMMA = 0.8
 STATES, SLIP, LIMIT = 5, 0.1, 3
 FAR, NEAR = 1.0, 0.45
-"""What the right and the left end of the chain pay."""
+"""Rewards at the right and the left end of the chain."""
 BLANKS = 4
 """Steps between a cue and the question what it was."""
 
@@ -220,7 +220,7 @@ def on_chain(result: RolloutResult) -> tuple[np.ndarray, np.ndarray]:
 
 
 def values(right: np.ndarray) -> np.ndarray:
-    """What a policy earns on the chain from each state, if nobody ever stops it."""
+    """State values of a policy on the chain, without truncation of episodes."""
     up = right * (1 - SLIP) + (1 - right) * SLIP
     moves = np.diag(up[:-1], 1) + np.diag(1 - up[1:], -1)
     pay = np.zeros(STATES)

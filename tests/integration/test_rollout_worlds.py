@@ -178,7 +178,7 @@ def test_a_picture_comes_first() -> None:
 
 @pytest.fixture(scope="module")
 def judge() -> Any:
-    """What judges robots in the example."""
+    """The class that evaluates robot policies in the example."""
     return runpy.run_path(str(EXAMPLE))["Judge"]
 
 

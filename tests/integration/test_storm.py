@@ -1,4 +1,4 @@
-"""What we export to the Storm model checker, and Storm's answers beside ours."""
+"""Exports to the Storm model checker, and comparison of Storm's answers with ours."""
 
 from __future__ import annotations
 

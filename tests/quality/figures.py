@@ -46,7 +46,7 @@ class Module:
 
     @property
     def is_package(self) -> bool:
-        """Whether it is an ``__init__``."""
+        """True if the module is an ``__init__``."""
         return self.path.name == "__init__.py"
 
 
@@ -62,7 +62,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Whether the value is within the limit."""
+        """True if the value is within the limit."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
 
@@ -149,7 +149,7 @@ def tensor_functions(source: list[Module]) -> Iterator[tuple[str, bool]]:
 
 
 def _is_collection(hint: str) -> bool:
-    """Whether a hint is a mapping or sequence of tensors, which have no common shape."""
+    """True if a hint is a mapping or sequence of tensors, which have no common shape."""
     return bool(re.match(r"(Mapping|dict|Sequence|list|Iterable|Iterator|Callable)\[", hint))
 
 

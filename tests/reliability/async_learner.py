@@ -121,7 +121,7 @@ class Learner:
     seen: dict[int, int] = field(default_factory=dict)
     """The last number of each actor that was ever built."""
     weight: dict[int, float] = field(default_factory=dict)
-    """What each version was published with."""
+    """The weight published with each policy version."""
     wrong: list[str] = field(default_factory=list)
 
     def publish(self) -> None:
@@ -157,7 +157,7 @@ class Learner:
             self.wrong.append(f"{index}: {count} was made with a stale policy")
 
     def imbalance(self) -> list[str]:
-        """Where the accounting identity does not hold, after the collector was stopped."""
+        """Violations of the accounting identities, after the collector was stopped."""
         accounts = self.collector.accounts()
         counters = self.collector.counters()
         accepted = sum(account.experiences for account in accounts)

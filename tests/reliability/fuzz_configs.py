@@ -226,7 +226,7 @@ def verdict(path: Path, overrides: list[str], table: Registry) -> str:
 
 
 def complaint(message: str, path: Path) -> str:
-    """What is wrong with a message; empty if every line says where, and the count is right."""
+    """First defect of an error message; empty if every line has a place and the count is right."""
     *lines, last = message.splitlines()
     place = rf"({re.escape(str(path))}:[1-9]\d*:[1-9]\d*|command line): \S"
     for line in lines:

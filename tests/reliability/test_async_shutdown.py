@@ -20,7 +20,7 @@ from empo_core.types import Experience
 
 SCRIPT = Path(__file__).with_name("async_learner.py")
 PATIENCE_S = 60
-"""What still runs by then would run for ever; on an idle machine all is over within seconds."""
+"""Timeout in seconds, after which a process counts as hung; an idle machine needs far less."""
 SIGNALS = {
     "Ctrl-C": [signal.SIGINT],
     "Ctrl-C twice": [signal.SIGINT, signal.SIGINT],
@@ -111,7 +111,7 @@ def test_stopped_actors_end_with_a_learner_that_is_killed(tmp_path: Path) -> Non
 
 
 def resources() -> dict[str, int]:
-    """What a cycle must not use up."""
+    """Counts of system resources that a start-stop cycle must not leak."""
     process = psutil.Process()
     return {
         "descriptors": process.num_fds(),

@@ -143,7 +143,7 @@ def is_state(found: dict[str, Any], number: int) -> bool:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is on the disk (step, number of the state, score), and what is saved then."""
+    """Checkpoints on the disk (step, number of the state, score), and the one saved next."""
 
     before: tuple[tuple[int, int, float | None], ...]
     step: int
@@ -157,7 +157,7 @@ class Scenario:
         Checkpoints(directory, ops=ops).save(self.step, state(self.number))
 
     def check(self, directory: Path, *, saved: bool | None = None) -> bool:
-        """Whether the new checkpoint is the newest; fails where neither it nor the old one is."""
+        """True if the new checkpoint is the newest; fails where neither it nor the old one is."""
         found = Checkpoints(directory).newest()
         if found is None:
             assert not self.before
@@ -208,7 +208,7 @@ def operations(scenario: Scenario, places: Callable[[], tuple[Path, Path]]) -> i
 
 
 def goes_on(scenario: Scenario, directory: Path) -> None:
-    """What was left behind is no hindrance, and does not stay."""
+    """Save after a crash; assert that this succeeds and removes leftover temporary files."""
     scenario.save(directory, DISK)
     scenario.check(directory, saved=True)
     assert [path.name for path in directory.iterdir() if path.name.startswith(".")] == []

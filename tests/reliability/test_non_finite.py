@@ -140,7 +140,7 @@ def levels(directory: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def assert_goes_on_to_the_same_values(directory: Path, folder: Path) -> None:
-    """What comes of an interrupted run is what comes without any fault."""
+    """Assert that a resumed run ends with the same finite values as a run without faults."""
     found, whole = resume(directory).result.summary(), exact_run(folder).summary()
     assert found["root"] == whole["root"]
     for arrays in levels(directory).values():

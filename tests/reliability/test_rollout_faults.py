@@ -26,7 +26,7 @@ from empo_learning.checkpoint import Checkpoints
 from empo_rollout.result import RolloutResult
 
 PATIENCE_S = 100
-"""What still runs by then would run for ever; on an idle machine all is over within seconds."""
+"""Timeout in seconds, after which a process counts as hung; an idle machine needs far less."""
 EVERY = 5
 """Iterations between checkpoints."""
 ROLLOUT = 8 * 16

@@ -35,7 +35,7 @@ class CountParams(Config):
     max_steps: int = Field(5, ge=1, description="Horizon.")
 
 class SolveParams(Config):
-    """How to solve."""
+    """Parameters of the fake solver."""
 
     beta: float = Field(1.0, gt=0, description="How sharp.")
     mode: Literal["well", "hang", "fault", "bug", "needs-world"] = "well"

@@ -1,4 +1,4 @@
-"""What plugins add to ``empo``: commands, flags of ``empo run``, trackers by default."""
+"""Extensions of ``empo`` by plugins: commands, flags of ``empo run``, default trackers."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class WorldParams(Config):
 
 
 class WorldFile(Config):
-    """What a world file may contain."""
+    """Schema of a world file."""
 
     width: int = Field(ge=1)
     map: str = ""

@@ -43,7 +43,7 @@ def described(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, 
 
 
 def names_code(path: str, node: dict[str, Any]) -> bool:
-    """Whether a place takes the name of code, by its key, its description or its pattern."""
+    """True if a field takes the name of code, judged by its key, description or pattern."""
     key = path.rpartition(".")[2]
     about, pattern = node.get("description", ""), node.get("pattern", "")
     return bool(NAMES.search(key) or SAYS.search(about) or PATTERN_OF_CODE.search(pattern))

@@ -19,7 +19,7 @@ DTYPES = [np.int8, np.uint8, np.int16, np.int32, np.int64]
 
 
 class Plain:
-    """What a row table is, as a dictionary."""
+    """Reference implementation of a row table by a dictionary."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[int, ...], int] = {}

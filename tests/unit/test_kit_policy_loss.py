@@ -217,7 +217,7 @@ class CountsItsCallsAside(Regression):
 
 
 class AdaptsInTheCall(Following):
-    """What it remembers changes only later, but it should not know before."""
+    """A loss that changes its remembered coefficient during the call, before ``adapt``."""
 
     def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
         statistics = super().statistics(found, output)
@@ -242,7 +242,7 @@ class RemembersAnObject(Following):
 
 
 class SharesItsScale(Following):
-    """What one loss learns after a checkpoint changes the checkpoint, and the other loss."""
+    """A loss that loads its state without a copy, and so shares a tensor with the checkpoint."""
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         self.scale.copy_(statistics["scale"])

@@ -1,4 +1,4 @@
-"""What a run leaves on disk, however it ends, and how it goes on."""
+"""Files of a run directory after every kind of ending, and resuming from them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENDING_SIGNALS = {"terminated": signal.SIGTERM, "hung up": signal.SIGHUP}
 
 
 class FakeParams(Config):
-    """How the fake algorithm ends."""
+    """Parameters of the fake algorithm, such as its kind of ending."""
 
     ends: str = "well"
     factor: float = Field(2.0, gt=0)

@@ -68,7 +68,7 @@ class Failing(FileOps):
         self.unsynced = {p for p in self.unsynced if path not in p.parents}
 
     def lose_power(self, rng: random.Random) -> None:
-        """What was not forced to the disk may be there only in part."""
+        """Simulate a power cut: truncate files that were not synced at random lengths."""
         for path in sorted(self.unsynced):
             os.truncate(path, rng.randrange(path.stat().st_size + 1))
 

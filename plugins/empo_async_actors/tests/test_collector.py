@@ -1,4 +1,4 @@
-"""How far actors run ahead, what they are told, and what a collector refuses."""
+"""Back-pressure on actors, messages to them, and inputs that a collector refuses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def settled(collector: AsyncCollector) -> float:
-    """How many environment steps there are once the actors pause."""
+    """Number of environment steps once the actors pause."""
     count = -1.0
     while count != (count := collector.counters()["env_steps"]):
         time.sleep(0.05)

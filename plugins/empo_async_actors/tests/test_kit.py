@@ -1,4 +1,4 @@
-"""What every collector must do."""
+"""Conformance tests for collectors, run on ``AsyncCollector``."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OWN = ("state_std", "state_range")
 
 
 def weighed(target: Tensor, weight: Tensor | None = None, **params: Any) -> WeighedCandidates:
-    """What is found about candidates of which only the targets ``[start candidate head]`` count."""
+    """Weighed candidates of a batch in which only targets ``[start candidate head]`` matter."""
     return CandidateWeighting(AwrParams.model_validate(params))(imagined(target, weight))
 
 

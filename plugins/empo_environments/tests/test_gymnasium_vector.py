@@ -16,7 +16,7 @@ from empo_environments.gymnasium_vector import Autoreset, GymnasiumVectorEnv
 LENGTHS = ((3, 1, 4), (2, 5), (1, 6, 2, 1))
 """Steps of the episodes of each environment, again and again."""
 ENDS = ((True, False), (False, True), (True, True))
-"""How they end: terminated, truncated, or both; again and again."""
+"""Flags (terminated, truncated) at the ends of episodes, again and again."""
 MODES: tuple[Autoreset, ...] = ("next_step", "same_step", "disabled", "inside_step")
 
 
@@ -55,7 +55,7 @@ def choice(observation: np.ndarray) -> np.ndarray:
 
 
 class Step(NamedTuple):
-    """What a learner should learn from."""
+    """One transition of one environment, as a learner sees it."""
 
     seen: tuple[float, ...]
     option: int
@@ -80,7 +80,7 @@ def true_steps(number: int, count: int) -> list[Step]:
 
 
 def learned_steps(vector: VectorEnv, rounds: int) -> list[list[Step]]:
-    """What arrives, as the contract says it is to be read; nothing is known of the last step."""
+    """Transitions read from arrivals as the contract says; the last step has no outcome yet."""
     slots = vector.spec.num_agents
     steps: list[list[Step]] = [[] for _ in range(slots)]
     before, options = None, np.zeros(slots, np.int64)

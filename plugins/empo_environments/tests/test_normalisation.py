@@ -139,7 +139,7 @@ def test_the_stream_is_normalised_as_by_stable_baselines3() -> None:
 
 
 class PlainNormalise:
-    """What ``VecNormalize`` says, from all that was seen, with nothing merged.
+    """Reference for ``VecNormalize``, computed from all past data, without merged moments.
 
     Its running mean and variance begin with mean 0 and variance 1 of weight 1e-4, so they are the
     moments of the stream with that much weight of -1 and 1 before it.

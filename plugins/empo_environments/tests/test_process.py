@@ -30,7 +30,7 @@ from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import MakeEnv
 
 GRACE_S = 20.0
-"""How long something may take that happens at once where nobody else is at work."""
+"""Time limit in seconds for operations that finish at once on an idle machine."""
 
 
 @pytest.fixture(autouse=True)

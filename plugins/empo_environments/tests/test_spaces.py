@@ -1,4 +1,4 @@
-"""What agents see and do, as rows."""
+"""Conversion of observations and actions to and from rows."""
 
 from __future__ import annotations
 

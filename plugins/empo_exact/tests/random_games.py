@@ -135,7 +135,7 @@ class TableWorld:
 
 @dataclass(frozen=True)
 class Shape:
-    """What kind of random game is wanted."""
+    """Sizes and options of a random game."""
 
     num_states: int
     roles: tuple[str, ...]

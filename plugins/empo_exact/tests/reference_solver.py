@@ -153,7 +153,7 @@ class Game:
         return self.rules[state]
 
     def terminal(self, moment: Moment) -> bool:
-        """Whether nothing follows."""
+        """True if the moment is terminal: no step follows."""
         return moment[0] == self.horizon or not any(self.ask(moment[1]).available)
 
     def next(self, moment: Moment, state: State) -> Moment:
@@ -272,7 +272,7 @@ class ReferenceSolver:
     def _beliefs(
         self, state: State, human: int, own_action: int
     ) -> Iterator[tuple[Number, Sequence[int]]]:
-        """What a human expects the other humans to do; by default, anything they can."""
+        """A human's beliefs about the other humans' actions; uniform by default."""
         if self.params.beliefs is not None:
             yield from self.params.beliefs(state, human, own_action)
             return

@@ -1,4 +1,4 @@
-"""What the conventions change, what they leave alone, and what no renaming may change."""
+"""Effects of the conventions on values and policies, and invariance under renaming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done with a solved world: queries, the closed loop, rollouts, files."""
+"""Uses of a solved world: queries, the closed loop, rollouts, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every executor must do."""
+"""Conformance tests for executors, run on ``LocalExecutor``."""
 
 from __future__ import annotations
 

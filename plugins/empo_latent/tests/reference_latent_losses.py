@@ -19,7 +19,7 @@ from empo_latent.params.networks import Heads, ValueParams
 from empo_latent.types import PolicyRollout, SequenceBatch
 
 JOINED: Mapping[Heads, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
-"""How numbers of several heads become one."""
+"""Reductions of the outputs of several heads to one, by name."""
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def td_targets_reference(
     discount: Float[Tensor, "*per_task"],
     network: Network = "target",
 ) -> Float[Tensor, "step reward dynamics value m 1"]:
-    """What ``td_targets`` returns first; critic ``q`` is asked about the likeliest action."""
+    """First return value of ``td_targets``; critic ``q`` is evaluated at the mode of the policy."""
 
     def later(after: Tensor, task: Tensor | None, row: int) -> list[float]:
         action = None
@@ -47,7 +47,7 @@ def td_targets_reference(
 def auxiliary_targets_reference(
     model: LatentModel, rollout: PolicyRollout, discounts: Sequence[float]
 ) -> Float[Tensor, "step reward dynamics gamma m 1"]:
-    """What ``auxiliary_targets`` returns."""
+    """Reference for ``auxiliary_targets``."""
 
     def later(after: Tensor, task: Tensor | None, row: int) -> list[float]:
         values = model.auxiliary(after, task=task, network="target")
@@ -61,7 +61,7 @@ def _returns(
     rollout: PolicyRollout,
     later: Callable[[Tensor, Tensor | None, int], list[float]],
 ) -> Float[Tensor, "step reward dynamics head m 1"]:
-    """What each step pays, and what comes later where it does not end the episode."""
+    """Rewards plus ``later`` values of each step; no later value after a terminal step."""
     steps, rows = rollout.action.shape[:2]
     found = []
     for step in range(steps):
@@ -88,7 +88,7 @@ def value_target_reference(
     weights: Float[Tensor, "start candidate"] | None = None,
     pair: Sequence[int] = (),
 ) -> Float[Tensor, "value {moments} {sequences} target 1"]:
-    """What ``value_target`` returns; ``pair`` says which two heads were drawn, if any were."""
+    """Reference for ``value_target``; ``pair`` names the two heads that were drawn, if any."""
     heads = td.shape[3]
     found = []
     for head in range(heads):

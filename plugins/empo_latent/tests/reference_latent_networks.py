@@ -19,7 +19,7 @@ Layer = TypeVar("Layer", nn.Linear, nn.LayerNorm)
 
 
 class LoopEnsemble(nn.Module):
-    """What `MlpEnsemble` computes, head by head."""
+    """Reference for `MlpEnsemble`, computed head by head."""
 
     def __init__(self, networks: list[nn.Sequential]) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from empo_latent.planning.plan import Noise, PlanningModel
 
 
 class Asked(NamedTuple):
-    """What is known about one environment.
+    """Settings and state of one environment.
 
     Attributes:
         discount: Its task's.
@@ -91,7 +91,7 @@ class ReferencePlanner:
     def score(
         self, z: Float[Tensor, " latent"], plan: Float[Tensor, "time action"], noise: Noise
     ) -> float:
-        """What a plan is worth; all that matters of the noise is which value heads judge."""
+        """Score of a plan; of the noise, only the choice of value heads is used."""
         paid, rest = self._estimates(z, plan)
         if noise.heads is not None:
             rest = [[values[i] for i in noise.heads] for values in rest]
@@ -113,7 +113,7 @@ class ReferencePlanner:
     def _estimates(
         self, z: Tensor, plan: Tensor
     ) -> tuple[list[list[list[float]]], list[list[list[float]]]]:
-        """What is paid until each step, and what comes after it.
+        """Discounted rewards until each step, and discounted values after it.
 
         Returns:
             ``[reward][dynamics][time]`` and ``[dynamics][value][time]``.
@@ -150,7 +150,7 @@ class ReferencePlanner:
         return [float(v) for v in model.value(latent, action, task=task, network=network)]
 
     def _proposal(self, z: Tensor, noise: Noise, env: int, number: int) -> Tensor:
-        """What the policy would do, going the way of the first dynamics head."""
+        """A plan of policy actions, along the latents that the first dynamics head predicts."""
         model, task, asked = self._model, self._task, self._asked
         actions, latent = [], z
         for step in range(len(noise.proposals)):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was seen, and the step that led there; None where an episode begins."""
+    """An observation, and the step that led there; None where an episode begins."""
 
     seen: Tensor
     step: Tensor | None

@@ -175,7 +175,7 @@ def test_where_nothing_can_be_drawn_only_pictures_fail(
 
 @pytest.fixture(scope="module")
 def draws() -> bool:
-    """Whether MuJoCo can draw here."""
+    """True if MuJoCo can render on this machine."""
     vector = TaskVector([task("cartpole", "swingup")], envs=1, rendering=True)
     try:
         vector.render(0)

@@ -21,7 +21,7 @@ WAYS = ["one by one", "together"]
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How heads are evaluated: as plain runs on CPUs do it, or as all others do."""
+    """Evaluation path of the heads: the one for CPUs without compilation, or the general one."""
     if request.param == "together":
         monkeypatch.setattr(module, "by_hand", lambda x: False)
     return str(request.param)

@@ -236,7 +236,7 @@ def test_values_are_compared_with_what_came_discounted(place: Open, critic: str)
 
 
 def worth(here: Place, number: int, seen: np.ndarray) -> float:
-    """What the model thinks a state is worth."""
+    """The model's estimate of a state's value."""
     task = torch.tensor([number]) if len(here.params.tasks) > 1 else None
     z = here.model.encode(torch.from_numpy(seen)[None], task=task)
     policy = here.model.policy(z, task=task)

@@ -53,7 +53,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def answers(model: LatentModel, task: Tensor | None = None, **options: Any) -> dict[str, Tensor]:
-    """What a model says about some random situations, of shape 2 by 3."""
+    """Outputs of a model for random observations and actions, of batch shape 2 by 3."""
     observation, action = normal(2, 3, 3, seed=1), normal(2, 3, 2, seed=2).tanh()
     z = model.encode(observation, task=task)
     after = model.next_latent(z, action, task=task)

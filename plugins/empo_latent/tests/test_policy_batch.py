@@ -58,7 +58,7 @@ def test_a_policy_batch_lists_candidates_and_heads_of_each_start(small: Any, lab
 
 
 def judged(model: Any, tasks: int, critic_of: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-    """What a critic and the targets say about the same candidates, and the candidates."""
+    """Critic values and targets of the same candidates, and the candidate actions."""
     start = torch.rand(3, 2, 8).double()
     task = torch.tensor([0, 1]) if tasks > 1 else None
     rollout = policy_rollout(model, start, candidates=4, task=task)

@@ -37,7 +37,7 @@ class Counting(Learner):
         self.weight = torch.zeros(2)
         self.scores = {step: float(step) for step in range(TOTAL + 1)}
         self.at: dict[int, Any] = {}
-        """What happens within ``advance`` at a step: an exception, a signal, or a weight."""
+        """Event within ``advance`` by step: an exception, a signal, or a weight."""
 
     def start(self) -> None:
         self.started = True

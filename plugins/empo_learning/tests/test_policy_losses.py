@@ -1,4 +1,4 @@
-"""What policy losses share, against torch, closed forms and numbers worked out by hand."""
+"""Shared parts of policy losses, against torch, closed forms and hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class TestEntropyCoefficient:
 
 
 def paid(policy: BoundedNormal, j: float, power: float) -> Tensor:
-    """What policies are paid for entropy by a coefficient of 1."""
+    """Entropy bonus of policies with a coefficient of 1."""
     params = EntropyParams(coef=1.0, jacobian=j, action_power=power)
     weight = torch.ones(policy.batch_shape, dtype=policy.loc.dtype)
     return EntropyCoefficient(params).bonus(policy, weight).paid

@@ -1,4 +1,4 @@
-"""What a table answers, when it grows, and how it is saved, restored and copied."""
+"""Lookups in a table, its growth, and saving, restoring and copying it."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ action_rules: [{agents: robots, cells: "1,1", forbid: [still]}]
 
 @dataclass
 class Tally:
-    """What became of the mutants."""
+    """Counts and failures of a fuzzing run over mutated world files."""
 
     accepted: int = 0
     refused: int = 0
@@ -165,7 +165,7 @@ def mutants(count: int, seed: int) -> Iterator[bytes | str]:
 
 
 def _check(world: MultigridWorld) -> None:
-    """Whether a world that was accepted can take a few steps."""
+    """Assert that an accepted world can take a few steps."""
     generator = torch.Generator().manual_seed(0)
     state = world.initial_state()[None]
     for _ in range(3):

@@ -74,7 +74,7 @@ class Item:
 
     @property
     def look(self) -> tuple[int, ...]:
-        """What tells items apart."""
+        """Properties that distinguish items: kind, colour and content."""
         return (self.kind, self.colour, *self.content)
 
 
@@ -331,7 +331,7 @@ def random_actions(random: Random, layout: Layout, row: Sequence[int]) -> list[i
 
 
 def fitting_verbs(scene: Scene, i: int) -> list[int]:
-    """What an agent could do with what it faces."""
+    """Verbs that fit the object in front of an agent."""
     item, (_, kind) = scene.item_at(scene.faced(i)), scene.fixed_at(scene.faced(i))
     if item is not None:
         return [FORWARD] if item.kind in (BLOCK, ROCK) else [PICKUP, TOGGLE]

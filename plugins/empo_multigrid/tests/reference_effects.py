@@ -1,4 +1,4 @@
-"""What single actions do to a scene; part of the readable reference of one transition."""
+"""Effects of single actions on a scene; part of the readable reference of one transition."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def toggle_control(scene: Scene, i: int, f: int) -> Control | None:
 
 
 def vacant(plan: Plan, scene: Scene, cell: int) -> bool:
-    """Whether no agent is in a cell, nor was there when the step began."""
+    """True if no agent is in a cell, nor was there when the step began."""
     return cell not in plan.occupied and scene.agent_at(cell) is None
 
 
@@ -202,7 +202,7 @@ def pushed_chain(scene: Scene, i: int) -> list[Item]:
 
 
 def push_landing(plan: Plan, scene: Scene, i: int) -> int | None:
-    """Where the last item that an agent pushes comes to lie, None if it cannot push."""
+    """Destination cell of the last item that an agent pushes, None if it cannot push."""
     chain = pushed_chain(scene, i)
     if not scene.layout.can_push_rocks[i] and any(item.kind == ROCK for item in chain):
         return None
@@ -213,5 +213,5 @@ def push_landing(plan: Plan, scene: Scene, i: int) -> int | None:
 
 
 def is_enabled(scene: Scene, f: int, kind: int) -> bool:
-    """Whether a kill button or pause switch works."""
+    """True if a kill button or pause switch is enabled."""
     return bool(scene.words[f] & (PAUSE_ENABLED if kind == PAUSE_SWITCH else 1))

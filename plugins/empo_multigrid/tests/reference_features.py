@@ -66,7 +66,7 @@ def picture(layout: Layout, row: Sequence[int]) -> Picture:
 
 
 def cell_values(scene: Scene, cell: int) -> dict[str, int]:
-    """What is not 0 in a cell, by channel."""
+    """Nonzero channel values of a cell, by channel."""
     layout = scene.layout
     values: dict[str, int] = {}
     fixed, kind = scene.fixed_at(cell)
@@ -85,7 +85,7 @@ def cell_values(scene: Scene, cell: int) -> dict[str, int]:
 
 
 def fixed_values(scene: Scene, fixed: int, kind: int) -> dict[str, int]:
-    """What a fixed object shows."""
+    """Channel values of a fixed object."""
     word, layout = scene.words.get(fixed), scene.layout
     if kind == DOOR:
         door = f"{COLOURS[layout.fixed_colour[fixed]]} door"
@@ -108,12 +108,12 @@ def fixed_values(scene: Scene, fixed: int, kind: int) -> dict[str, int]:
 
 
 def disables(layout: Layout, fixed: int) -> int:
-    """What a disabling switch disables: 0 kill buttons, 1 pause switches, 2 control buttons."""
+    """Kind that a switch disables: 0 kill buttons, 1 pause switches, 2 control buttons."""
     return (KILL_BUTTON, PAUSE_SWITCH, CONTROL_BUTTON).index(int(layout.fixed_target[fixed]))
 
 
 def item_values(layout: Layout, index: int, item: Item) -> dict[str, int]:
-    """What an item shows that lies in a cell."""
+    """Channel values of an item that lies in a cell."""
     colour = COLOURS[item.colour]
     if item.kind == KEY:
         return {f"{colour} key": 1, "mobile": 1}

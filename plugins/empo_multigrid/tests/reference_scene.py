@@ -34,7 +34,7 @@ class Agent:
 
     @property
     def able(self) -> bool:
-        """Whether the agent can act."""
+        """True if the agent can act."""
         return not (self.terminated or self.paused)
 
 
@@ -141,7 +141,7 @@ class Scene:
         return (None, NOTHING) if f == NOTHING else (f, int(self.layout.fixed_kind[f]))
 
     def carried(self, i: int) -> Item | None:
-        """What an agent carries."""
+        """The item that an agent carries, None if it carries nothing."""
         return next((item for item in self.items if item.carrier == i), None)
 
     def coloured(self, colour: int) -> set[int]:
@@ -154,7 +154,7 @@ class Scene:
         return f if f is not None and kind == BUSH and not self.words[f] else None
 
     def open_ground(self, cell: int) -> bool:
-        """Whether neither terrain nor a fixed object keeps things out of a cell."""
+        """True if neither terrain nor a fixed object keeps things out of a cell."""
         f, kind = self.fixed_at(cell)
         if f is None:
             return bool(self.layout.terrain[cell] != WALL)
@@ -162,7 +162,7 @@ class Scene:
 
 
 def optional(word: int) -> int | None:
-    """What a word that is 0 for "none" and otherwise 1 too large stands for."""
+    """The value of a word that is 0 for "none" and otherwise the value plus 1."""
     return word - 1 if word else None
 
 
@@ -194,7 +194,7 @@ def encode_place(layout: Layout, item: Item) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is settled before anything moves.
+    """State and actions of a step, fixed before anything moves.
 
     Attributes:
         start: The scene, forced actions already taken out.
@@ -207,5 +207,5 @@ class Plan:
     occupied: frozenset[int]
 
     def verb(self, i: int) -> int:
-        """What an active agent does, e.g. ``FORWARD``."""
+        """The verb that an active agent executes, e.g. ``FORWARD``."""
         return int(self.start.layout.actions[self.action[i]])

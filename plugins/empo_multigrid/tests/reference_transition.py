@@ -45,7 +45,7 @@ from empo_multigrid.layout import (
 
 
 class Outcome(NamedTuple):
-    """How chance resolves the forward action of one agent that is not normal.
+    """Random outcome of the forward action of one agent that is not normal.
 
     Attributes:
         kind: Whether it leaves unsteady ground, or tries to enter a magic wall or a bush.
@@ -92,7 +92,7 @@ def transition(
 
 
 def settled(scene: Scene, actions: Sequence[int]) -> Plan:
-    """Who does what; takes the forced actions out of the scene."""
+    """The actions that agents execute; takes the forced actions out of the scene."""
     executing = {}
     for i, agent in enumerate(scene.agents):
         action = int(actions[i]) if agent.forced is None else agent.forced
@@ -121,7 +121,7 @@ def branches(plan: Plan) -> Iterator[tuple[float, Iterable[int], dict[int, Outco
 
 
 def acts_in_index_order(plan: Plan) -> bool:
-    """Whether a shortcut of the public implementation applies (spec C.5 item 8)."""
+    """True if a shortcut of the public implementation applies (spec C.5 item 8)."""
     if not plan.start.layout.reference:
         return False
     chances = [drawn for i in plan.action if (drawn := chances_of(plan, i))]
@@ -197,7 +197,7 @@ def rivals(plan: Plan, i: int, normal: list[int]) -> set[int]:
 
 
 def toggles_kind(plan: Plan, j: int, target: int) -> bool:
-    """Whether an agent toggles an object of a kind, or flips a switch that disables that kind."""
+    """True if an agent toggles an object of a kind, or flips a switch that disables that kind."""
     f, kind = plan.start.fixed_at(plan.start.faced(j))
     if plan.verb(j) != TOGGLE or f is None or kind != DISABLING_SWITCH:
         return plan.verb(j) == TOGGLE and kind == target

@@ -1,4 +1,4 @@
-"""What each part of a world file becomes in the layout, the spec and the initial row."""
+"""Compilation of each part of a world file into the layout, the spec and the initial row."""
 
 import numpy as np
 import pytest

@@ -77,7 +77,7 @@ def visited(world: MultigridWorld, steps: int = 40, count: int = 8) -> torch.Ten
 
 
 def expected(layout: Layout, rows: torch.Tensor) -> Features:
-    """What the readable reference says."""
+    """Features of rows, computed by the readable reference."""
     lists = [row.tolist() for row in rows]
     objects = [reference.object_features(layout, row) for row in lists]
     return Features(
@@ -101,7 +101,7 @@ def drawn(picture: str, **keys: object) -> tuple[Layout, torch.Tensor]:
 
 
 def shown(layout: Layout, rows: torch.Tensor, cell: int) -> dict[str, float]:
-    """What is not 0 in a cell of the first state's picture, by channel name."""
+    """Nonzero values in a cell of the first state's picture, by channel name."""
     values = MultigridFeatures(StateLayout(layout))(rows).grid[0].flatten(1)[:, cell].tolist()
     return {name: v for name, v in zip(reference.NAMES, values, strict=True) if v}
 
@@ -418,7 +418,7 @@ def fields(word: int) -> dict[str, int]:
 
 
 def held(scene: Scene, cell: int) -> dict[str, int]:
-    """What a cell's word must say, from the layout and the decoded row."""
+    """Expected fields of a cell's word, from the layout and the decoded row."""
     layout = scene.layout
     f, kind = scene.fixed_at(cell)
     terrain = int(layout.terrain[cell])

@@ -207,7 +207,7 @@ def test_sampled_frequencies_pass_a_chi_square_test() -> None:
 
 
 def sampled(layout: Layout, row: Row, actions: list[int], uniform: np.ndarray) -> dict[Row, int]:
-    """How often each successor is drawn by these uniform numbers."""
+    """Counts of each successor drawn by these uniform numbers."""
     states = np.tile(np.array(row, np.int16), (len(uniform), 1))
     chosen = np.tile(np.array(actions, np.int64), (len(uniform), 1))
     drawn, counts = np.unique(

@@ -1,4 +1,4 @@
-"""What a world file may say, and how it is told what it may not."""
+"""Accepted contents of world files, and error messages for all others."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What networks read, what they share, how large they are."""
+"""Inputs, shared encoders and sizes of value networks."""
 
 from __future__ import annotations
 

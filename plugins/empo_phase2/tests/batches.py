@@ -65,7 +65,7 @@ class SmallNet(nn.Module):
 
 @dataclass(frozen=True)
 class Form:
-    """What kind of batch it is."""
+    """Sizes and options of a random batch."""
 
     transitions: int = 4
     humans: int = 2

@@ -1,4 +1,4 @@
-"""What a plugin offers that the tests of this folder install; see the fixture ``components``."""
+"""Components of a plugin that the tests of this folder install; see fixture ``components``."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Listed:
 
     @property
     def samples_humans(self) -> bool:
-        """Whether successors are those of one sampled profile."""
+        """True if successors are those of one sampled profile."""
         return not self.human_policy[0]
 
 

@@ -1,4 +1,4 @@
-"""What is not finite is noticed where it appears, named, and neither published nor saved."""
+"""Non-finite numbers are detected where they appear, named, and neither published nor saved."""
 
 from __future__ import annotations
 

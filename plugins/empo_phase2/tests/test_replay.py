@@ -1,4 +1,4 @@
-"""What a replay promises beyond the order of its operations."""
+"""Sampling, storage limits and refused inputs of the replay."""
 
 import random
 from dataclasses import replace

@@ -248,7 +248,7 @@ class ReplayMachine(RuleBasedStateMachine):
         assert len(seen) == len(ids)
 
     def positions(self) -> torch.Tensor:
-        """Where the kept transitions lie, oldest first."""
+        """Positions of the kept transitions, oldest first."""
         number = self.replay.state_dict()["number"]
         return torch.arange(number - len(self.kept), number) % self.capacity
 
@@ -266,7 +266,7 @@ class ReplayMachine(RuleBasedStateMachine):
         ]  # fmt: skip
 
     def read(self, positions: torch.Tensor) -> list[list[Any]]:
-        """What the replay says about transitions, in the same form."""
+        """Contents of transitions in the replay, in the form of ``expected``."""
         batch = self.replay.transitions(positions)
         ids = torch.cat([batch.state, batch.next, batch.successor]).unique()
         states = self.replay.states(ids)

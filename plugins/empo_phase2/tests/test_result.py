@@ -1,4 +1,4 @@
-"""What a run reports, and the files it leaves."""
+"""Summary, report and saved files of a run."""
 
 from __future__ import annotations
 

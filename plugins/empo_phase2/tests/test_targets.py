@@ -90,7 +90,7 @@ def test_every_situation_is_asked_about_once() -> None:
 
 
 def effort(compute: Callable[[], Any]) -> dict[str, int]:
-    """How many lines Python runs, and how many functions it or C code in it calls."""
+    """Counts of executed Python lines, Python calls and C calls of a computation."""
     counts = {"line": 0, "call": 0, "c_call": 0}
 
     def on_line(frame: FrameType, event: str, argument: Any) -> Any:

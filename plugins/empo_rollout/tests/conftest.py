@@ -23,7 +23,7 @@ WORDS = 3
 
 
 class Scene:
-    """What it takes to learn from a rollout, all of it small."""
+    """Small policies, plans and rollouts for tests of the learner."""
 
     def __init__(self, agents: int = 1, actions: ActionSpec | None = None, **groups: Any) -> None:
         """A learner's parameters; ``groups`` are its groups, as a config has them."""
@@ -60,7 +60,7 @@ class Scene:
     def rollout(
         self, policy: ActorCritic, horizon: int, segments: int, seed: int = 0, holes: bool = True
     ) -> Rollout:
-        """What a policy does where everything is random; with holes, not all of it counts."""
+        """A random rollout of a policy; with holes, episodes end and not all steps are valid."""
         torch.manual_seed(seed)
 
         def chance(probability: float) -> torch.Tensor:

@@ -16,7 +16,7 @@ def advantages_reference(
     gamma: float,
     ratio: Float[Tensor, "time segment"] | None = None,
 ) -> tuple[Float[Tensor, "time segment"], Float[Tensor, "time segment"]]:
-    """What ``advantages`` returns, in float64."""
+    """Reference for ``advantages``, in float64."""
     horizon, segments = rollout.value.shape
     value = rollout.value.double()
     advantage = torch.zeros_like(value)
@@ -39,7 +39,7 @@ def advantages_reference(
 
 
 def _worth(rollout: Rollout, params: AdvantageParams, time: int, segment: int) -> float:
-    """What is still to come after a step."""
+    """Bootstrap value after a step."""
     if rollout.terminated[time, segment]:
         return 0.0
     if rollout.truncated[time, segment]:

@@ -1,4 +1,4 @@
-"""What a rollout says of single steps, and what the buffer refuses."""
+"""Fields of single steps in a rollout, and calls that the buffer refuses."""
 
 from __future__ import annotations
 

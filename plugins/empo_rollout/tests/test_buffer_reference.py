@@ -21,7 +21,7 @@ PER_SEGMENT = {"memory", "agent"}
 
 @dataclass(frozen=True)
 class Case:
-    """What a test is about; what happens in it follows from ``seed``."""
+    """Settings of a test; its random events follow from ``seed``."""
 
     blocks: int = 2
     block_agents: int = 2
@@ -60,7 +60,7 @@ class Case:
 
 
 Steps = dict[int, list[dict[str, Any]]]
-"""What each agent did in a rollout; of outcomes that nobody learned, nothing."""
+"""Steps of a rollout, by agent; unknown outcomes are as in ``NO_OUTCOME``."""
 
 NO_OUTCOME = {
     "reward": 0.0, "terminated": False, "truncated": False, "next_value": 0.0, "unseen": False,

@@ -38,7 +38,7 @@ def at_random(seed: int) -> Pick:
 
 @dataclass
 class Outcome:
-    """What became of a rollout: agent and number of each step, and how many were made for it."""
+    """Contents of a rollout: agent and number of each step, and how many steps were made for it."""
 
     agent: np.ndarray
     step: np.ndarray

@@ -42,7 +42,7 @@ def learner(made: Any, policy: Networks, plan: VecPlan, group: Group | None = No
 
 
 def joined(rollouts: list[Rollout]) -> Rollout:
-    """What several processes saw, as if one had; segments lie side by side."""
+    """Rollouts of several processes joined into one; segments are concatenated."""
     lists = {
         field.name: [getattr(each, field.name) for each in rollouts] for field in fields(Rollout)
     }
@@ -68,7 +68,7 @@ def scenes(scene: Any) -> dict[str, Any]:
 
 
 def work(directory: Path, scene: Any) -> None:
-    """What each of the processes does."""
+    """Body of each process: updates, collectives, saved results."""
     with join() as group:
         rank = group.rank
         result: dict[str, torch.Tensor] = {}
@@ -93,7 +93,7 @@ def work(directory: Path, scene: Any) -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor]]:
-    """What both processes ended with."""
+    """Final weights and metrics of both processes."""
     directory = tmp_path_factory.mktemp("ranks")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What is counted of episodes."""
+"""Episode statistics: returns, lengths and reasons for ending."""
 
 from __future__ import annotations
 

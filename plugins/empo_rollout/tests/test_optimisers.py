@@ -1,4 +1,4 @@
-"""What moves the weights, by the formulas of each optimiser."""
+"""Optimiser steps against each optimiser's formulas, and learning rate schedules."""
 
 from __future__ import annotations
 

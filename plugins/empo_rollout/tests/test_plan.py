@@ -45,7 +45,7 @@ def planned(**request: Any) -> VecPlan:
 
 
 def as_request(plan: VecPlan, request: dict[str, Any]) -> dict[str, Any]:
-    """What one would ask for to get this plan."""
+    """The size request that exactly yields this plan."""
     return {
         "agents": plan.agents,
         "bptt_horizon": plan.horizon,

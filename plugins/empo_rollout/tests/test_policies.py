@@ -1,4 +1,4 @@
-"""What a policy says step by step is what it says of whole segments; and what it is made of."""
+"""Equality of policies step by step and over whole segments, and structure of their networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was learned in copies of a world acts as the framework asks humans and robots to."""
+"""Policies learned in copies of a world, as human priors and robot policies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reward(states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def acted(policy: Networks, arrival: TimeStep, agents: int) -> PolicyStep:
-    """What a policy does in copies."""
+    """Step of a policy on an arrival from the copies."""
     rows = len(arrival.observation)
     assert arrival.mask is not None
     return policy.step(

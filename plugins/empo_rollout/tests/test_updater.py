@@ -1,4 +1,4 @@
-"""What one rollout teaches, against plain code that says the same in few lines."""
+"""Updates from one rollout, against a short reference implementation."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class TestHumans(VectorEnvTests):
 
 
 def played(vector: WorldVectorEnv, rounds: int = 40) -> list[TimeStep]:
-    """What arrives in a vector of one block that acts at random."""
+    """Arrivals of a vector of one block under random actions."""
     vector.start(3)
     player = Player(vector)
     player.play(rounds)

@@ -1,4 +1,4 @@
-"""What the episodic tracker takes, what it refuses, and what it never lets anything change."""
+"""Inputs that the episodic tracker accepts and refuses, and isolation of its state."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def vectors(num_envs: int, elements: st.SearchStrategy[Any]) -> st.SearchStrateg
 
 @st.composite
 def stories(draw: st.DrawFn) -> tuple[int, list[dict[str, Any]]]:
-    """What happens to some environments, step by step."""
+    """Strategy for random inputs of some environments, step by step."""
     num_envs = draw(st.integers(0, 5))
     steps = st.fixed_dictionaries(
         {

@@ -146,7 +146,7 @@ tracker.finish("finished")
 
 
 def on_a_terminal(tmp_path: Path, **environment: str) -> tuple[str, str]:
-    """What the script writes to standard output, a pipe, and to standard error, a terminal."""
+    """The script's standard output, a pipe, and its standard error, a terminal."""
     leader, follower = pty.openpty()
     variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
     process = subprocess.run(

@@ -25,7 +25,7 @@ STEPS, EVERY = 30, 7
 
 
 class DrawParams(Config):
-    """Where the run is interrupted."""
+    """Parameters of a run: the steps at which it is interrupted."""
 
     stops: list[int] = []  # noqa: RUF012
 
