@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,6 +47,14 @@ shape_checks.install(_tensor_modules())
 def no_shape_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave it to the tested code to refuse what has a wrong type or shape."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
+def heeds_hangups() -> Iterator[None]:
+    """Let SIGHUP end this process, which ignores it where tests run under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class _Outcomes:

@@ -37,10 +37,9 @@ algorithm:
     total_steps: {STEPS}
     warm_up: {{v_h_e: 50, q_r: 50, ramp: 30}}
     optimiser: {{lr: 0.5, target_interval: 5, publish_interval: 7}}
-    replay: {{batch_size: 4}}
     collector: {{name: sync, params: {{min_env_steps: 50}}}}
     num_envs: 2
-    replay: {{capacity: 200}}
+    replay: {{capacity: 200, batch_size: 4}}
     reporting: {{log_interval: {EVERY}, checkpoint_interval: 30, keep_checkpoints: 3}}
 trackers: [jsonl, tensorboard]
 """

@@ -132,9 +132,13 @@ def assert_flat(once: Callable[[int], None], replay: Replay, *, before: int, ste
     go(before)
     assert len(replay) == replay.capacity
     reserved, held = replay.reserved_bytes(), handles()
-    used = np.array(go(steps))
+    # The floor is for short runs, where a few pages more look like a trend.
+    limit = max(2**20 * steps / 10_000, 2**19)
+    # A leak goes on; what else happens in this process may take memory once.
+    for _ in range(3):
+        growth = np.polyfit(np.arange(steps), go(steps), 1)[0] * steps
+        if growth <= limit:
+            break
+    assert growth <= limit
     assert replay.reserved_bytes() == reserved
     assert handles() == held
-    slope = np.polyfit(np.arange(steps), used, 1)[0]
-    # The floor is for short runs, where a few pages more look like a trend.
-    assert slope * steps <= max(2**20 * steps / 10_000, 2**19)

@@ -219,6 +219,7 @@ def test_a_failed_run_says_why_and_may_be_resumed(tmp_path: Path, registry: Regi
         resume(directory, registry=registry)
 
 
+@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("how", ["interrupted", "terminated", "hung up"])
 def test_an_interrupted_run_goes_on_in_its_own_directory(
     tmp_path: Path, registry: Registry, how: str

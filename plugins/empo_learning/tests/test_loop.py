@@ -147,6 +147,7 @@ def test_what_fails_after_a_signal_is_an_interruption(tmp_path: Path) -> None:
     assert steps_of(tmp_path)[-1] == 5
 
 
+@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_a_run_between_two_steps_and_it_goes_on_exactly(
     tmp_path: Path, name: str, request: pytest.FixtureRequest
