@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from functools import cache, partial, wraps
 from inspect import isclass
 from types import FunctionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -48,7 +48,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
         return _jaxtyped(target, typechecker=typechecker)  # An axis as long as an argument says.
     says_shapes = cache(partial(_says_shapes, target))
     results: list[Any] = []
-    passed: set[Hashable] = set()
+    passed: dict[Hashable, set[Hashable]] = {}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return results.pop() if results else target(*args, **kwargs)
@@ -64,17 +64,17 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
     def check(*args: Any, **kwargs: Any) -> Any:
         if jaxtyping.config.jaxtyping_disable or not says_shapes():
             return target(*args, **kwargs)
-        given = _kind((args, kwargs))
-        if given in passed:
+        given = _kind((args, kwargs) if kwargs else args)
+        returned = passed.get(given)
+        if returned is not None:
             result = target(*args, **kwargs)
-            if (given, _kind(result)) in passed:
+            if _kind(result) in returned:
                 return result
             results.append(result)
         result = checked()(*args, **kwargs)
         if given is not _UNKNOWN:
-            passed.add(given)
-            if (returned := _kind(result)) is not _UNKNOWN:
-                passed.add((given, returned))
+            kind = _kind(result)
+            passed.setdefault(given, set()).update(() if kind is _UNKNOWN else (kind,))
         return result
 
     return check
@@ -114,31 +114,48 @@ def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _kind(value: Any) -> Hashable:
     """All that decides whether a value fits an annotation."""
+    kinds: list[Hashable] = []
+    return tuple(kinds) if _describe(value, kinds.append) else _UNKNOWN
+
+
+def _describe(value: Any, note: Callable[[Hashable], None]) -> bool:
+    """Note all that decides whether a value fits an annotation; False where that is unknown."""
     kind: type = type(value)
-    if _is_array(kind):
-        return kind, value.dtype, value.shape
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (tuple, list)):
-        kinds = tuple(map(_kind, value))
-        return _UNKNOWN if _UNKNOWN in kinds else (kind, kinds)
-    if kind is dict:
-        held = _kind([*value.values()])
-        return _UNKNOWN if held is _UNKNOWN else (kind, *value, held)
-    return _UNKNOWN if _may_hold_anything(kind) else kind
+    sort = _sort(kind)
+    note(kind)
+    if sort == "plain":
+        return True
+    if sort == "array":
+        note(value.dtype)
+        note(value.shape)
+        return True
+    if sort == "text":
+        note(value)
+        return True
+    if sort == "unknown":
+        return False
+    note(len(value))
+    if sort == "mapping":
+        for key in value:
+            note(key)
+        value = value.values()
+    return all(_describe(each, note) for each in value)
 
 
 @cache
-def _may_hold_anything(kind: type) -> bool:
-    return issubclass(kind, (Mapping, Set, Iterator))
-
-
-@cache
-def _is_array(kind: type) -> bool:
+def _sort(kind: type) -> Literal["array", "mapping", "plain", "sequence", "text", "unknown"]:
     import numpy as np
     import torch
 
-    return issubclass(kind, (torch.Tensor, np.ndarray))
+    if issubclass(kind, (torch.Tensor, np.ndarray)):
+        return "array"
+    if issubclass(kind, str):
+        return "text"
+    if issubclass(kind, (tuple, list)):
+        return "sequence"
+    if kind is dict:
+        return "mapping"
+    return "unknown" if issubclass(kind, (Mapping, Set, Iterator)) else "plain"
 
 
 __all__ = ["check_new_shapes", "install"]
