@@ -84,6 +84,16 @@ HOSTILE: dict[str, Any] = {
             "id": "highway-v0", "kwargs": {"config": {"other_vehicles_type": "canary.call"}}
         },
     },
+    "a class that an id made of highway-env's would import": {
+        "name": "gymnasium",
+        "params": {
+            "id": "mo-highway-v0", "kwargs": {"config": {"other_vehicles_type": "canary.call"}}
+        },
+    },
+    "a dotted name in an environment of Gymnasium itself": {
+        "name": "gymnasium",
+        "params": {"id": "CartPole-v1", "kwargs": {"render_mode": "os.system"}},
+    },
     "a module as a task": "dmc/canary:call",
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from empo_core.protocols.environments import (
     VectorLayout,
 )
 from empo_environments import registries
+from empo_environments.params import GymnasiumParams
 
 REGISTERS = """
 import gymnasium
@@ -125,6 +126,48 @@ def test_a_distribution_adds_a_package_by_an_entry_point(package: Callable[..., 
     package("orchard", REGISTERS.format(name="Orchard-v3"), Orchard="orchard")
     assert registries.packages()["Orchard-"] == "orchard"
     assert environment("gymnasium/Orchard-v3").spec().max_episode_steps == 5
+
+
+IMPORTS = """
+import importlib
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Importing(CartPoleEnv):
+    def __init__(self, vehicle, render_mode=None):
+        super().__init__()
+        module, _, name = vehicle.rpartition(".")
+        if module:
+            getattr(importlib.import_module(module), name)
+
+gymnasium.register("Orchard-v3", entry_point=Importing, max_episode_steps=5)
+"""
+
+
+@pytest.mark.parametrize("name", ["canary.call", "empo_core.run", "os.system"])
+def test_an_environment_that_imports_its_arguments_is_given_no_names_of_code(
+    package: Callable[..., None], name: str
+) -> None:
+    package("orchard", IMPORTS, Orchard="orchard")
+    package("canary", "call = 1")
+
+    def given(vehicle: str) -> Environment:
+        params = {"id": "Orchard-v3", "kwargs": {"vehicle": vehicle}}
+        return build(
+            EnvironmentRef.model_validate({"name": "gymnasium", "params": params}),
+            EnvironmentContext(),
+        )
+
+    assert given("plum").spec().max_episode_steps == 5
+    with pytest.raises(ValueError, match=f"vehicle: '{name}' names code"):
+        given(name)
+    assert "canary" not in sys.modules
+
+
+@pytest.mark.parametrize("text", ["plum", "3.14", "ant.xml", "assets/ant.xml", "..", ""])
+def test_other_texts_are_arguments(text: str) -> None:
+    kwargs = {"config": [{"a": text}, 1, None]}
+    assert GymnasiumParams(id="CartPole-v1", kwargs=kwargs).kwargs == kwargs
 
 
 def test_a_package_that_is_missing_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -26,6 +27,9 @@ _CODE_KEYS = {
 """Keyword arguments by which Gymnasium takes code."""
 _MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*$")
 """``package.module:name``, as entry points are written."""
+_DOTTED = re.compile(r"^([A-Za-z_]\w*)(\.[A-Za-z_]\w*)+$")
+_OWN_NAMES = ("highway_env",)
+"""Packages whose environments import dotted names in their arguments, which may be their own."""
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -52,7 +56,7 @@ def _refuse_code(value: Any, path: str) -> None:
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
             _refuse_code(part, f"{path}.{index}")
-    elif isinstance(value, str) and _MODULE.match(value):
+    elif isinstance(value, str) and (_MODULE.match(value) or _is_importable(value)):
         raise ValueError(
             f"{path}: {value!r} names code, and a config holds data only; give an environment "
             "made of code to empo_core.run(config, environment=...), or write a component "
@@ -60,6 +64,17 @@ def _refuse_code(value: Any, path: str) -> None:
         )
     elif not isinstance(value, bool | int | float | str | None):
         raise ValueError(f"{path}: {type(value).__name__} is no data that a config could hold")
+
+
+def _is_importable(text: str) -> bool:
+    """True for a dotted name in an installed module, which some environments would import."""
+    found = _DOTTED.match(text)
+    if not found or found[1] in _OWN_NAMES:
+        return False
+    try:
+        return importlib.util.find_spec(found[1]) is not None  # Imports nothing.
+    except ValueError:  # A module that was made by hand.
+        return True
 
 
 Kwargs = Annotated[dict[str, Any], AfterValidator(_plain)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TypeVar
@@ -62,8 +62,6 @@ PICTURE_HIGHS: dict[str, int] = {"minigrid": 10}
 MiniGrid's picture has a code of an object, of a colour and of a state per cell, and declares them
 as bytes up to 255; so divided, they would reach a network as at most 0.039.
 """
-OWN_NAMES: dict[str, str] = {"highway_env": "highway_env."}
-"""Packages that import dotted names in their arguments, and how all such names must begin."""
 PETTINGZOO = {"mpe": "mpe2"}
 """Families of PettingZoo that moved to a package of their own."""
 FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
@@ -93,7 +91,6 @@ def make_gymnasium(
         raise ConfigError(f"id: {name!r} names a module; a config names registered ids only")
     if name not in gymnasium.registry:
         _register(name)
-    _refuse_foreign_names(name, kwargs)
     try:
         return make(name, **ours, **kwargs)
     except gymnasium.error.Error as error:
@@ -173,33 +170,6 @@ def _register(name: str) -> None:
             f"id: {name!r} comes with the package {package!r}, which cannot be imported: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-
-def _refuse_foreign_names(name: str, kwargs: Mapping[str, Value]) -> None:
-    package = _package_of(name)
-    beginning = OWN_NAMES.get(package or "")
-    if beginning is None:
-        return
-    for text in _strings(kwargs):
-        parts = text.split(".")
-        is_dotted = len(parts) > 1 and all(part.isidentifier() for part in parts)
-        if is_dotted and not text.startswith(beginning):
-            raise ConfigError(
-                f"kwargs: {text!r} would be imported by {package!r}; a config may name what is in "
-                f"{package!r} only"
-            )
-
-
-def _strings(value: Value) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _strings(key)
-            yield from _strings(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _strings(part)
 
 
 __all__ = [
