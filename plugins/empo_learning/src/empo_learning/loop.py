@@ -17,6 +17,7 @@ from empo_learning.distributed import Group
 from empo_learning.finite import check_finite_state
 from empo_learning.interrupts import Interrupts
 from empo_learning.learner import Learner, Metrics
+from empo_learning.pace import Pace
 from empo_learning.params import Reporting
 from empo_learning.randomness import capture, restore
 from empo_learning.timers import Timers
@@ -33,8 +34,7 @@ class Loop:
     """Runs a learner from its start, or from the newest good checkpoint, to its end.
 
     Attributes:
-        seconds: How long ``Learner.advance`` took, over all attempts.
-        times: ``seconds`` at each line of the log, over all attempts.
+        pace: How long ``Learner.advance`` took, over all attempts.
         timers: Where the time goes; learners measure their own parts with it.
     """
 
@@ -65,14 +65,12 @@ class Loop:
         )
         self._logged = self._evaluated = self._saved = -1
         self._score: float | None = None
-        self._line = (0, 0.0)
         self._shown = -math.inf
         self._is_midway = False
         self._failure: Exception | None = None
         self._is_agreed = False
         self.timers = timers or Timers()
-        self.seconds = 0.0
-        self.times: list[float] = []
+        self.pace = Pace()
 
     def run(self) -> None:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
@@ -129,9 +127,8 @@ class Loop:
         """One unit of work, and what is due after it."""
         learner, reporting = self._learner, self._reporting
         before, self._is_midway = learner.ticks, True
-        began = time.perf_counter()
-        learner.advance()
-        self.seconds += time.perf_counter() - began
+        with self.pace.work():
+            learner.advance()
         self._is_midway = False
         if time.monotonic() - self._shown > PROGRESS_S:
             self._shown = time.monotonic()
@@ -159,24 +156,11 @@ class Loop:
         lap = self.timers.lap()
         found = dict(learner.metrics(lap))
         _refuse_non_finite(found, learner.steps)
-        speeds = self._speeds(lap)
-        self.times.append(self.seconds)
+        speeds = self.pace.line(learner.steps, lap)
         self._logged = learner.updates
         self._report(lambda: self._context.tracker.log(learner.steps, {**found, **speeds}))
         said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
         self._report(lambda: self._context.tracker.narrate(TASK, " | ".join(said)))
-
-    def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
-        """Speed, and shares of time since the last line of the log."""
-        steps, seconds = self._line
-        self._line = (self._learner.steps, self.seconds)
-        passed = max(self.seconds - seconds, 1e-9)
-        whole = sum(part for name, part in lap.items() if "/" not in name)
-        return {
-            "time/steps_per_second": (self._learner.steps - steps) / passed,
-            "time/steps_per_second_total": self._learner.steps / max(self.seconds, 1e-9),
-            **{f"time/{name}_percent": 100 * part / whole for name, part in lap.items() if whole},
-        }
 
     def _evaluate(self) -> None:
         """Evaluate, unless that was just done."""
@@ -236,15 +220,9 @@ class Loop:
             "logged": self._logged,
             "evaluated": self._evaluated,
             "score": self._score,
-            "line_steps": self._line[0],
         }
         _check_state(own, learner.may_be_unknown, "what is to be saved")
-        times = {
-            "seconds": self.seconds,
-            "lines": self.times,
-            "line_seconds": self._line[1],
-            "timers": self.timers.state_dict(),
-        }
+        times = {"pace": self.pace.state_dict(), "timers": self.timers.state_dict()}
         score = self._score if self._evaluated == learner.steps else None
         self._checkpoints.save(learner.updates, state, score=score, times=times)
         self._saved = learner.updates
@@ -268,8 +246,7 @@ class Loop:
             )
         self._logged, self._evaluated = state["logged"], state["evaluated"]
         self._score = state["score"]
-        self.seconds, self.times = times["seconds"], times["lines"]
-        self._line = (state["line_steps"], times["line_seconds"])
+        self.pace.load_state_dict(times["pace"])
         self.timers.load_state_dict(times["timers"])
         if metric := self._context.tracker.episode_metric:
             metric.load_state_dict(state["episode_metric"])

@@ -211,7 +211,7 @@ class Phase2:
             played=problem.world,
             steps=run.steps,
             env_steps=env_steps,
-            seconds=loop.seconds,
+            seconds=loop.pace.seconds,
             root=learned(start, torch.tensor([problem.spec.horizon or 1])),
             losses=run.losses,
             weights=learner.published(),

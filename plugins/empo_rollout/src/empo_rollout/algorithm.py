@@ -144,7 +144,7 @@ class RolloutAlgorithm:
             iterations=learner.iteration,
             history=[
                 Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
-                for (steps, *means), seconds in zip(learner.history, loop.times, strict=True)
+                for (steps, *means), seconds in zip(learner.history, loop.pace.lines, strict=True)
             ],
             evaluations=learner.evaluations,
             reasons=learner.record.reasons,
