@@ -147,11 +147,6 @@ def apply_override(document: Document, override: str) -> None:
         raise wrong(f"the value {text!r} {reason}") from error
     if document.data is None:
         document.data = {}
-    if isinstance(document.data, dict) and parts[0] in ("world", "world_model"):
-        # Two spellings of one key: keep to the one in the file.
-        parts[0] = next(
-            (name for name in ("world", "world_model") if name in document.data), parts[0]
-        )
     _assign(document, parts, value, wrong)
     path = tuple(parts)
     for known in [known for known in document.marks if known[: len(path)] == path]:

@@ -14,7 +14,6 @@ from typing import Annotated, ClassVar, Generic, Literal, get_args
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -159,11 +158,7 @@ AlgorithmRef = ComponentRef[Literal["algorithm"]]
 class RunConfig(Config):
     """Everything one run needs to know."""
 
-    world_model: WorldModelRef | None = Field(
-        None,
-        validation_alias=AliasChoices("world_model", "world"),
-        description="The world, where one is used; 'world' is the same key.",
-    )
+    world_model: WorldModelRef | None = Field(None, description="The world, where one is used.")
     algorithm: AlgorithmRef = Field(description="Algorithm of the run.")
     trackers: list[TrackerRef] = Field(
         default_factory=list,
@@ -185,13 +180,6 @@ class RunConfig(Config):
     def _metrics_are_kept(cls, data: object, info: ValidationInfo) -> object:
         if isinstance(data, dict) and "trackers" not in data:
             return {**data, "trackers": registry_of(info).default_trackers("config")}
-        return data
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_world(cls, data: object) -> object:
-        if isinstance(data, dict) and {"world", "world_model"} <= data.keys():
-            raise ValueError("give either 'world' or 'world_model', not both")
         return data
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Union, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import to_jsonable_python
@@ -66,13 +66,10 @@ def field_type_of(field: FieldInfo) -> FieldType:
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The keys a config may use for a model, each with its field."""
-    keys: dict[str, FieldInfo] = {}
+    keys = {}
     for name, field in model.model_fields.items():
         alias = field.validation_alias
-        if isinstance(alias, AliasChoices):
-            keys |= {str(choice): field for choice in alias.choices}
-        else:
-            keys[alias if isinstance(alias, str) else name] = field
+        keys[alias if isinstance(alias, str) else name] = field
     return keys
 
 

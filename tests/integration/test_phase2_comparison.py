@@ -119,7 +119,7 @@ def evaluated(tmp_path: Path, config: str, *options: str) -> dict[str, Any]:
 def test_a_solved_run_attains_goals_as_often_as_it_says(tmp_path: Path) -> None:
     found = evaluated(
         tmp_path,
-        "world: {name: multigrid/trivial, params: {max_steps: 5}}\n"
+        "world_model: {name: multigrid/trivial, params: {max_steps: 5}}\n"
         "algorithm: {name: exact, params: {theory: {beta_h: 10.0, beta_r: 10.0}}}\n",
     )
     # V_h^e at the start, from the reference numbers of this world.
@@ -135,7 +135,7 @@ def test_a_solved_run_attains_goals_as_often_as_it_says(tmp_path: Path) -> None:
 def test_two_humans_and_two_robots_are_played_and_filmed(tmp_path: Path) -> None:
     found = evaluated(
         tmp_path,
-        "world: {name: bushworld/two_robots, params: {max_steps: 3}}\n"
+        "world_model: {name: bushworld/two_robots, params: {max_steps: 3}}\n"
         "algorithm: {name: exact, params: {human_prior: shortest-path}}\n",
         "--episodes", "20", "--gifs", "2",
     )  # fmt: skip
@@ -144,7 +144,7 @@ def test_two_humans_and_two_robots_are_played_and_filmed(tmp_path: Path) -> None
 
 
 LEARNED = """
-world: {name: multigrid/trivial, params: {max_steps: 3}}
+world_model: {name: multigrid/trivial, params: {max_steps: 3}}
 algorithm:
   name: phase2
   params:

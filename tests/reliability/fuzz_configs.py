@@ -107,11 +107,11 @@ VALID: list[dict[str, Any]] = [
         "seed": 3,
         "runs": "out",
     },
-    {"world": {"name": "grid", "params": {"file": "w.yaml"}}, "algorithm": {"name": "solve"}},
+    {"world_model": {"name": "grid", "params": {"file": "w.yaml"}}, "algorithm": {"name": "solve"}},
 ]
 OVERRIDES = [
     "seed=4", "algorithm.params.beta=1e-3", "algorithm.params.prior.params.beta=2",
-    "trackers.0.params.scale=3", "trackers=[csv]", "world=null",
+    "trackers.0.params.scale=3", "trackers=[csv]", "world_model=null",
     "algorithm.params.pieces.1.at.0=9", "algorithm.params.per_goal={c: 1}",
 ]  # fmt: skip
 ODD: list[Any] = [

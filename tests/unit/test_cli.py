@@ -106,7 +106,7 @@ class Solve:
     def run(self, context):
         print("noise on standard output")
         if self.params.mode == "needs-world" and context.world is None:
-            raise ConfigError("solve needs a world; add world: NAME to the config")
+            raise ConfigError("solve needs a world; add world_model: NAME to the config")
         if self.params.mode == "fault":
             raise SolveError("the world has a cycle")
         if self.params.mode == "bug":
@@ -160,7 +160,7 @@ def subprocess_environment(site: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "COLUMNS": "200"}
 
 
-def config(tmp_path: Path, mode: str = "well", world: str = "world: count/small\n") -> str:
+def config(tmp_path: Path, mode: str = "well", world: str = "world_model: count/small\n") -> str:
     path = tmp_path / "run.yaml"
     path.write_text(f"{world}algorithm: {{name: solve, params: {{mode: {mode}}}}}\nruns: runs\n")
     return str(path)
@@ -223,13 +223,13 @@ def test_overrides_and_count_unrolled_reach_the_algorithm(cli: Any, tmp_path: Pa
         ),
         (["run", "RUN", "algorithm.params.mode=bug"], 3, "^ZeroDivisionError: 1 / 0\n.*--debug"),
         (
-            ["run", "RUN", "algorithm.params.mode=needs-world", "world=null"],
+            ["run", "RUN", "algorithm.params.mode=needs-world", "world_model=null"],
             2,
             "^solve needs a world; add",
         ),
         (["run", "RUN", "algorithm=elsewhere"], 3, "could not be loaded from 'no_such_module:"),
         (["run", "RUN", "algorithm=solv"], 2, "Did you mean 'solve'"),
-        (["run", "RUN", "world=count/smal"], 2, "did you mean 'small'"),
+        (["run", "RUN", "world_model=count/smal"], 2, "did you mean 'small'"),
         (["resume", "nowhere"], 2, "nowhere: is not a run directory"),
         (["check", "nothing/there"], 2, "nothing/there:1:1: cannot be read"),
         (["check", "count/large"], 2, "'count' has no file 'large'; it has small, wrong"),
@@ -406,20 +406,23 @@ def test_check_reports_what_a_config_would_need_and_runs_nothing(cli: Any, tmp_p
     ("data", "valid"),
     [
         ({"algorithm": "solve"}, True),
-        ({"algorithm": "solve", "world": "count/small", "seed": 1}, True),
+        ({"algorithm": "solve", "world_model": "count/small", "seed": 1}, True),
         ({"algorithm": "solve", "world_model": {"name": "count", "params": {"file": "x"}}}, True),
         (
-            {"algorithm": "solve", "world": {"name": "count/small", "params": {"max_steps": 2}}},
+            {
+                "algorithm": "solve",
+                "world_model": {"name": "count/small", "params": {"max_steps": 2}},
+            },
             True,
         ),
-        ({"algorithm": "solve", "world": "count"}, False),
-        ({"algorithm": "solve", "world": "count/large"}, False),
-        ({"algorithm": "solve", "world": "count/small", "world_model": "count/small"}, False),
+        ({"algorithm": "solve", "world_model": "count"}, False),
+        ({"algorithm": "solve", "world_model": "count/large"}, False),
+        ({"algorithm": "solve", "world": "count/small"}, False),
         ({"algorithm": {"name": "solve", "params": {"beta": 0}}}, False),
         ({"algorithm": {"name": "solve", "params": {"bta": 1}}}, False),
         ({"algorithm": {"name": "solve", "params": {"helper": "solve"}}}, False),
         ({"algorithm": "slove"}, False),
-        ({"world": "count/small"}, False),
+        ({"world_model": "count/small"}, False),
         ({"algorithm": "solve", "seed": -1}, False),
         ({"algorithm": "solve", "sede": 1}, False),
     ],

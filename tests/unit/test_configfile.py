@@ -142,7 +142,7 @@ def test_relative_paths_start_at_the_configs_folder(config: Path, registry: Regi
 
 
 def test_a_library_world_is_chosen_by_name(config: Path, registry: Registry) -> None:
-    config.write_text("world: grid/tiny\nalgorithm: solve\n")
+    config.write_text("world_model: grid/tiny\nalgorithm: solve\n")
     world = load_config(config, registry=registry).world_model
     assert world is not None
     assert world.params.file == config.parent / "library/tiny.yaml"
@@ -261,13 +261,13 @@ def test_collected_errors_are_reported_together() -> None:
             "report it to the plugin (got {})",
         ),
         (
-            "world: {name: grid}\nalgorithm: solve",
-            "run.yaml:1:8: world.params.file: required key is missing; allowed: path",
+            "world_model: {name: grid}\nalgorithm: solve",
+            "run.yaml:1:14: world_model.params.file: required key is missing; allowed: path",
         ),
         (
-            "algorithm: solve\nworld: grid\nworld_model: grid",
-            "run.yaml:1:1: give either 'world' or 'world_model', not both (got {'algorithm': "
-            "'solve', 'world': 'grid', 'world_model': 'grid'})",
+            "algorithm: solve\nworld: grid",
+            "run.yaml:2:8: world: unknown key (got 'grid'); allowed: world_model, algorithm, "
+            "trackers, on_tracker_error, seed, runs; did you mean 'world_model'?",
         ),
         (
             "seed: 1",
@@ -300,7 +300,7 @@ def test_collected_errors_are_reported_together() -> None:
         ("a: " + "9" * 5000, "run.yaml:1:4: a: a number of 5000 digits is too long"),
         ('a: "\\ud800"', "run.yaml:1:4: a: half of a surrogate pair is not a character"),
         ("", "run.yaml:1:1: should be a mapping (got null); allowed: mapping with world_model, "
-             "world, algorithm, trackers, on_tracker_error, seed, runs"),
+             "algorithm, trackers, on_tracker_error, seed, runs"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(
@@ -318,7 +318,7 @@ def test_every_mistake_of_a_file_is_reported_in_its_order(config: Path, registry
 def test_a_mistake_in_another_file_is_located_there(config: Path, registry: Registry) -> None:
     world = config.parent / "world.yaml"
     world.write_text("map: x\nwidth: 0\n")
-    text = "world: {name: grid, params: {file: world.yaml}}\nalgorithm: solve\n"
+    text = "world_model: {name: grid, params: {file: world.yaml}}\nalgorithm: solve\n"
     assert rejection(config, registry, text) == [
         f"{world}:2:8: width: should be greater than or equal to 1 (got 0); "
         "allowed: whole number, >= 1"
@@ -364,7 +364,7 @@ def test_size_depth_and_encoding_are_bounded(tmp_path: Path) -> None:
 def test_overrides_reach_nested_params_lists_and_bare_names(
     config: Path, registry: Registry
 ) -> None:
-    config.write_text("world: grid/tiny\nalgorithm: solve\ntrackers: [jsonl]\n")
+    config.write_text("world_model: grid/tiny\nalgorithm: solve\ntrackers: [jsonl]\n")
     loaded = load_config(
         config,
         [

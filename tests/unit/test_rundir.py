@@ -149,7 +149,7 @@ def config(tmp_path: Path, registry: Registry) -> RunConfig:
 def make(tmp_path: Path, registry: Registry, *overrides: str) -> RunConfig:
     path = tmp_path / "config.yaml"
     path.write_text(
-        "world: {name: grid, params: {file: a world.yaml}}\n"
+        "world_model: {name: grid, params: {file: a world.yaml}}\n"
         "algorithm: fake\ntrackers: [fake]\nseed: 7\nruns: runs\n"
     )
     return load_config(path, list(overrides), registry)
