@@ -22,9 +22,9 @@ class Line:
     """
 
     def __init__(self, tail: Literal["bootstrap", "drop"], segments: int = 1) -> None:
-        interface = EnvSpec(ObservationSpec(3), ActionSpec(choices=(2, 3)), ("walker",), num_envs=1)
+        env_spec = EnvSpec(ObservationSpec(3), ActionSpec(choices=(2, 3)), ("walker",), num_envs=1)
         plan = VecPlan(1, 1, 1, 1, horizon=3, segments=segments, minibatch_size=3)
-        self.buffer = SegmentBuffer(interface, plan, memory_size=1, tail=tail)
+        self.buffer = SegmentBuffer(env_spec, plan, memory_size=1, tail=tail)
         self.count, self.waits = 0, False
 
     def arrival(self, flags: str) -> TimeStep:

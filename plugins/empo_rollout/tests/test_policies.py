@@ -37,7 +37,7 @@ KINDS = [
 ]
 
 
-def interface(actions: str = "discrete", dtype: Any = "float32", **changes: Any) -> EnvSpec:
+def env_spec(actions: str = "discrete", dtype: Any = "float32", **changes: Any) -> EnvSpec:
     kind = ACTIONS[actions]
     seen = ObservationSpec(WORDS, dtype, GRID)
     values = {"agents": ("one", "two", "three"), "masks": kind.is_discrete, **changes}
@@ -120,7 +120,7 @@ def judged(policy: Networks, given: Scene, action: Tensor) -> tuple[Tensor, Tens
 def test_segments_are_judged_as_they_were_acted_and_learn_alike(
     network: str, memory: str, critic: str, agents: str, actions: str
 ) -> None:
-    place = interface(actions, "uint8" if network == "conv" else "float32")
+    place = env_spec(actions, "uint8" if network == "conv" else "float32")
     policy = built(place, network=network, memory=memory, critic=critic, agents=agents)
     given = scene(policy, place)
 
@@ -167,7 +167,7 @@ def test_every_way_to_unroll_agrees_wherever_episodes_begin(
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_nothing_of_an_episode_reaches_the_next_not_even_nan(kind: str) -> None:
-    place = interface()
+    place = env_spec()
     policy = built(place, memory=kind, critic="shared")
     given = scene(policy, place, times=6, segments=4)
     given.starts[:] = False
@@ -186,7 +186,7 @@ def test_nothing_of_an_episode_reaches_the_next_not_even_nan(kind: str) -> None:
 
 
 def test_memory_changes_what_is_said_until_an_episode_begins() -> None:
-    place = interface()
+    place = env_spec()
     policy = built(place, memory="gru", critic="shared")
     given = scene(policy, place)
     going_on, starting = torch.zeros(7, dtype=torch.bool), torch.ones(7, dtype=torch.bool)
@@ -202,7 +202,7 @@ def test_memory_changes_what_is_said_until_an_episode_begins() -> None:
 
 @pytest.mark.parametrize(("kind", "units"), [("none", 0), ("gru", 4), ("lstm", 8)])
 def test_memory_is_one_row_per_agent(kind: str, units: int) -> None:
-    place = interface()
+    place = env_spec()
     policy = built(place, memory=kind, critic="shared")
     given = scene(policy, place)
 
@@ -220,7 +220,7 @@ def test_memory_is_one_row_per_agent(kind: str, units: int) -> None:
 
 @pytest.mark.parametrize("memory", ["none", "lstm", "gru"])
 def test_agents_with_networks_of_their_own_act_as_if_alone(memory: str) -> None:
-    place = interface("continuous")
+    place = env_spec("continuous")
     policy = built(place, memory=memory, critic="shared", agents="separate")
     given = scene(policy, place)
     given.agent = torch.tensor([2, 0, 0, 2, 0, 2, 2])  # Nobody is agent 1.
@@ -228,7 +228,7 @@ def test_agents_with_networks_of_their_own_act_as_if_alone(memory: str) -> None:
     log_prob, value = judged(policy, given, action)
 
     for position in (0, 2):
-        alone = built(interface("continuous", agents=("x",)), memory=memory, critic="shared")
+        alone = built(env_spec("continuous", agents=("x",)), memory=memory, critic="shared")
         alone.networks[0].load_state_dict(policy.networks[position].state_dict())
         mine = given.agent == position
         part = Scene(
@@ -249,7 +249,7 @@ def test_agents_with_networks_of_their_own_act_as_if_alone(memory: str) -> None:
 
 
 def test_an_agent_without_a_network_is_refused() -> None:
-    place = interface()
+    place = env_spec()
     policy = built(place, agents="separate")
     given = scene(policy, place)
 
@@ -259,7 +259,7 @@ def test_an_agent_without_a_network_is_refused() -> None:
 
 @pytest.mark.parametrize("memory", ["none", "lstm"])
 def test_no_rows_at_all_are_fine(memory: str) -> None:
-    place = interface()
+    place = env_spec()
     policy = built(place, memory=memory, critic="shared", agents="separate")
     nobody = torch.zeros(0, dtype=torch.long)
 
@@ -270,7 +270,7 @@ def test_no_rows_at_all_are_fine(memory: str) -> None:
 
 
 def test_what_is_unavailable_is_never_chosen() -> None:
-    place = interface("multi-discrete")
+    place = env_spec("multi-discrete")
     policy = built(place)
     given = scene(policy, place)
     assert given.mask is not None
@@ -289,7 +289,7 @@ def test_what_is_unavailable_is_never_chosen() -> None:
 
 
 def test_initial_weights_are_orthogonal_with_the_usual_gains() -> None:
-    policy = built(interface("continuous"), stir=False, hidden=[16, 8], log_std=-0.5)
+    policy = built(env_spec("continuous"), stir=False, hidden=[16, 8], log_std=-0.5)
     (network,) = policy.each
 
     for layer, gain in (
@@ -313,7 +313,7 @@ def test_one_seed_gives_one_set_of_weights_and_leaves_other_draws_alone(memory: 
     undisturbed = torch.rand(3)
     torch.manual_seed(5)
     kind = {"memory": memory, "critic": "shared", "agents": "separate"}
-    one, same, other = (built(interface(), seed, False, **kind) for seed in (0, 0, 1))
+    one, same, other = (built(env_spec(), seed, False, **kind) for seed in (0, 0, 1))
 
     torch.testing.assert_close(torch.rand(3), undisturbed, rtol=0, atol=0)
     torch.testing.assert_close(one.state_dict(), same.state_dict(), rtol=0, atol=0)
@@ -324,7 +324,7 @@ def test_one_seed_gives_one_set_of_weights_and_leaves_other_draws_alone(memory: 
 
 @pytest.mark.parametrize("memory", ["none", "lstm", "gru"])
 def test_a_state_dict_is_all_there_is(memory: str) -> None:
-    place = interface("continuous")
+    place = env_spec("continuous")
     kind = {"memory": memory, "critic": "shared"}
     policy, other = built(place, 0, **kind), built(place, 1, **kind)
     given = scene(policy, place)
@@ -338,7 +338,7 @@ def test_a_state_dict_is_all_there_is(memory: str) -> None:
 
 @pytest.mark.parametrize("network", ["mlp", "conv"])
 def test_pictures_are_scaled_to_one(network: str) -> None:
-    bytes_seen, floats_seen = interface(dtype="uint8"), interface()
+    bytes_seen, floats_seen = env_spec(dtype="uint8"), env_spec()
     policy, same = built(bytes_seen, network=network), built(floats_seen, network=network)
     given = scene(policy, bytes_seen)
     fractions = given.observation.float() / 255
@@ -350,7 +350,7 @@ def test_pictures_are_scaled_to_one(network: str) -> None:
 
 
 def test_convolutions_see_the_picture_where_it_is_and_words_join_behind_them() -> None:
-    place = interface(observations=ObservationSpec(2 * 4 * 4 + 3, "float32", (2, 4, 4)))
+    place = env_spec(observations=ObservationSpec(2 * 4 * 4 + 3, "float32", (2, 4, 4)))
     (network,) = built(place, network="conv", channels=[3]).each
     row = torch.randn(1, 2 * 4 * 4 + 3)
     joined = torch.cat([network.trunk.convolutions(row[:, :32].view(1, 2, 4, 4)).flatten(1),
@@ -361,7 +361,7 @@ def test_convolutions_see_the_picture_where_it_is_and_words_join_behind_them() -
 
 
 def test_large_pictures_are_halved_until_they_are_small() -> None:
-    place = interface(observations=ObservationSpec(84 * 40, "uint8", (1, 84, 40)))
+    place = env_spec(observations=ObservationSpec(84 * 40, "uint8", (1, 84, 40)))
     (network,) = built(place, network="conv", channels=[2, 2, 2, 2]).each
 
     strides = [layer.stride[0] for layer in network.trunk.convolutions[::2]]
@@ -372,7 +372,7 @@ def test_large_pictures_are_halved_until_they_are_small() -> None:
 
 @pytest.mark.parametrize(("critic", "reaches"), [("own", False), ("shared", True)])
 def test_a_critic_of_its_own_leaves_the_policy_alone(critic: str, reaches: bool) -> None:
-    place = interface()
+    place = env_spec()
     policy = built(place, critic=critic)
     given = scene(policy, place)
     value = policy.unroll(given.observation, given.memory, given.starts, given.agent).value
@@ -385,7 +385,7 @@ def test_a_critic_of_its_own_leaves_the_policy_alone(critic: str, reaches: bool)
 
 @pytest.mark.parametrize("critic", ["own", "shared"])
 def test_without_hidden_layers_everything_is_linear_in_what_is_seen(critic: str) -> None:
-    place = interface()
+    place = env_spec()
     policy = built(place, hidden=[], critic=critic)
     given = scene(policy, place)
     (network,) = policy.each
@@ -399,7 +399,7 @@ def test_without_hidden_layers_everything_is_linear_in_what_is_seen(critic: str)
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "silu", "gelu"])
 def test_each_activation_is_the_one_asked_for(activation: str) -> None:
-    (network,) = built(interface(), activation=activation, hidden=[5]).each
+    (network,) = built(env_spec(), activation=activation, hidden=[5]).each
     rows = torch.randn(4, WORDS)
 
     function = getattr(torch if activation in {"tanh", "relu"} else torch.nn.functional, activation)
@@ -425,7 +425,7 @@ def test_the_faster_tangent_is_the_tangent_and_so_is_its_slope() -> None:
 @pytest.mark.parametrize("memory", ["none", "lstm", "gru"])
 @pytest.mark.parametrize("agents", ["shared", "separate"])
 def test_half_precision_is_confined_to_the_networks(memory: str, agents: str) -> None:
-    place = interface("multi-discrete")
+    place = env_spec("multi-discrete")
     policy = built(place, memory=memory, critic="shared", agents=agents)
     given = scene(policy, place)
     exact = acted(policy, given)
@@ -448,18 +448,18 @@ def test_half_precision_is_confined_to_the_networks(memory: str, agents: str) ->
     [
         (
             {"network": "conv"},
-            interface(observations=ObservationSpec(4)),
+            env_spec(observations=ObservationSpec(4)),
             "policy.network: 'conv' reads pictures, but an observation here is a row of 4 float32 "
             "numbers without a picture; choose 'mlp'",
         ),
         (
             {"network": "conv", "channels": []},
-            interface(),
+            env_spec(),
             "policy.channels: 'conv' needs at least one",
         ),
         (
             {"log_std": -1.0},
-            interface("multi-discrete"),
+            env_spec("multi-discrete"),
             "policy.log_std: .* choices among 3 x 2 options; drop it",
         ),
         ({}, EnvSpec(ObservationSpec(4), ActionSpec(), ("a",), 1), "agents have no actions"),

@@ -66,10 +66,10 @@ def test_a_policy_comes_back_as_it_was(
 
     torch.testing.assert_close(found.policy.state_dict(), policy.state_dict(), rtol=0, atol=0)
     assert found.params == small(**params)
-    assert found.interface.observations == place.observations
-    assert found.interface.actions == place.actions
-    assert (found.interface.agents, found.interface.num_envs) == (place.agents, 1)
-    assert found.interface.masks == place.masks
+    assert found.env_spec.observations == place.observations
+    assert found.env_spec.actions == place.actions
+    assert (found.env_spec.agents, found.env_spec.num_envs) == (place.agents, 1)
+    assert found.env_spec.masks == place.masks
     observation = torch.ones(2, place.observations.words).to(
         getattr(torch, place.observations.dtype)
     )

@@ -52,7 +52,7 @@ class RolloutResult:
     Attributes:
         policy: The trained networks.
         params: What they were built from.
-        interface: What they see and do.
+        env_spec: What they see and do.
         iterations: Rollouts learned from.
         history: How the run stood at each line of its log.
         evaluations: Iteration, steps and outcome of each evaluation.
@@ -64,7 +64,7 @@ class RolloutResult:
 
     policy: Networks
     params: PolicyParams
-    interface: EnvSpec
+    env_spec: EnvSpec
     iterations: int
     history: Sequence[Mark]
     evaluations: Sequence[tuple[int, int, Evaluation]]
@@ -101,7 +101,7 @@ class RolloutResult:
         """Write the policy, the learning curve, and a picture of it where it can be drawn."""
         directory.mkdir(parents=True, exist_ok=True)
         world = None if self.humans_of is None else identity(self.humans_of)
-        save_policy(directory / POLICY, self.policy, self.params, self.interface, world=world)
+        save_policy(directory / POLICY, self.policy, self.params, self.env_spec, world=world)
         names = [field.name for field in fields(Mark)]
         write_file(directory / CURVE, csv_text(names, map(astuple, self.history)))
         if self.history:

@@ -41,7 +41,7 @@ class GoalPpo(LearnedHumans):
                 "let humans learn in this one"
             )
         env_spec = WorldVectorEnv(world, copies=1, learners="humans").spec
-        check_fit(path, saved.interface, env_spec, saved.params)
+        check_fit(path, saved.env_spec, env_spec, saved.params)
         try:
             super().__init__(world, saved.policy, params.exploration)
         except ValueError as error:

@@ -38,7 +38,7 @@ class _Actions(StrictModel):
     high: list[float | None]
 
 
-class _Interface(StrictModel):
+class _Spec(StrictModel):
     observations: _Observations
     actions: _Actions
     agents: list[str] = Field(min_length=1)
@@ -47,7 +47,7 @@ class _Interface(StrictModel):
 
 class _Body(StrictModel):
     params: dict[str, JsonValue]
-    interface: _Interface
+    env_spec: _Spec
     world: dict[str, JsonValue] | None
     normalise_clip: float | None = Field(
         gt=0, description="Bound of normalised observations; None: they are not normalised."
@@ -61,13 +61,13 @@ class SavedPolicy:
     Attributes:
         policy: The networks, on the CPU.
         params: What they are made of.
-        interface: What they were made for, as if there were one environment.
+        env_spec: What they were made for, as if there were one environment.
         world: Identity of the world in which humans learned; None otherwise.
     """
 
     policy: Networks
     params: PolicyParams
-    interface: EnvSpec
+    env_spec: EnvSpec
     world: dict[str, JsonValue] | None = None
 
 
@@ -75,7 +75,7 @@ def save_policy(
     path: str | Path,
     policy: Networks,
     params: PolicyParams,
-    interface: EnvSpec,
+    env_spec: EnvSpec,
     *,
     world: Mapping[str, JsonValue] | None = None,
     ops: FileOps = DISK,
@@ -84,9 +84,9 @@ def save_policy(
 
     Args:
         path: The file; an older policy there is replaced at once or not at all.
-        policy: What ``build_policy(params, interface)`` made, trained or not.
+        policy: What ``build_policy(params, env_spec)`` made, trained or not.
         params: What it is made of.
-        interface: What it acts in.
+        env_spec: What it acts in.
         world: Identity of the world, where it was humans that learned: they can be a human prior.
         ops: What writes.
 
@@ -97,7 +97,7 @@ def save_policy(
     normalisation = policy.normalisation
     body = _Body(
         params=params.model_dump(mode="json"),
-        interface=_described(interface),
+        env_spec=_described(env_spec),
         world=None if world is None else dict(world),
         normalise_clip=None if normalisation is None else normalisation.clip,
     )
@@ -110,12 +110,12 @@ def save_policy(
     write_model(Path(path), FORMAT, body, weights, statistics=statistics, ops=ops)
 
 
-def load_policy(path: str | Path, interface: EnvSpec | None = None) -> SavedPolicy:
+def load_policy(path: str | Path, env_spec: EnvSpec | None = None) -> SavedPolicy:
     """The policy that ``save_policy`` wrote.
 
     Args:
         path: The file.
-        interface: What it is going to act in; None checks nothing.
+        env_spec: What it is going to act in; None checks nothing.
 
     Raises:
         StorageError: It is missing, damaged, foreign, or written by another version; or it was
@@ -124,14 +124,14 @@ def load_policy(path: str | Path, interface: EnvSpec | None = None) -> SavedPoli
     path = Path(path)
     saved = read_model(path, FORMAT, _Body)
     with rebuilding(path, "empo-rollout"):
-        learned = _interface_of(saved.body.interface)
+        learned = _spec_of(saved.body.env_spec)
         params = PolicyParams.model_validate(saved.body.params)
         # On ``meta``, so that shapes are compared before memory is taken.
         policy = blank_policy(params, learned, _blank_normalisation(learned, saved.body))
         statistics = {f"{NORMALISATION}{name}": each for name, each in saved.statistics.items()}
         load_weights(policy, {**saved.weights, **statistics}, assign=True)
-    if interface is not None:
-        check_fit(path, learned, interface, params)
+    if env_spec is not None:
+        check_fit(path, learned, env_spec, params)
     return SavedPolicy(policy, params, learned, saved.body.world)
 
 
@@ -163,9 +163,9 @@ def check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams)
             )
 
 
-def _described(interface: EnvSpec) -> _Interface:
-    seen, actions = interface.observations, interface.actions
-    return _Interface(
+def _described(env_spec: EnvSpec) -> _Spec:
+    seen, actions = env_spec.observations, env_spec.actions
+    return _Spec(
         observations=_Observations(
             words=seen.words,
             dtype=seen.dtype,
@@ -177,12 +177,12 @@ def _described(interface: EnvSpec) -> _Interface:
             low=[_finite(bound) for bound in actions.low],
             high=[_finite(bound) for bound in actions.high],
         ),
-        agents=[*interface.agents],
-        masks=interface.masks,
+        agents=[*env_spec.agents],
+        masks=env_spec.masks,
     )
 
 
-def _interface_of(known: _Interface) -> EnvSpec:
+def _spec_of(known: _Spec) -> EnvSpec:
     seen, actions = known.observations, known.actions
     grid = None if seen.grid is None else (seen.grid[0], seen.grid[1], seen.grid[2])
     return EnvSpec(
