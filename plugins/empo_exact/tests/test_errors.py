@@ -58,10 +58,10 @@ def test_a_human_whose_reachable_goals_weigh_nothing_is_refused() -> None:
 
 
 def test_a_problem_that_cannot_fit_is_refused_with_numbers() -> None:
-    with pytest.raises(SolveError, match=r"(?s)\d.*memory_limit_gb"):
+    with pytest.raises(SolveError, match=r"(?s)\d.*ram_limit_gb"):
         solve(
             TableWorld(game(horizon=200_000_000)),
-            ExactParams(compute=Compute(workers=1, memory_limit_gb=0.001)),
+            ExactParams(compute=Compute(workers=1, ram_limit_gb=0.001)),
         )
 
 

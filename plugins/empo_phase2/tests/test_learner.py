@@ -155,7 +155,7 @@ UPSTREAM: dict[str, tuple[Poison, str]] = {
 FITTING: dict[str, tuple[Poison, str]] = {
     "loss": (poison_loss, "the loss of q_r"),
     "gradient": (poison_gradient, "the gradient of q_r"),
-    "moment": (poison_moment, "the optimiser's memory of q_r"),
+    "moment": (poison_moment, "the optimiser's moments of q_r"),
 }
 CASES = [
     pytest.param(*case, where == UPSTREAM, id=name)

@@ -63,7 +63,7 @@ class Exact:
         return SolvedPower(_finished(context))
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
-        """Sizes and memory of a run, as far as counting states takes little time."""
+        """Sizes and RAM of a run, as far as counting states takes little time."""
         world = _world(world)
         check_humans(world.spec)
         sizes: dict[str, JsonValue] = {
@@ -86,7 +86,7 @@ class Exact:
         return sizes | {
             "states": graph.num_states,
             "transitions": graph.num_transitions,
-            "memory (MiB)": round(sum(wanted.values()) / 2**20, 1),
+            "RAM (MiB)": round(sum(wanted.values()) / 2**20, 1),
         }
 
 

@@ -80,7 +80,7 @@ class PriorParams(Config):
 
 
 class Compute(Config):
-    """Processors and memory that a run may take."""
+    """Processors and RAM that a run may take."""
 
     workers: int = Field(
         2, ge=1, description="Threads; worker processes where the world is written in Python."
@@ -91,7 +91,7 @@ class Compute(Config):
     max_states: int = Field(
         50_000_000, ge=1, description="Refuse worlds with more states than this."
     )
-    memory_limit_gb: float | None = Field(
+    ram_limit_gb: float | None = Field(
         None,
         gt=0,
         description="Refuse what makes this process larger; null means 90 % of what is free.",
@@ -108,11 +108,11 @@ class ExactParams(PriorParams):
         None, description="Human prior; None solves Phase 1 with the parameters above."
     )
     compute: Compute = Field(
-        default_factory=Compute, description="Processors and memory that a run may take."
+        default_factory=Compute, description="Processors and RAM that a run may take."
     )
     keep: Literal["all", "disk", "root"] = Field(
         "all",
-        description="Keep the values of all times in memory, in one file per time, or only "
+        description="Keep the values of all times in RAM, in one file per time, or only "
         "those at the start.",
     )
     count_unrolled: bool = Field(

@@ -19,8 +19,8 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 def limit(params: ExactParams) -> int:
     """Bytes that this process may hold."""
-    if params.compute.memory_limit_gb is not None:
-        return int(params.compute.memory_limit_gb * GIB)
+    if params.compute.ram_limit_gb is not None:
+        return int(params.compute.ram_limit_gb * GIB)
     free: int = psutil.virtual_memory().available
     here: int = psutil.Process().memory_info().rss
     # A container may allow less than the machine has.
@@ -35,7 +35,7 @@ def peak() -> int:
 
 
 def refuse_beyond(limit_bytes: int, states: int) -> None:
-    """Stop exploring when memory runs out.
+    """Stop exploring when RAM runs out.
 
     Raises:
         SolveError: The process holds more than the limit.
@@ -45,7 +45,7 @@ def refuse_beyond(limit_bytes: int, states: int) -> None:
         raise SolveError(
             f"this process holds {used / GIB:.2f} GiB with {states} states found so far; the limit "
             f"is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
-            "memory_limit_gb."
+            "ram_limit_gb."
         )
 
 
@@ -69,7 +69,7 @@ def statement(graph: StateGraph, game: Game, params: ExactParams) -> str:
     parts = ", ".join(f"{what} {size / 2**20:.1f} MiB" for what, size in wanted.items())
     return (
         f"solving {graph.spec.name!r}: {graph.num_states:,} states, {graph.num_transitions:,} "
-        f"transitions, {len(graph.spec.goals)} goals; memory: {parts}"
+        f"transitions, {len(graph.spec.goals)} goals; RAM: {parts}"
     )
 
 
@@ -87,5 +87,5 @@ def check(graph: StateGraph, game: Game, params: ExactParams) -> None:
             f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
             f"transitions, {len(graph.spec.goals)} goals) needs {more / GIB:.2f} GiB for values on "
             f"top of {used / GIB:.2f} GiB in use; the limit is {allowed / GIB:.2f} GiB. Set keep: "
-            "disk or keep: root, use a smaller max_steps, or raise memory_limit_gb."
+            "disk or keep: root, use a smaller max_steps, or raise ram_limit_gb."
         )

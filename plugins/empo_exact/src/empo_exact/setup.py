@@ -64,7 +64,7 @@ def pose(
     """Everything that the sweep needs, from the graph and the parameters.
 
     Raises:
-        SolveError: The values would not fit into memory, or an assumption is impossible.
+        SolveError: The values would not fit into RAM, or an assumption is impossible.
     """
     if assumed.habit is None and assumed.habit_prior is None:
         assumed = replace(assumed, habit_prior=build_prior(params.habit, world))

@@ -1,4 +1,4 @@
-"""Store of the values of each time step: in memory, on disk, or only for the start."""
+"""Store of the values of each time step: in RAM, on disk, or only for the start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ValueStore:
         self._values: dict[int, Values] = {}
 
     def place(self, directory: Path) -> tuple[str, str] | None:
-        """Folder of the values, relative to another, and the problem's digest; None: in memory."""
+        """Folder of the values, relative to another, and the problem's digest; None: in RAM."""
         if self.keep != "disk" or self._directory is None:
             return None
         return os.path.relpath(self._directory, directory), self._digest

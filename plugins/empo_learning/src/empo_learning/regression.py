@@ -108,7 +108,7 @@ class GradientRegression:
         self._adam.load_state_dict({"state": state, "param_groups": groups})
 
     def _check(self, loss: float, norm: float, moments: float) -> None:
-        numbers = {"optimiser's memory": moments, "loss": loss, "gradient": norm}
+        numbers = {"optimiser's moments": moments, "loss": loss, "gradient": norm}
         if not abs(loss) < float("inf"):
             name = self._network.quantity
             weights = {f"{name}.{key}": t for key, t in self._network.state_dict().items()}
@@ -124,8 +124,8 @@ def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -
     """The sum of the sizes of all numbers that an optimiser remembers; 0 before its first step."""
     remembered = [
         moment
-        for memory in optimiser.state.values()
-        for moment in memory.values()
+        for state in optimiser.state.values()
+        for moment in state.values()
         if moment.is_floating_point()
     ]
     if not remembered:

@@ -88,12 +88,12 @@ class TableRegression:
 
     def memory_bytes(self) -> int:
         """Bytes taken by what is remembered beside the table."""
-        return sum(kept.nbytes for kept in self._rule.memory.values())
+        return sum(kept.nbytes for kept in self._rule.moments.values())
 
     def state_dict(self) -> dict[str, Tensor]:
         """State of the rule for each line that ``table.state_dict()`` has at this moment."""
         self._make_room()
-        return {name: self._table.saved(kept) for name, kept in self._rule.memory.items()}
+        return {name: self._table.saved(kept) for name, kept in self._rule.moments.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
         """Restore what ``state_dict`` returned, beside the table's own.
@@ -101,22 +101,22 @@ class TableRegression:
         Raises:
             ValueError: It was saved by another rule.
         """
-        if state_dict.keys() != self._rule.memory.keys():
+        if state_dict.keys() != self._rule.moments.keys():
             raise ValueError(
-                f"rule {self._table.params.rule!r} remembers {sorted(self._rule.memory)}, but what "
+                f"rule {self._table.params.rule!r} has {sorted(self._rule.moments)}, but what "
                 f"was saved is {sorted(state_dict)}; keep the rule of a run that is resumed"
             )
         values = self._table.values
         for name, tensor in state_dict.items():
-            self._rule.memory[name] = tensor.detach().to(values, copy=True)
+            self._rule.moments[name] = tensor.detach().to(values, copy=True)
 
     def _make_room(self) -> None:
         """As many lines of memory as the table has, on its device."""
         values = self._table.values
-        for name, kept in self._rule.memory.items():
+        for name, kept in self._rule.moments.items():
             if len(kept) < len(values):
                 wide = kept if len(kept) else values.new_zeros(0, values.shape[1])
-                self._rule.memory[name] = grown(wide, len(values))
+                self._rule.moments[name] = grown(wide, len(values))
 
 
 def _combined(

@@ -46,7 +46,7 @@ class RunningMean:
                 f"weight_decay {weight_decay:g} has no meaning for a table of running means: set "
                 "it to 0, or give the table rule 'step' or 'adam'"
             )
-        self.memory: dict[str, Tensor] = {}
+        self.moments: dict[str, Tensor] = {}
         self._min_rate = min_rate
 
     def __call__(self, entries: UniqueEntries, lr: float) -> Float[Tensor, "line output"]:
@@ -63,7 +63,7 @@ class Step:
     """
 
     def __init__(self, default: float, weight_decay: float, max_grad_norm: float | None) -> None:
-        self.memory: dict[str, Tensor] = {}
+        self.moments: dict[str, Tensor] = {}
         self._default = default
         self._weight_decay = weight_decay
         self._max_norm = max_grad_norm
@@ -87,7 +87,7 @@ class Adam:
     """
 
     def __init__(self, default: float, weight_decay: float, max_grad_norm: float | None) -> None:
-        self.memory = {name: torch.zeros(0, 1) for name in ("mean", "square", "steps")}
+        self.moments = {name: torch.zeros(0, 1) for name in ("mean", "square", "steps")}
         self._default = default
         self._weight_decay = weight_decay
         self._max_norm = max_grad_norm
@@ -96,12 +96,12 @@ class Adam:
         """The new values; the moments move along."""
         asked = entries.weight > 0
         gradient = entries.gradient * cut(entries.norm, self._max_norm)
-        old = {name: kept.index_select(0, entries.lines) for name, kept in self.memory.items()}
+        old = {name: kept.index_select(0, entries.lines) for name, kept in self.moments.items()}
         steps = old["steps"] + 1
         mean = old["mean"].lerp(gradient, 1 - BETAS[0])
         square = old["square"].lerp(gradient.square(), 1 - BETAS[1])
         for name, new in (("mean", mean), ("square", square), ("steps", steps)):
-            self.memory[name].index_copy_(0, entries.lines, torch.where(asked, new, old[name]))
+            self.moments[name].index_copy_(0, entries.lines, torch.where(asked, new, old[name]))
         unbiased = square / (1 - BETAS[1] ** steps)
         step = mean / (1 - BETAS[0] ** steps) / (unbiased.sqrt() + EPSILON)
         return entries.value - lr * (step + self._weight_decay * (entries.value - self._default))

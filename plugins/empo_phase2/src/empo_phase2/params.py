@@ -149,7 +149,7 @@ class ReplayParams(Replay):
         "rows", description="Keep state rows, or compact rows that need no world to be read."
     )
     storage: Literal["ram", "pinned", "mapped"] = Field(
-        "ram", description="Storage; 'mapped' is a file, for more than fits into memory."
+        "ram", description="Storage; 'mapped' is a file, for more than fits into RAM."
     )
     phase_out_warm_up: bool = Field(
         True, description="After warm-up stop using what was collected in it, oldest first."
