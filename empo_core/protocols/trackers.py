@@ -32,7 +32,7 @@ class Tracker:
         """A run begins; files go into ``directory``, ``config`` is the resolved config."""
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Numbers at a step; keys are slash-separated, e.g. ``value/v_r``."""
+        """Numbers at a step; keys are slash-separated, e.g. ``loss/total``."""
 
     def progress(self, task: str, done: float, total: float) -> None:
         """Progress of a named task, in any unit; ``done == total`` finishes it."""

@@ -7,10 +7,10 @@ import selectors
 import time
 from collections.abc import Sequence
 from multiprocessing.util import Finalize
-from typing import Any, Literal
+from typing import Any
 
 from empo_core.errors import CollectError, ConfigError
-from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
+from empo_core.protocols.environments import Action, EnvSpec, OnCrash, Order, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 from empo_environments.env_group import Crash, common_spec
@@ -22,7 +22,6 @@ from empo_environments.worker import Worker, worker_context
 from empo_executors.frames import pickled
 
 log = logging.getLogger(__name__)
-OnCrash = Literal["stop", "restart"]
 RESTARTS = 3
 """Restarts of one worker that are allowed ..."""
 RESTART_STEPS = 10_000

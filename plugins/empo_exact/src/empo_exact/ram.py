@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 from pathlib import Path
 
 import psutil
@@ -27,11 +26,6 @@ def limit(params: ExactParams) -> int:
     with contextlib.suppress(OSError, ValueError):
         free = min(free, int(CGROUP_LIMIT.read_text()) - here)
     return here + max(0, free) * 9 // 10
-
-
-def peak() -> int:
-    """The most bytes that this process has held so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def refuse_beyond(limit_bytes: int, states: int) -> None:

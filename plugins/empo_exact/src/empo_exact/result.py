@@ -13,8 +13,9 @@ from pydantic import JsonValue
 from rich.console import RenderableType
 
 from empo_core.errors import WorldError
+from empo_core.experiment import peak_memory_bytes
 from empo_core.protocols import HumanPrior, Located, WorldModel
-from empo_exact import pictures, ram, report, storage
+from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop
 from empo_exact.induction import Seconds
 from empo_exact.plugin import ExactParams
@@ -50,7 +51,7 @@ class ExactResult(Solution):
         self.params = params
         self.seconds = seconds
         self.seed = seed
-        self._peak_memory = ram.peak()
+        self._peak_memory = peak_memory_bytes()
 
     @cached_property
     def unrolled(self) -> Unrolled:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
-import torch
-
 from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
+from empo_learning.compute import device_problem
 
 log = logging.getLogger(__name__)
 
@@ -173,5 +172,5 @@ def _of_tasks(params: LatentParams, spec: MultiTaskSpec) -> Iterator[str]:
 
 
 def _of_device(name: str) -> Iterator[str]:
-    if torch.device(name).type == "cuda" and not torch.cuda.is_available():
-        yield f"compute.device: {name!r} needs a GPU that torch can use, and there is none; use cpu"
+    if problem := device_problem(name):
+        yield problem

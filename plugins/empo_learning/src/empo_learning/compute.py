@@ -27,8 +27,12 @@ def require_device(name: str) -> None:
     Raises:
         ConfigError: It is one.
     """
-    if torch.device(name).type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            f"algorithm.params.compute.device: {name!r} needs a GPU that torch can use, and there "
-            "is none; set it to cpu"
-        )
+    if problem := device_problem(name):
+        raise ConfigError(f"algorithm.params.{problem}")
+
+
+def device_problem(name: str) -> str | None:
+    """A sentence on a GPU that torch cannot use; None for what it can."""
+    if torch.device(name).type != "cuda" or torch.cuda.is_available():
+        return None
+    return f"compute.device: {name!r} needs a GPU that torch can use, and there is none; use cpu"
