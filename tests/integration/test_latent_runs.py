@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import pytest
@@ -191,6 +192,50 @@ def test_what_is_told_last_comes_after_the_last_update(tmp_path: Path) -> None:
         for each in (run.result, untrained)  # type: ignore[attr-defined]
     )
     assert told != before
+
+
+class Written(gymnasium.Env[Any, Any]):
+    """Episodes of four steps at most; writes down return, length and success of each."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    episodes: ClassVar[list[tuple[float, int, bool]]] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.length = int(self.np_random.integers(1, 5))
+        self.steps, self.total, self.succeeds = 0, 0.0, bool(self.np_random.integers(2))
+        return self.observation_space.low, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.total += float(action[0])
+        if self.steps == self.length:
+            self.episodes.append((self.total, self.steps, self.succeeds))
+        info = {"success": self.succeeds} if self.steps == 1 else {}
+        return self.observation_space.low, float(action[0]), self.steps == self.length, False, info
+
+
+def test_the_newest_episodes_are_averaged(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    gymnasium.register("Written-v0", Written, max_episode_steps=5)
+    request.addfinalizer(lambda: gymnasium.registry.pop("Written-v0"))
+    Written.episodes.clear()
+    run = small(
+        tmp_path,
+        tasks=["gymnasium/Written-v0"],
+        total_steps=80,
+        reward={"episodic": True},
+        reporting={"evaluation_episodes": 0},
+    )
+    lines = (run.directory / "metrics.jsonl").read_text().splitlines()
+    logged = [json.loads(line) for line in lines]
+    newest = [line for line in logged if "episode/completed" in line][-1]
+    assert newest["step"] == 80
+    assert newest["episode/completed"] > 20
+    episodes = Written.episodes[-20:]
+    for place, name in enumerate(("return_mean", "length_mean", "success")):
+        mean = sum(float(episode[place]) for episode in episodes) / 20
+        assert newest[f"episode/{name}"] == pytest.approx(mean)
 
 
 def test_several_tasks_share_one_model(tmp_path: Path) -> None:

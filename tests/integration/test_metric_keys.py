@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 
 from empo_core.config import RunConfig
 from empo_core.experiment import execute
@@ -17,7 +20,7 @@ FAMILIES = {"loss", "optim", "policy", "value", "episode", "eval", "time", "exac
 TINY: dict[str, Any] = {
     "preset": "tiny",
     "total_steps": 60,
-    "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 15}}],
+    "tasks": ["gymnasium/SwingingPendulum-v0"],
     "policy_loss": {"name": "awr", "params": {"normaliser": "running_scale"}},
     "collection": {"seed_steps": 30, "seed_updates": 2},
     "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},
@@ -62,7 +65,7 @@ RUNS: dict[str, dict[str, Any]] = {
             "params": {
                 "total_steps": 256,
                 "num_envs": 4,
-                "environment": "gymnasium/CartPole-v1",
+                "environment": "gymnasium/BalancedPole-v0",
                 "vectorisation": {"backend": "serial"},
                 "experience": {"bptt_horizon": 32},
                 "policy": {"hidden": [8]},
@@ -74,6 +77,32 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "latent": {"algorithm": {"name": "latent", "params": TINY}},
 }  # fmt: skip
+
+
+class BalancedPole(CartPoleEnv):
+    """A cart pole that says whether the pole stands."""
+
+    def step(self, action: Any) -> Any:
+        *outcome, info = super().step(action)
+        return (*outcome, {**info, "success": not outcome[2]})
+
+
+class SwingingPendulum(PendulumEnv):
+    """A pendulum that says whether it is up."""
+
+    def step(self, action: Any) -> Any:
+        *outcome, info = super().step(action)
+        return (*outcome, {**info, "success": bool(outcome[0][0] > 0.9)})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """The environments above, by name: what is logged of success needs some that say it."""
+    gymnasium.register("BalancedPole-v0", BalancedPole, max_episode_steps=500)
+    gymnasium.register("SwingingPendulum-v0", SwingingPendulum, max_episode_steps=15)
+    yield
+    for name in ("BalancedPole-v0", "SwingingPendulum-v0"):
+        gymnasium.registry.pop(name)
 
 
 def documented() -> dict[str, set[str]]:

@@ -12,9 +12,9 @@ import torch
 
 from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.serial import SerialVectorEnv
+from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import ComputeParams, PolicyParams
@@ -23,7 +23,10 @@ from empo_rollout.policies.networks import Networks, build_policy
 
 
 class Counting(gymnasium.Env[np.ndarray, np.int64]):
-    """Shows (episode's name, step); pays the step times the action; ends or is cut off."""
+    """Shows (episode's name, step); pays the step times the action; ends or is cut off.
+
+    Episodes that end succeed, and those that are cut off fail.
+    """
 
     observation_space = gymnasium.spaces.Box(-1e6, 1e6, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
@@ -41,7 +44,8 @@ class Counting(gymnasium.Env[np.ndarray, np.int64]):
         self.steps += 1
         over = self.steps >= self.length
         cut = over and self.length % 2 == 0
-        return self._seen(), float(self.steps * action), over and not cut, cut, {}
+        info = {"success": not cut} if over else {}
+        return self._seen(), float(self.steps * action), over and not cut, cut, info
 
     def _seen(self) -> np.ndarray:
         return np.array([self.episode, self.steps], np.float32)
@@ -55,6 +59,7 @@ def collecting(
     memory: str = "none",
     carry: bool = True,
     start: bool = True,
+    episodes: EpisodeReturns | None = None,
 ) -> tuple[RolloutCollector, Networks]:
     envs = 4
     make = [lambda: GymnasiumEnv(Counting())] * envs
@@ -72,7 +77,7 @@ def collecting(
         vector,
         policy,
         buffer,
-        Episodes(vector.spec),
+        episodes or EpisodeReturns(vector.spec.num_agents),
         Timers(),
         compute=ComputeParams(),
         device=torch.device("cpu"),
@@ -109,6 +114,32 @@ def test_every_step_is_followed_by_what_it_led_to(blocks: int, segments: int, me
                 action = float(rollout.action[time, segment, 0])
                 assert rollout.reward[time, segment] == (float(seen[1]) + 1) * action
                 last[agent] = seen
+
+
+@pytest.mark.parametrize(("blocks", "segments"), [(1, 4), (2, 8)])
+def test_episodes_are_those_of_the_rollouts(blocks: int, segments: int) -> None:
+    episodes = EpisodeReturns(4, window=1000)
+    made, _ = collecting(blocks=blocks, segments=segments, episodes=episodes)
+    going_on = [(0.0, 0)] * 4
+    expected: list[tuple[float, int]] = []
+    ends = [0, 0]
+    for version in range(8):
+        rollout = made.collect(version)
+        for agent in range(4):
+            for place in steps_of(rollout, agent):
+                total, length = going_on[agent]
+                going_on[agent] = (total + float(rollout.reward[place]), length + 1)
+                terminated, cut = bool(rollout.terminated[place]), bool(rollout.truncated[place])
+                if terminated or cut:
+                    ends[0 if terminated else 1] += 1
+                    expected.append(going_on[agent])
+                    going_on[agent] = (0.0, 0)
+    found = zip(episodes.returns, episodes.lengths, strict=True)
+    assert sorted(found) == sorted(expected)
+    assert episodes.completed == len(expected)
+    assert min(ends) > 0
+    assert episodes.reasons.tolist() == ends
+    assert [episodes.successes.count(1), episodes.successes.count(0)] == ends
 
 
 @pytest.mark.parametrize("memory", ["none", "gru", "lstm"])

@@ -16,7 +16,6 @@ from empo_core.storage.run_directory import RESULTS
 from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
-from empo_latent.episodes import Episodes
 from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
 from empo_latent.learning.updater import Updater
@@ -31,10 +30,14 @@ from empo_latent.run_components import ProgressMark, RunComponents
 from empo_latent.types import MultiTaskSpec
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import torch_threads
+from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
+
+WINDOW = 20
+"""Newest episodes that averages are about: an agent gets better within few."""
 
 
 class LatentAlgorithm:
@@ -134,7 +137,7 @@ class LatentAlgorithm:
                 expert=updater.needs_expert,
                 device=device,
             ),
-            episodes=Episodes(params.num_envs, context.tracker),
+            episodes=EpisodeReturns(params.num_envs, context.tracker, window=WINDOW),
             evaluator=Evaluator(params, context.seed, model, planner, updater, rates.tolist()),
             timers=Timers(device),
         )

@@ -86,7 +86,7 @@ class LatentLearner(Learner):
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update and action, and about episodes."""
-        episodes = self._parts.episodes
+        episodes = self._parts.episodes.statistics()
         found = {logged_key(name): float(number) for name, number in self._found.items()}
         self.history.append((self.steps, self.updates_made, episodes.mean_return))
         passed = sum(seconds.get(name, 0.0) for name in TIMERS)
@@ -101,7 +101,7 @@ class LatentLearner(Learner):
     def narration(self) -> list[str]:
         """The phase of the run, and the mean return."""
         said = ["random actions" if self.steps < self.seed_steps else "learning"]
-        mean = self._parts.episodes.mean_return
+        mean = self._parts.episodes.statistics().mean_return
         return said if mean is None else [*said, f"return {mean:.1f}"]
 
     def evaluate(self) -> Evaluated | None:
@@ -219,7 +219,12 @@ class LatentLearner(Learner):
         parts.replay.add(action, step.reward, step.terminated, step.observation, expert=expert)
         if ended.any():
             parts.replay.begin(step.current, ended)
-        parts.episodes.observe(step)
+        parts.episodes.observe(
+            step.reward,
+            ended,
+            np.where(step.terminated, 0, np.where(step.truncated, 1, -1)),
+            success=np.nan_to_num(step.success, nan=-1).astype(np.int64),
+        )
         self._current, self._first = step.current, ended
         was = self.steps
         self.steps += len(ended)

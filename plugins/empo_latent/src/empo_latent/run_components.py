@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector
-from empo_latent.episodes import Episodes
 from empo_latent.evaluator import Evaluator
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.replay import Replay
+from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 
 
@@ -41,7 +41,7 @@ class RunComponents:
         controller: Lets it act.
         vector: Where it acts.
         replay: What happened.
-        episodes: What became of episodes.
+        episodes: Returns and lengths of episodes.
         evaluator: Lets it play evaluations.
         timers: Where the time goes.
     """
@@ -51,6 +51,6 @@ class RunComponents:
     controller: Controller
     vector: TaskVector
     replay: Replay
-    episodes: Episodes
+    episodes: EpisodeReturns
     evaluator: Evaluator
     timers: Timers

@@ -25,11 +25,11 @@ from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.distributed import Group, join
+from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
-from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
@@ -83,25 +83,26 @@ class RolloutAlgorithm:
         vector: VectorEnv,
         group: Group,
     ) -> RolloutResult:
-        params, interface = self._params, vector.spec
+        params, env_spec = self._params, vector.spec
         device = group.device(params.compute.device)
         own_seed = context.seed + group.rank
         weights = torch.Generator().manual_seed(context.seed)
-        policy = build_policy(params.policy, interface, generator=weights, device=device)
+        policy = build_policy(params.policy, env_spec, generator=weights, device=device)
         torch.manual_seed(own_seed)
         updater = Updater(
             policy,
             [(build(each.loss), each.weight) for each in params.losses],
             params,
             plan,
-            interface,
+            env_spec,
             device=device,
             generator=torch.Generator().manual_seed(own_seed),
             group=group,
         )
-        episodes, timers = Episodes(interface, context.tracker), Timers(device)
+        timers = Timers(device)
+        episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
         buffer = SegmentBuffer(
-            interface,
+            env_spec,
             plan,
             memory_size=policy.memory_size,
             tail=params.experience.tail,
@@ -117,7 +118,7 @@ class RolloutAlgorithm:
             compute=params.compute,
             device=device,
             carry_memory=params.experience.carry_memory,
-            normaliser=self._normaliser(interface),
+            normaliser=self._normaliser(env_spec),
         )
         learner = RolloutLearner(
             params,
@@ -140,14 +141,14 @@ class RolloutAlgorithm:
         return RolloutResult(
             policy=policy,
             params=params.policy,
-            interface=interface,
+            env_spec=env_spec,
             iterations=learner.iteration,
             history=[
                 Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
                 for (steps, *means), seconds in zip(learner.history, loop.pace.lines, strict=True)
             ],
             evaluations=learner.evaluations,
-            reasons=learner.record.reasons,
+            reasons=learner.episode_statistics.reasons,
             time_shares=timers.shares(),
             solved_at=solved_at,
             humans_of=context.world if _humans_learn(params) else None,
@@ -176,7 +177,7 @@ class RolloutAlgorithm:
         return LearnedRobots(world, policy), humans
 
     def _learned(
-        self, context: RunContext, interface: EnvSpec, checkpoint: CheckpointChoice
+        self, context: RunContext, env_spec: EnvSpec, checkpoint: CheckpointChoice
     ) -> ActorCritic:
         """The policy that a run left.
 
@@ -185,11 +186,11 @@ class RolloutAlgorithm:
         """
         path = context.directory / RESULTS / POLICY
         if checkpoint == "newest" and path.exists():
-            return load_policy(path, interface).policy
+            return load_policy(path, env_spec).policy
         found = saved_state(context.directory, checkpoint)
-        policy = build_policy(self._params.policy, interface, generator=torch.Generator())
+        policy = build_policy(self._params.policy, env_spec, generator=torch.Generator())
         policy.load_state_dict(found["policy"])
-        normaliser = self._normaliser(interface)
+        normaliser = self._normaliser(env_spec)
         if normaliser is not None:
             normaliser.load_state_dict(found["ranks"][0]["normaliser"])
         policy.normalisation = _normalisation(normaliser)

@@ -12,8 +12,8 @@ from torch import Tensor
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
+from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
-from empo_rollout.episodes import Episodes
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import ComputeParams
@@ -36,7 +36,7 @@ class RolloutCollector:
         vector: VectorEnv,
         policy: ActorCritic,
         buffer: SegmentBuffer,
-        episodes: Episodes,
+        episodes: EpisodeReturns,
         timers: Timers,
         *,
         compute: ComputeParams,
@@ -50,7 +50,7 @@ class RolloutCollector:
             vector: The environments.
             policy: Acts; its parameters may change between rollouts.
             buffer: Stores the rollout.
-            episodes: Statistics of episodes.
+            episodes: Returns and lengths of episodes.
             timers: Measures 'env', 'inference' and 'send'.
             compute: Precision of the policy's arithmetic.
             device: Of the policy.
@@ -136,8 +136,17 @@ class RolloutCollector:
 
     def _observed(self, time_step: TimeStep) -> TimeStep:
         """Count a time step as the environments gave it; the same, normalised."""
-        acted = self._acted[self._spec.agents_of(time_step.block)]
-        self._episodes.observe(time_step, acted)
+        agents = self._spec.agents_of(time_step.block)
+        acted = self._acted[agents]
+        self._episodes.observe(
+            time_step.reward,
+            time_step.terminated | time_step.truncated,
+            time_step.reasons,
+            success=time_step.success,
+            starts=time_step.starts,
+            acted=acted,
+            agents=agents,
+        )
         return time_step if self.normaliser is None else self.normaliser.update(time_step, acted)
 
     def _policy_step(self, time_step: TimeStep) -> PolicyStep:

@@ -11,10 +11,10 @@ import torch
 from empo_core.errors import CollectError
 from empo_core.trees import StateDict
 from empo_learning.distributed import Group
+from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
 from empo_learning.learner import EVALUATION_SEED, Evaluated, Learner
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.episodes import Episodes, Record
 from empo_rollout.evaluation import Evaluation, EvaluationPlan, evaluate
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learning.updater import Updater
@@ -36,7 +36,7 @@ class RolloutLearner(Learner):
         history: Steps, mean return and mean length of the newest episodes, at each line of the
             log; None before any episode has ended.
         evaluations: Iteration, steps and outcome of each evaluation.
-        record: Episodes ended so far, as of the newest line of the log.
+        episode_statistics: As of the newest line of the log, over all ranks.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RolloutLearner(Learner):
         policy: ActorCritic,
         collector: RolloutCollector,
         updater: Updater,
-        episodes: Episodes,
+        episodes: EpisodeReturns,
         timers: Timers,
         group: Group,
     ) -> None:
@@ -74,7 +74,7 @@ class RolloutLearner(Learner):
         self.total_steps = params.total_steps
         self.history: list[tuple[int, float | None, float | None]] = []
         self.evaluations: list[tuple[int, int, Evaluation]] = []
-        self.record = episodes.record(Group())
+        self.episode_statistics = episodes.statistics()
 
     @property
     def ticks(self) -> int:
@@ -113,9 +113,9 @@ class RolloutLearner(Learner):
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update, and about episodes."""
-        self.record = record = self._episodes.record(self._group)
-        self.history.append((self.steps, record.mean_return, record.mean_length))
-        found = {**self._numbers, **record.metrics(), "time/iteration": float(self.iteration)}
+        self.episode_statistics = ended = self._episodes.statistics(self._group)
+        self.history.append((self.steps, ended.mean_return, ended.mean_length))
+        found = {**self._numbers, **ended.metrics(), "time/iteration": float(self.iteration)}
         environments = seconds.get("rollout/env", 0.0) + seconds.get("rollout/send", 0.0)
         if environments:
             found["time/env_steps_per_second"] = (self.steps - self._line_steps) / environments
@@ -126,7 +126,7 @@ class RolloutLearner(Learner):
 
     def narration(self) -> list[str]:
         """One line of timing, mean return, and reasons of episode ends."""
-        return narration(self._shares, self.record)
+        return narration(self._shares, self.episode_statistics)
 
     def evaluate(self) -> Evaluated | None:
         """Play whole episodes; in rank 0, for all."""
@@ -170,7 +170,7 @@ class RolloutLearner(Learner):
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(own["updater"])
         self._episodes.load_state_dict(own["episodes"])
-        self.record = self._episodes.record(self._group)
+        self.episode_statistics = self._episodes.statistics(self._group)
         if self._collector.normaliser is not None:
             self._collector.normaliser.load_state_dict(own["normaliser"])
         if not self._put_back(own["collector"]):
@@ -207,13 +207,13 @@ class RolloutLearner(Learner):
             vector.close()
 
 
-def narration(shares: Mapping[str, float], record: Record) -> list[str]:
+def narration(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:
     """Remarks for people who watch a run; ``shares`` are per cent of the time by timer."""
     parts = [f"{shares.get(name, 0):.0f} % {name}" for name in ("rollout", "train")]
-    if record.mean_return is not None:
-        parts.append(f"return {record.mean_return:.1f}")
-    ended = sum(record.reasons.values())
-    if ended:
-        reasons = (f"{name} {count / ended:.0%}" for name, count in record.reasons.items() if count)
-        parts.append(", ".join(reasons))
+    if statistics.mean_return is not None:
+        parts.append(f"return {statistics.mean_return:.1f}")
+    counts = {name: count for name, count in statistics.reasons.items() if count}
+    if counts:
+        ended = sum(counts.values())
+        parts.append(", ".join(f"{name} {count / ended:.0%}" for name, count in counts.items()))
     return parts
