@@ -185,20 +185,41 @@ def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
     assert two in range(0, 11, 2)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"world_model": WORLD, "algorithm": "exact"},
-        {"algorithm": {"name": "latent", "params": LATENT}},
-    ],
-    ids=["exact", "latent"],
-)
-def test_an_environment_that_would_not_be_used_is_refused(
-    config: dict[str, Any], tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=r"does not act in .*; those that do: rollout$"):
+def test_an_environment_that_would_not_be_used_is_refused(tmp_path: Path) -> None:
+    config = {"world_model": WORLD, "algorithm": "exact"}
+    with pytest.raises(ConfigError, match=r"does not act in .*; those that do: .*rollout$"):
         executed(config, tmp_path, environment=Pair)
     assert not list(tmp_path.iterdir())
+
+
+def pendulum() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("Pendulum-v1", max_episode_steps=20)
+
+
+def test_latent_agents_learn_and_play_in_an_environment_of_the_callers(tmp_path: Path) -> None:
+    params = {key: value for key, value in LATENT.items() if key != "tasks"}
+    config = {"algorithm": {"name": "latent", "params": params}}
+    own = executed(config, tmp_path / "own", environment=pendulum)
+    named = executed({"algorithm": {"name": "latent", "params": LATENT}}, tmp_path / "named")
+    own_found = evaluate_run(own, episodes=2, seed=5, environment=pendulum).evaluation
+    named_found = evaluate_run(named, episodes=2, seed=5).evaluation
+    assert isinstance(own_found, ReturnEvaluation)
+    assert isinstance(named_found, ReturnEvaluation)
+    assert [group.group["task"] for group in own_found.groups] == ["pendulum"] * 2
+    assert [group.mean_return for group in own_found.groups] == [
+        group.mean_return for group in named_found.groups
+    ]
+    with pytest.raises(ConfigError, match=r"tasks: there is none; name one, .* environment="):
+        evaluate_run(own, episodes=2)
+
+
+def test_latent_agents_have_tasks_of_one_source(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"algorithm": {"name": "latent", "params": LATENT}}
+    with pytest.raises(ConfigError, match="tasks: the caller gives an environment as well"):
+        executed(config, tmp_path, environment=pendulum)
+    config["algorithm"]["params"] = {**LATENT, "tasks": []}
+    with pytest.raises(ConfigError, match="tasks: there is none"):
+        executed(config, tmp_path)
 
 
 def test_latent_agents_are_played_from_a_checkpoint_too(tmp_path: Path) -> None:

@@ -378,7 +378,7 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
         episodic=True,
         values=params.value.heads,
     )
-    evaluator = Evaluator(params, 0, model, planner, updater, DISCOUNTS.tolist())
+    evaluator = Evaluator(params, params.tasks, 0, model, planner, updater, DISCOUNTS.tolist())
 
     def state() -> tuple[Any, dict[str, Tensor]]:
         # Averages are in the model, scales and coefficients in the updater.

@@ -134,7 +134,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
 def run_dir(cli: Call, tmp_path: Path) -> Callable[..., str]:
     """Makes a run and says where it is."""
 
-    def run(*overrides: str, world: str = "world: door\n", algorithm: str = "playful") -> str:
+    def run(*overrides: str, world: str = "world_model: door\n", algorithm: str = "playful") -> str:
         (tmp_path / "run.yaml").write_text(f"{world}algorithm: {algorithm}\nruns: runs\n")
         done = cli("run", "run.yaml", "--quiet", *overrides)
         assert done.exit_code == 0, done.stderr

@@ -143,7 +143,7 @@ def test_a_saved_policy_normalises_as_the_run_did(tmp_path: Path) -> None:
     moments = Moments.from_state_dict(state["ranks"][0]["normaliser"]["observations"])
     raw = 8 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     normalised = torch.from_numpy(normalise_observations(raw.numpy(), moments, 10.0))
-    plain = build_policy(result.params, result.interface, generator=torch.Generator())
+    plain = build_policy(result.params, result.env_spec, generator=torch.Generator())
     plain.load_state_dict(state["policy"])
     given = (torch.zeros(6, 0), torch.zeros(6, dtype=torch.bool), torch.zeros(6, dtype=torch.int64))
     expected = plain.step(normalised, *given)

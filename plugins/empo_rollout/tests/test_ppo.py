@@ -171,7 +171,7 @@ def test_a_scheduled_entropy_coefficient_falls_and_is_kept() -> None:
     one = Ppo(PpoParams.model_validate({"entropy": entropy}))
     first = one(policy, some)
     assert first.metrics["entropy_coef"] == pytest.approx(0.4)
-    one.adapt(first.memory, 0.75)
+    one.adapt(first.statistics, 0.75)
     other = Ppo(PpoParams.model_validate({"entropy": entropy}))
     other.load_state_dict(one.state_dict())
     for each in (one, other):

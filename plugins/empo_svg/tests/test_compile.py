@@ -38,7 +38,7 @@ def results(compiled):
     def step():
         nothing = torch.zeros(5, 1, 3), torch.zeros(5, 1, 1), torch.zeros(5, 1)
         output = loss(policy, ImaginedBatch(start, *nothing, weight), critic)
-        return output.loss, dict(output.metrics), dict(output.memory)
+        return output.loss, dict(output.metrics), dict(output.statistics)
 
     if compiled:
         # Inductor draws noise of its own; asked to, it draws torch's.

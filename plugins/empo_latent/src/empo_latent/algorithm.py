@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from empo_core.storage.run_directory import RESULTS
 from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
+from empo_latent.environments.tasks import Task, tasks_of
 from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
 from empo_latent.learning.updater import Updater
@@ -51,12 +52,13 @@ class LatentAlgorithm:
         _refuse(context.world)
         keep_freed_memory()
         params = self._params
+        tasks = tasks_of(params, context.environment)
         losses = self._losses()
         with torch_threads(params.compute.threads):
-            vector = self._vector()
+            vector = self._vector(tasks)
             try:
                 check_params(params, losses, vector.spec)
-                parts = self._parts(context, vector, losses)
+                parts = self._parts(context, tasks, vector, losses)
                 learner = LatentLearner(params, context.seed, parts)
                 loop = Loop(
                     learner,
@@ -87,18 +89,19 @@ class LatentAlgorithm:
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
         """The agent learned so far; see ``empo_core.protocols.Playable``."""
+        tasks = tasks_of(self._params, context.environment)
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
-            return LatentPlayer(self._params, load_model(path).model)
+            return LatentPlayer(self._params, tasks, load_model(path).model)
         found = saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown)
-        model = self._model(self._spec(), torch.Generator())
+        model = self._model(self._spec(tasks), torch.Generator())
         model.load_state_dict(found["model"])
-        return LatentPlayer(self._params, model)
+        return LatentPlayer(self._params, tasks, model)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         _refuse(world)
-        losses, spec = self._losses(), self._spec()
+        losses, spec = self._losses(), self._spec(tasks_of(self._params, None))
         check_params(self._params, losses, spec)
         model = self._model(spec, torch.Generator())
         sizes = {name: sum(x.numel() for x in group) for name, group in model.groups().items()}
@@ -114,7 +117,11 @@ class LatentAlgorithm:
         }
 
     def _parts(
-        self, context: RunContext, vector: TaskVector, losses: Mapping[str, PolicyLoss]
+        self,
+        context: RunContext,
+        tasks: Sequence[Task],
+        vector: TaskVector,
+        losses: Mapping[str, PolicyLoss],
     ) -> RunComponents:
         params, spec = self._params, vector.spec
         device = torch.device(params.compute.device)
@@ -138,19 +145,19 @@ class LatentAlgorithm:
                 device=device,
             ),
             episodes=EpisodeReturns(params.num_envs, context.tracker, window=WINDOW),
-            evaluator=Evaluator(params, context.seed, model, planner, updater, rates.tolist()),
+            evaluator=Evaluator(
+                params, tasks, context.seed, model, planner, updater, rates.tolist()
+            ),
             timers=Timers(device),
         )
 
-    def _vector(self) -> TaskVector:
+    def _vector(self, tasks: Sequence[Task]) -> TaskVector:
         collection = self._params.collection
-        return TaskVector(
-            self._params.tasks, envs=self._params.num_envs, threads=collection.env_threads
-        )
+        return TaskVector(tasks, envs=self._params.num_envs, threads=collection.env_threads)
 
-    def _spec(self) -> MultiTaskSpec:
+    def _spec(self, tasks: Sequence[Task]) -> MultiTaskSpec:
         """Sizes and names of the tasks, found out without a step in any."""
-        return multi_task_spec(self._params.tasks, envs=self._params.num_envs)
+        return multi_task_spec(tasks, envs=self._params.num_envs)
 
     def _model(self, spec: MultiTaskSpec, generator: torch.Generator) -> LatentModel:
         optimistic = self._params.optimistic_loss is not None

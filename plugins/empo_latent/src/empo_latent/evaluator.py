@@ -9,6 +9,7 @@ import torch
 
 from empo_core.errors import CollectError, ConfigError
 from empo_latent.environments.task_vector import TaskVector
+from empo_latent.environments.tasks import Task
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
 from empo_latent.evaluation import Evaluation, Recording, evaluate
 from empo_latent.learning.updater import Updater
@@ -32,6 +33,7 @@ class Evaluator:
     def __init__(
         self,
         params: LatentParams,
+        tasks: Sequence[Task],
         seed: int,
         model: LatentModel,
         planner: Planner,
@@ -42,13 +44,14 @@ class Evaluator:
 
         Args:
             params: Everything about the run.
+            tasks: The environments to play.
             seed: Of the run.
             model: What the agent knows.
             planner: Plans with it.
             updater: Knows the losses.
             discounts: Per task.
         """
-        self._params, self._seed = params, seed
+        self._params, self._tasks, self._seed = params, tasks, seed
         self._model, self._planner, self._updater = model, planner, updater
         self._discounts = discounts
 
@@ -100,10 +103,10 @@ class Evaluator:
         episodes = self._params.reporting.evaluation_episodes
         if rendering:
             try:
-                return evaluation_vector(self._params, episodes, rendering=True), True
+                return evaluation_vector(self._params, self._tasks, episodes, rendering=True), True
             except (CollectError, ConfigError) as error:
                 warn_no_videos(str(error))
-        return evaluation_vector(self._params, episodes), False
+        return evaluation_vector(self._params, self._tasks, episodes), False
 
     def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
         """The losses on episodes that are not trained on."""
@@ -111,7 +114,7 @@ class Evaluator:
             record,
             horizon=self._params.learning.horizon,
             count=self._params.replay.batch_size,
-            tasks=len(self._params.tasks),
+            tasks=len(self._tasks),
             generator=torch.Generator().manual_seed(self._seed + steps),
         )
         if batch is None:
@@ -125,10 +128,9 @@ class Evaluator:
 
 
 def evaluation_vector(
-    params: LatentParams, episodes: int, *, rendering: bool = False
+    params: LatentParams, tasks: Sequence[Task], episodes: int, *, rendering: bool = False
 ) -> TaskVector:
     """Environments for so many episodes of each task, one per episode up to a limit."""
-    tasks = len(params.tasks)
-    envs = tasks * max(1, min(episodes, MOST_ENVS // tasks))
+    envs = len(tasks) * max(1, min(episodes, MOST_ENVS // len(tasks)))
     threads = min(params.collection.env_threads, envs)
-    return TaskVector(params.tasks, envs=envs, threads=threads, rendering=rendering)
+    return TaskVector(tasks, envs=envs, threads=threads, rendering=rendering)

@@ -11,6 +11,7 @@ import torch
 from empo_core.errors import ConfigError
 from empo_core.protocols import PlayedEpisodes
 from empo_latent.agent import discounts, planner_of
+from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import evaluate
 from empo_latent.evaluator import evaluation_vector
 from empo_latent.networks.model import LatentModel
@@ -23,9 +24,9 @@ class LatentPlayer:
     The planner acts, the policy, or one after the other, as ``reporting.evaluate`` says.
     """
 
-    def __init__(self, params: LatentParams, model: LatentModel) -> None:
+    def __init__(self, params: LatentParams, tasks: Sequence[Task], model: LatentModel) -> None:
         """Prepare; no environment is made yet."""
-        self._params, self._model = params, model
+        self._params, self._tasks, self._model = params, tasks, model
 
     def play(
         self, *, episodes: int, seed: int, max_steps: int | None = None
@@ -37,7 +38,7 @@ class LatentPlayer:
                 "leave out --max-steps"
             )
         params = self._params
-        vector = evaluation_vector(params, episodes)
+        vector = evaluation_vector(params, self._tasks, episodes)
         try:
             rates = discounts(params, vector.spec)
             planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)

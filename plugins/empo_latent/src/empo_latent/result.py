@@ -19,7 +19,7 @@ from empo_latent.evaluation import Evaluation, ReturnStatistics, is_solved
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.published import SOURCE, STEPS, published
+from empo_latent.published import SOURCE, STEPS, PublishedReturns, published
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos
 from empo_learning.report import csv_text, time_table
@@ -172,7 +172,7 @@ class LatentResult:
 
     def _evaluation(self) -> Table:
         """Table of the last evaluation beside published returns."""
-        found = dict(zip(self.spec.tasks, map(published, self.params.tasks), strict=True))
+        found = dict(zip(self.spec.tasks, self._published(), strict=True))
         steps = self._environment_steps(self.evaluations[-1][0])
         table = Table(
             title=f"Evaluation after {steps:,} environment steps",
@@ -199,6 +199,10 @@ class LatentResult:
             table.add_row(f"solved (at least {goal:g})", "yes" if self._is_solved else "no")
         return table
 
+    def _published(self) -> list[PublishedReturns | None]:
+        """Scores of other agents in each task; of a caller's environment there are none."""
+        return [published(task) for task in self.params.tasks] or [None]
+
     @property
     def _says_success(self) -> bool:
         return any(found.statistics().success is not None for found in self._newest.values())
@@ -220,11 +224,10 @@ class LatentResult:
         tasks = self.spec.tasks
         figure = Figure(figsize=(6, 1 + 2.6 * len(tasks)), layout="constrained")
         panels = figure.subplots(len(tasks), squeeze=False)[:, 0]
-        for axes, task, params in zip(panels, tasks, self.params.tasks, strict=True):
+        for axes, task, known in zip(panels, tasks, self._published(), strict=True):
             for actor in self._newest:
                 chosen = [row for row in rows if (row.task, row.actor) == (task, actor)]
                 _draw(axes, chosen, actor)
-            known = published(params)
             if known is not None:
                 label = f"TD-MPC2 after {STEPS:,} (published)"
                 axes.axhline(known.tdmpc2, color="grey", linestyle=":", label=label)

@@ -11,12 +11,11 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
-from empo_core.config import EnvironmentRef
 from empo_core.errors import CollectError, ConfigError, StorageError
-from empo_core.protocols.environments import Environment
 from empo_core.trees import StateDict
 from empo_environments.single_env import episode_seed
 from empo_latent.environments.tasks import (
+    Task,
     TaskEnv,
     environment_of,
     location,
@@ -56,7 +55,7 @@ class TaskStep:
     success: Float64[np.ndarray, " env"]
 
 
-def multi_task_spec(tasks: Sequence[EnvironmentRef | Environment], *, envs: int) -> MultiTaskSpec:
+def multi_task_spec(tasks: Sequence[Task], *, envs: int) -> MultiTaskSpec:
     """The spec of the tasks that so many environments would play; takes no step.
 
     Raises:
@@ -93,7 +92,7 @@ class TaskVector:
 
     def __init__(
         self,
-        tasks: Sequence[EnvironmentRef | Environment],
+        tasks: Sequence[Task],
         *,
         envs: int,
         threads: int = 1,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
@@ -24,9 +25,14 @@ from empo_core.protocols.environments import (
     VectorLayout,
 )
 from empo_core.trees import StateDict
-from empo_environments.components import GymnasiumBacked
+from empo_environments.components import CallableEnvironment, GymnasiumBacked
 from empo_environments.serial import SerialVectorEnv
+from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
+
+Task: TypeAlias = EnvironmentRef | Environment
+"""An environment to learn in, named by a config or made."""
+TASKS = "algorithm.params.tasks"
 
 PICTURE_SIZE = 64
 """Height and width of pictures where a task does not say."""
@@ -175,7 +181,25 @@ class TaskEnv:
         return CollectError(f"task {self._name}: {error}")
 
 
-def environment_of(task: EnvironmentRef | Environment, where: str) -> Environment:
+def tasks_of(params: LatentParams, make_env: Callable[[], Any] | None) -> tuple[Task, ...]:
+    """The tasks of a config, or the one that a caller of the Python API makes.
+
+    Raises:
+        ConfigError: There is none, or there are both.
+    """
+    if make_env is not None:
+        if params.tasks:
+            raise ConfigError(f"{TASKS}: the caller gives an environment as well; leave them out")
+        return (CallableEnvironment(make_env),)
+    if not params.tasks:
+        raise ConfigError(
+            f"{TASKS}: there is none; name one, e.g. gymnasium/Pendulum-v1, or give a function to "
+            "empo_core.run(config, environment=...)"
+        )
+    return tuple(params.tasks)
+
+
+def environment_of(task: Task, where: str) -> Environment:
     """The environment that a config names.
 
     Raises:
@@ -237,7 +261,7 @@ def merge_specs(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> MultiTaskSp
 
 def location(number: int) -> str:
     """Place of a task in a config, for messages."""
-    return f"algorithm.params.tasks.{number}"
+    return f"{TASKS}.{number}"
 
 
 def task_spec(environment: Environment, where: str) -> EnvSpec:
@@ -304,7 +328,8 @@ def _check(spec: EnvSpec, where: str) -> None:
     if spec.max_episode_steps is None:
         raise ConfigError(
             f"{where}.params.max_episode_steps: the environment does not say after how many steps "
-            "episodes of this task are cut off, and learning depends on it; set it, e.g. to 1000"
+            "episodes of this task are cut off, and learning depends on it; set it, e.g. to 1000, "
+            "or wrap an environment made in Python in gymnasium.wrappers.TimeLimit"
         )
 
 
@@ -324,16 +349,19 @@ def _check_actions(actions: ActionSpec, where: str) -> None:
 
 def _unequal(names: Sequence[str], found: Sequence[str], advice: str) -> ConfigError:
     shown = ", ".join(f"{name} shows {each}" for name, each in zip(names, found, strict=True))
-    return ConfigError(f"algorithm.params.tasks: {shown}; tasks share one encoder, {advice}")
+    return ConfigError(f"{TASKS}: {shown}; tasks share one encoder, {advice}")
 
 
 __all__ = [
     "PICTURE_SIZE",
+    "TASKS",
     "EnvStep",
+    "Task",
     "TaskEnv",
     "environment_of",
     "location",
     "merge_specs",
     "task_names",
     "task_spec",
+    "tasks_of",
 ]  # fmt: skip

@@ -44,9 +44,10 @@ class LatentParams(Config):
         description="Discount per step; null: 1 - 5 / episode length, from 0.95 to 0.995.",
     )
     tasks: list[EnvironmentRef] = Field(
-        min_length=1,
+        default_factory=list,
         description="Environments to learn in, e.g. [gymnasium/Pendulum-v1, "
-        "dmc/cartpole-swingup]; several share all networks.",
+        "dmc/cartpole-swingup]; several share all networks. Empty where a function of the Python "
+        "API makes the only one.",
     )
     policy_loss: PolicyLossRef = Field(description="Loss of the policy, e.g. awr or svg.")
     optimistic_loss: PolicyLossRef | None = Field(
@@ -71,8 +72,10 @@ class LatentParams(Config):
     reporting: ReportingParams = ReportingParams()
 
     @property
-    def task_label(self) -> str:
+    def task_label(self) -> str | None:
         """The first task and how many there are besides, for the name of the run."""
+        if not self.tasks:
+            return None
         known = [getattr(self.tasks[0].params, key, None) for key in ("id", "domain", "task")]
         label = "-".join(str(each) for each in known if each is not None) or self.tasks[0].name
         more = len(self.tasks) - 1
