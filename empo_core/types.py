@@ -316,7 +316,7 @@ class ImaginedBatch:
     """Start states, candidate actions at each, and how good each candidate turned out.
 
     Everything is a constant: no field carries a gradient. A learner without imagination
-    (PPO) uses one candidate, the action that was taken.
+    uses one candidate, the action that was taken.
 
     Attributes:
         start: Features of the start states, e.g. latents.

@@ -74,10 +74,10 @@ def ppo_step(
     """
     update, gradient = context.params.update, context.optimiser.zeros()
     metrics: dict[str, float] = {}
-    memories: list[Mapping[str, Tensor]] = []
+    statistics: list[Mapping[str, Tensor]] = []
     for batch in microbatches:
         new = context.forward(batch)
-        policy_loss, found, memories = context.losses(new, batch)
+        policy_loss, found, statistics = context.losses(new, batch)
         error = value_loss(new.value, batch.value, batch.returns, batch.weight, update.value_clip)
         loss = policy_loss + update.value_coef * error
         if batch.share:  # Not 0 times the gradient, which need not exist.
@@ -97,7 +97,7 @@ def ppo_step(
     if longest is not None and norm > longest:
         gradient *= longest / norm
     context.optimiser.step(gradient, lr)
-    context.losses.adapt(memories, progress)
+    context.losses.adapt(statistics, progress)
     return metrics
 
 
