@@ -64,7 +64,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
     def check(*args: Any, **kwargs: Any) -> Any:
         if jaxtyping.config.jaxtyping_disable or not says_shapes():
             return target(*args, **kwargs)
-        given = _kind((args, kwargs) if kwargs else args)
+        given = _kind((args, kwargs))
         returned = passed.get(given)
         if returned is not None:
             result = target(*args, **kwargs)

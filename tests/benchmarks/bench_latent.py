@@ -55,7 +55,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "
 from reference_latent_updater import LoopUpdater, loop_model
 
 WORDS, ACTIONS, DISCOUNT = 17, 6, 0.99
-INTERFACE = MultiTaskSpec(
+SPEC = MultiTaskSpec(
     words=WORDS,
     pictures=False,
     shape=(WORDS,),
@@ -124,7 +124,7 @@ class Agent:
     ) -> None:
         device = torch.device(params.compute.device)
         generator = torch.Generator().manual_seed(0)
-        model = LatentModel(params, INTERFACE, generator=generator).to(device, dtype)
+        model = LatentModel(params, SPEC, generator=generator).to(device, dtype)
         with torch.no_grad():  # Heads are 0 at first, and would agree on that.
             for weight in model.parameters():
                 noise = torch.randn(weight.shape, generator=generator, dtype=dtype)
@@ -284,14 +284,14 @@ class Bench:
 
     def stages(self, case: Case, updates: int = 3) -> dict[str, float]:
         """Shares of the stages of our update."""
-        profile = StageTimings(self._device, clock=time.process_time)
+        timing = StageTimings(self._device, clock=time.process_time)
         sequences = experience(case.batch, self._device)
-        with staged(profile):
+        with staged(timing):
             agent = Agent(case.params(compute={"device": str(self._device)}))
             agent.update(sequences)
-            profile.reset()
+            timing.reset()
             whole = sum(self._clock.ms(partial(agent.update, sequences)) for _ in range(updates))
-        found = {name: ms * profile.calls / whole for name, ms in profile.stats().items()}
+        found = {name: ms * timing.calls / whole for name, ms in timing.stats().items()}
         return {**found, "the rest": 1 - sum(found.values())}
 
     def adam(self, preset: str) -> dict[str, float]:
@@ -321,12 +321,12 @@ class Bench:
 
 
 @contextlib.contextmanager
-def staged(profile: StageTimings) -> Iterator[None]:
-    """Let a profile measure the parts of updates."""
+def staged(timing: StageTimings) -> Iterator[None]:
+    """Let timings measure the parts of updates."""
 
     def measured(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            with profile.stage(name):
+            with timing.stage(name):
                 return function(*args, **kwargs)
 
         return call

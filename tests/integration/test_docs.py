@@ -355,7 +355,8 @@ def test_every_axis_name_is_explained() -> None:
     first_cells = re.findall(r"^\| ([^|]+)\|", page, re.MULTILINE)
     table = {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)}
     sources = [*ROOT.glob("empo_core/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
-    shape = re.compile(r"(?:Float|Int|Bool|UInt8)\[\s*(?:Tensor|np\.ndarray),\s*\"([^\"]*)\"")
+    array = r"(?:(?:Float|Int|UInt)\d*|Bool|Shaped)\[\s*(?:Tensor|np\.ndarray)"
+    shape = re.compile(rf"{array},\s*\"([^\"]*)\"")
     used = {
         word.lstrip("*_#")
         for path in sources

@@ -187,7 +187,7 @@ def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
 
 def test_an_environment_that_would_not_be_used_is_refused(tmp_path: Path) -> None:
     config = {"world_model": WORLD, "algorithm": "exact"}
-    with pytest.raises(ConfigError, match=r"does not act in .*; those that do: .*rollout$"):
+    with pytest.raises(ConfigError, match=r"does not act in .*; those that do: latent, rollout$"):
         executed(config, tmp_path, environment=Pair)
     assert not list(tmp_path.iterdir())
 
@@ -220,6 +220,8 @@ def test_latent_agents_have_tasks_of_one_source(tmp_path: Path) -> None:
     config["algorithm"]["params"] = {**LATENT, "tasks": []}
     with pytest.raises(ConfigError, match="tasks: there is none"):
         executed(config, tmp_path)
+    with pytest.raises(ConfigError, match=r"^environment=\.\.\.: actions are choices"):
+        executed(config, tmp_path, environment=lambda: gymnasium.make("CartPole-v1"))
 
 
 def test_latent_agents_are_played_from_a_checkpoint_too(tmp_path: Path) -> None:

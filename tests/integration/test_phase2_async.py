@@ -102,6 +102,7 @@ def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Pa
         collector={"name": "async", "params": {"min_env_steps": 2500}},
         exploration={"frontier_prob": 0.5, "human": ["epsilon-greedy", RND]},
         optimiser={"lr": 1.0, "target_interval": 5},
+        replay={"batch_size": 64},
         reporting={"compare": "exact", "evaluation_interval": 600},
     )
     context = given(tmp_path)
@@ -151,7 +152,7 @@ def test_actors_play_an_ensemble_that_is_named(tmp_path: Path) -> None:
 
 def test_a_world_that_has_no_name_is_sent_to_the_actors(tmp_path: Path) -> None:
     context = given(tmp_path, reference=None)
-    Phase2(params(replay={"store": "compact"})).run(context)
+    Phase2(params(replay={"store": "compact", "batch_size": 16})).run(context)
     assert len(numbers(context, "loss/q_r")) > 0
     assert saved(context)["collector"]["env_steps"] >= 100
 
@@ -160,7 +161,7 @@ def test_a_resumed_run_goes_on_counting_with_the_same_memory_and_optimiser(tmp_p
     setting = params(
         values={key: {"name": "mlp", "params": {"hidden": 16}} for key in ("q_r", "v_h_e")},
         collector={"name": "async", "params": {"min_env_steps": 100, "actors": 2}},
-        replay={"capacity": 300},
+        replay={"capacity": 300, "batch_size": 16},
     )
     first = given(tmp_path)
     first.tracker = Stopper(60)

@@ -50,8 +50,8 @@ def learn(text, spec, slots, blocks, steps):
     for arrays in blocks:
         replay.add(Block.from_arrays(arrays), training_step=0)
     slots = GoalIndex(**{name: torch.from_numpy(array) for name, array in slots.items()})
-    profile = StageTimings("cpu", enabled=False)
-    learner = Learner(params, spec, slots, build(params.aggregator), profile, 7)
+    timing = StageTimings("cpu", enabled=False)
+    learner = Learner(params, spec, slots, build(params.aggregator), timing, 7)
     losses = [
         {quantity: float(fit.loss) for quantity, fit in learner.step(step, replay)[1].items()}
         for step in range(steps)

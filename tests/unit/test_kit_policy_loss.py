@@ -179,7 +179,7 @@ class MetricsWithAGraph(Regression):
         return LossOutput(loss, {"nll": 2 * loss})
 
 
-class MemoryWithAGraph(Following):
+class StatisticsWithAGraph(Following):
     def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
         return {"scale": 0.9 * self.scale + 0.1 * output.loss}
 
@@ -414,7 +414,7 @@ FLAWS: list[tuple[type, list[str]]] = [
     (NanMetrics, ["test_metrics_and_memory_are_finite_constants"]),
     (NanTensorMetrics, ["test_metrics_and_memory_are_finite_constants"]),
     (MetricsWithAGraph, ["test_metrics_and_memory_are_finite_constants"]),
-    (MemoryWithAGraph, ["test_metrics_and_memory_are_finite_constants"]),
+    (StatisticsWithAGraph, ["test_metrics_and_memory_are_finite_constants"]),
     (Detached, ["test_the_gradient_reaches_the_policy"]),
     (LeaksIntoTheBatch, ["test_the_gradient_does_not_reach_the_batch"]),
     (LeaksIntoTheProposal, ["test_the_gradient_does_not_reach_the_batch"]),

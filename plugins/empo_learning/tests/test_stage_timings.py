@@ -84,7 +84,7 @@ def test_real_time_is_measured_by_default() -> None:
     assert timing.stats()["product"] > 0
 
 
-def test_a_disabled_profile_neither_measures_nor_allocates() -> None:
+def test_disabled_timings_neither_measures_nor_allocates() -> None:
     called: list[object] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:

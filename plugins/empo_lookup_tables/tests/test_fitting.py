@@ -277,7 +277,7 @@ def test_what_another_rule_remembered_is_refused(make: Make) -> None:
         TableRegression(make(rule=rule), weight_decay=0.0, max_grad_norm=None)
         for rule in ("adam", "step")
     )
-    with pytest.raises(ValueError, match=r"rule 'step' has \[\]"):
+    with pytest.raises(ValueError, match=r"rule 'step' keeps \[\]"):
         step.load_state_dict(adam.state_dict())
 
 
@@ -332,16 +332,16 @@ def test_without_weight_nothing_moves(make: Make, ask: Ask, rule: str) -> None:
 
 def test_a_long_gradient_is_cut_where_the_rule_follows_it(make: Make, ask: Ask) -> None:
     """The error is 8 at each of four values, so the gradient is 2 * 8 / 4 at each: norm 8."""
-    entries = {}
+    values = {}
     for rule in RULES:
         table = make(rule=rule)
         regression = TableRegression(table, weight_decay=0.0, max_grad_norm=2.0)
         fit = regression.fit(ask([1, 2, 3, 4]), -9 * torch.ones(4, 1), torch.ones(4, 1), lr=0.5)
         assert float(fit.gradient_norm) == pytest.approx(8.0)
-        entries[rule] = float(table(ask([3])).detach())
-    assert entries["step"] == pytest.approx(-1 - 0.5 * 8 * 2 / 8)
-    assert entries["running-mean"] == -9.0
-    assert entries["adam"] == pytest.approx(-1.5, rel=1e-5)
+        values[rule] = float(table(ask([3])).detach())
+    assert values["step"] == pytest.approx(-1 - 0.5 * 8 * 2 / 8)
+    assert values["running-mean"] == -9.0
+    assert values["adam"] == pytest.approx(-1.5, rel=1e-5)
 
 
 def test_decay_draws_fitted_values_towards_the_default(make: Make, ask: Ask) -> None:

@@ -66,8 +66,8 @@ class Outcome:
         return 1 - self.step.size / self.made
 
 
-def seen(agents: slice, step: int) -> np.ndarray:
-    agents = np.arange(agents.start, agents.stop, dtype=np.float32)
+def seen(block: slice, step: int) -> np.ndarray:
+    agents = np.arange(block.start, block.stop, dtype=np.float32)
     return np.stack([agents, np.full_like(agents, step)], 1)
 
 

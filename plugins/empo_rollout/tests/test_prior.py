@@ -62,7 +62,7 @@ class TestLearnedHumans(HumanPriorTests):
         return LearnedHumans(world, untrained(vector, agents=request.param), 0.1)
 
 
-class TestEvenHumans(HumanPriorTests):
+class TestUniformHumans(HumanPriorTests):
     @pytest.fixture
     def prior(self, world: WorldModel) -> HumanPrior:
         return UniformHumans(world)

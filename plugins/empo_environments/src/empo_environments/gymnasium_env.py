@@ -17,7 +17,7 @@ from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
 from empo_environments.step_checks import (
     ActionMasks,
-    TerminationReasons,
+    EndReasons,
     flag,
     frames_per_second,
     number,
@@ -50,7 +50,7 @@ class GymnasiumEnv:
         """
         self.observations, self._bind = observing(environment.observation_space)
         self.actions, self._decode = acting(environment.action_space)
-        self._why = TerminationReasons(reasons)
+        self._why = EndReasons(reasons)
         self.reasons = self._why.names
         self.max_episode_steps, self.action_repeat = _most_steps(environment), 1
         self.render_fps = frames_per_second(environment.metadata)

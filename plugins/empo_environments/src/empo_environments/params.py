@@ -27,7 +27,6 @@ _CODE_KEYS = {
 """Keyword arguments by which Gymnasium takes code."""
 _MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*$")
 """``package.module:name``, as entry points are written."""
-_DOTTED = re.compile(r"^([A-Za-z_]\w*)(\.[A-Za-z_]\w*)+$")
 _OWN_NAMES = ("highway_env",)
 """Packages whose environments import dotted names in their arguments, which may be their own."""
 
@@ -68,18 +67,18 @@ def _refuse_code(value: Any, path: str) -> None:
 
 def _is_importable(text: str) -> bool:
     """True for a dotted name in an installed module, which some environments would import."""
-    found = _DOTTED.match(text)
-    if not found or found[1] in _OWN_NAMES:
+    first, *rest = text.split(".")
+    if not rest or first in _OWN_NAMES or not all(map(str.isidentifier, (first, *rest))):
         return False
     try:
-        return importlib.util.find_spec(found[1]) is not None  # Imports nothing.
+        return importlib.util.find_spec(first) is not None  # Imports nothing.
     except ValueError:  # A module that was made by hand.
         return True
 
 
 Kwargs = Annotated[dict[str, Any], AfterValidator(_plain)]
 """Keyword arguments of an environment: numbers, strings, flags, and lists and mappings of them."""
-TerminationReasons = Annotated[list[str], AfterValidator(_distinct)]
+ReasonNames = Annotated[list[str], AfterValidator(_distinct)]
 """Names of the reasons for which episodes end."""
 
 
@@ -144,7 +143,7 @@ class GymnasiumParams(WrapperParams):
         description="Greatest value of pictures, which networks divide by; null: as the space "
         "declares, or as is known of the id (MiniGrid's codes reach 10 and are declared to 255).",
     )
-    reasons: TerminationReasons | None = Field(
+    reasons: ReasonNames | None = Field(
         None,
         description="Names of the values of info['termination_reason'], from 0; null: 'terminated' "
         "and 'truncated', after the flags.",
@@ -188,7 +187,7 @@ class PettingZooParams(WrapperParams):
     kwargs: Kwargs = Field(
         default_factory=dict, description="Arguments of its parallel_env; plain data."
     )
-    reasons: TerminationReasons | None = Field(None, description="As for a Gymnasium environment.")
+    reasons: ReasonNames | None = Field(None, description="As for a Gymnasium environment.")
 
 
 class DmcParams(WrapperParams):

@@ -18,7 +18,7 @@ from empo_environments.spaces import acting, observing
 from empo_environments.step_checks import (
     FLAGS,
     ActionMasks,
-    TerminationReasons,
+    EndReasons,
     flag,
     frames_per_second,
     number,
@@ -63,7 +63,7 @@ class PettingZooEnv:
             _require_equal(kind, {name: getattr(environment, kind)(name) for name in self._names})
         self.observations, self._bind = observing(environment.observation_space(self._names[0]))
         self.actions, self._decode = acting(environment.action_space(self._names[0]))
-        self._why = TerminationReasons(reasons)
+        self._why = EndReasons(reasons)
         self.reasons = self._why.names
         self._environment = environment
         self.max_episode_steps: int | None = None

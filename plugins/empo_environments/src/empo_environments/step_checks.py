@@ -50,7 +50,7 @@ def frames_per_second(metadata: Info | None) -> float | None:
     return None if found is None else float(found)
 
 
-class TerminationReasons:
+class EndReasons:
     """Why episodes end: for reasons with names, or those that the flags give."""
 
     def __init__(self, names: Sequence[str] | None) -> None:
@@ -130,4 +130,4 @@ class ActionMasks:
             )
 
 
-__all__ = ["FLAGS", "ActionMasks", "TerminationReasons", "flag", "frames_per_second", "number"]
+__all__ = ["FLAGS", "ActionMasks", "EndReasons", "flag", "frames_per_second", "number"]

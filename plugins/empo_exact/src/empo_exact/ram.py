@@ -39,7 +39,7 @@ def refuse_beyond(limit_bytes: int, states: int) -> None:
         raise SolveError(
             f"this process holds {used / GIB:.2f} GiB with {states} states found so far; the limit "
             f"is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
-            "ram_limit_gb."
+            "compute.ram_limit_gb."
         )
 
 
@@ -81,5 +81,5 @@ def check(graph: StateGraph, game: Game, params: ExactParams) -> None:
             f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
             f"transitions, {len(graph.spec.goals)} goals) needs {more / GIB:.2f} GiB for values on "
             f"top of {used / GIB:.2f} GiB in use; the limit is {allowed / GIB:.2f} GiB. Set keep: "
-            "disk or keep: root, use a smaller max_steps, or raise ram_limit_gb."
+            "disk or keep: root, use a smaller max_steps, or raise compute.ram_limit_gb."
         )

@@ -181,7 +181,7 @@ class Loop:
         except Exception as error:
             if self._group.size == 1:
                 raise
-            self._failure = error
+            self._failure = self._failure or error
 
     def _show_progress(self) -> None:
         total = self._learner.total_steps

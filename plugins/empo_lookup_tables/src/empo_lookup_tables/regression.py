@@ -103,7 +103,7 @@ class TableRegression:
         """
         if state_dict.keys() != self._rule.moments.keys():
             raise ValueError(
-                f"rule {self._table.params.rule!r} has {sorted(self._rule.moments)}, but what "
+                f"rule {self._table.params.rule!r} keeps {sorted(self._rule.moments)}, but what "
                 f"was saved is {sorted(state_dict)}; keep the rule of a run that is resumed"
             )
         values = self._table.values
@@ -111,7 +111,7 @@ class TableRegression:
             self._rule.moments[name] = tensor.detach().to(values, copy=True)
 
     def _make_room(self) -> None:
-        """As many lines of memory as the table has, on its device."""
+        """As many lines of moments as the table has, on its device."""
         values = self._table.values
         for name, kept in self._rule.moments.items():
             if len(kept) < len(values):

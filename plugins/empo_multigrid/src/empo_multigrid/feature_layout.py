@@ -70,7 +70,8 @@ class ParsedStates(NamedTuple):
     Attributes:
         rows: The rows.
         cells: Where the agents are.
-        appearance: What each item is: itself, or number of items + itself where it was opened.
+        appearance: Position of each item in ``item_appearances``: itself, or number of items +
+            itself where it was opened.
         lies: Whether it lies in a cell.
         spot: The cell where it lies; any cell where it lies in none.
         holder: The agent that carries it; number of agents where none does.

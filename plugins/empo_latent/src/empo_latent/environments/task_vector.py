@@ -62,8 +62,8 @@ def multi_task_spec(tasks: Sequence[Task], *, envs: int) -> MultiTaskSpec:
         ConfigError: As ``TaskVector`` says.
     """
     _require_enough(envs, len(tasks))
-    built = [environment_of(task, location(number)) for number, task in enumerate(tasks)]
-    specs = [task_spec(task, location(number)) for number, task in enumerate(built)]
+    built = [environment_of(task, location(number, task)) for number, task in enumerate(tasks)]
+    specs = [task_spec(task, location(number, task)) for number, task in enumerate(built)]
     return merge_specs(task_names(built), specs)
 
 
@@ -112,7 +112,7 @@ class TaskVector:
         """
         _require_enough(envs, len(tasks))
         self.task_of = np.arange(envs) % len(tasks)
-        built = [environment_of(task, location(number)) for number, task in enumerate(tasks)]
+        built = [environment_of(task, location(number, task)) for number, task in enumerate(tasks)]
         names = task_names(built)
         # An environment stays in one thread for life, which is what OpenGL needs.
         threads = min(threads, envs)
@@ -126,7 +126,11 @@ class TaskVector:
         def make(env: int) -> None:
             number = int(self.task_of[env])
             self._envs[env] = TaskEnv(
-                built[number], env, name=names[number], where=location(number), rendering=rendering
+                built[number],
+                env,
+                name=names[number],
+                where=location(number, built[number]),
+                rendering=rendering,
             )
 
         try:
@@ -244,7 +248,7 @@ class TaskVector:
                 self._envs[env].step(random.uniform(-1, 1, size).astype(np.float32))
         except CollectError as error:
             raise ConfigError(
-                f"{location(env)}: the task failed when it was looked at with a few random "
+                f"{self._envs[env].where}: the task failed when it was looked at with a few random "
                 f"actions: {error}"
             ) from error
 

@@ -33,6 +33,8 @@ from empo_latent.types import MultiTaskSpec
 Task: TypeAlias = EnvironmentRef | Environment
 """An environment to learn in, named by a config or made."""
 TASKS = "algorithm.params.tasks"
+CALLER = "environment=..."
+"""Places of tasks: in a config, and in a call of the Python API."""
 
 PICTURE_SIZE = 64
 """Height and width of pictures where a task does not say."""
@@ -69,10 +71,12 @@ class TaskEnv:
 
     Attributes:
         spec: Constants of the copy.
+        where: Place of the task in the config, for messages.
         current: The current observation.
     """
 
     spec: EnvSpec
+    where: str
     current: Shaped[np.ndarray, " word"]
 
     def __init__(
@@ -90,7 +94,7 @@ class TaskEnv:
         Raises:
             ConfigError: It cannot be made or learned in; the message says why, and what to do.
         """
-        self._name = name
+        self._name, self.where = name, where
         layout = VectorLayout(first=number, terminal_observations=True, rendering=rendering)
         try:
             self._vector = _vector(environment, layout)
@@ -259,9 +263,9 @@ def merge_specs(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> MultiTaskSp
     )
 
 
-def location(number: int) -> str:
-    """Place of a task in a config, for messages."""
-    return f"{TASKS}.{number}"
+def location(number: int, task: Task) -> str:
+    """Place of a task in a config, or in a call of the Python API, for messages."""
+    return CALLER if isinstance(task, CallableEnvironment) else f"{TASKS}.{number}"
 
 
 def task_spec(environment: Environment, where: str) -> EnvSpec:
@@ -326,8 +330,9 @@ def _check(spec: EnvSpec, where: str) -> None:
         )
     _check_actions(spec.actions, where)
     if spec.max_episode_steps is None:
+        key = "" if where == CALLER else ".params.max_episode_steps"
         raise ConfigError(
-            f"{where}.params.max_episode_steps: the environment does not say after how many steps "
+            f"{where}{key}: the environment does not say after how many steps "
             "episodes of this task are cut off, and learning depends on it; set it, e.g. to 1000, "
             "or wrap an environment made in Python in gymnasium.wrappers.TimeLimit"
         )

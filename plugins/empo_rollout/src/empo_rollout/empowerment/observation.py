@@ -39,7 +39,7 @@ class WorldObservation:
 
     @cached_property
     def agents(self) -> tuple[int, ...]:
-        """Indices of the agents who see and act, in agent order."""
+        """Indices of the agents who see and act, in the order of their rows."""
         return self.spec.robots if self.learners == "robots" else self.spec.humans
 
     @cached_property
