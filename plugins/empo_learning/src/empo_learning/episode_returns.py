@@ -132,7 +132,9 @@ class EpisodeReturns:
             self._success[agents] = np.maximum(self._success[agents], success)
         if ended.any():
             self._complete(self._agents[agents][ended], reason[ended])
-        self._forget(self._agents[agents][ended if starts is None else ended | starts])
+        over = ended if starts is None else ended | starts
+        if over.any():
+            self._forget(self._agents[agents][over])
 
     def statistics(self, group: Group | None = None) -> EpisodeStatistics:
         """Statistics over all processes that learn together; None: of this one alone."""
