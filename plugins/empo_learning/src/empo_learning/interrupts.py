@@ -25,9 +25,9 @@ def heeded() -> list[signal.Signals]:
 
 
 class Interrupts:
-    """While entered, the first signal only makes ``check`` raise; a second one acts at once.
+    """While entered, the first signal only sets ``are_pending``; a second one acts at once.
 
-    A learner checks between its steps, so that what it saves is never half of a step.
+    A learner looks between its steps, so that what it saves is never half of a step.
     """
 
     def __init__(self) -> None:
@@ -50,15 +50,6 @@ class Interrupts:
     def are_pending(self) -> bool:
         """True if a signal has arrived."""
         return self._requested
-
-    def check(self) -> None:
-        """Stop here if that was asked for.
-
-        Raises:
-            KeyboardInterrupt: A signal has arrived.
-        """
-        if self._requested:
-            raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._requested:

@@ -88,7 +88,7 @@ class Loop:
                 # Whoever estimates the time left learns where this attempt begins.
                 self._show_progress()
                 while not self._is_over:
-                    self._stop_if_asked(interrupts)
+                    self._agree(stop=interrupts.are_pending)
                     self._advance()
                 self._finish()
                 self._show_progress()
@@ -108,14 +108,6 @@ class Loop:
         """True if all is done, or the newest evaluation is as good as was asked for."""
         goal, score = self._solved_at, self._score
         return self._learner.is_over or (goal is not None and score is not None and score >= goal)
-
-    def _stop_if_asked(self, interrupts: Interrupts) -> None:
-        try:
-            interrupts.check()
-        except KeyboardInterrupt:
-            self._agree(stop=True)
-        else:
-            self._agree(stop=False)
 
     def _agree(self, *, stop: bool) -> None:
         """Stop all processes after the same work, if one has to: by a signal, or a failure."""
