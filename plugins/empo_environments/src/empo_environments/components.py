@@ -140,6 +140,34 @@ class CallableEnvironment(CopiedEnvironment):
         super().__init__(getattr(make, "__name__", type(make).__name__), _Called(make))
 
 
+def of_caller(
+    make: Callable[[], Value] | None, *, is_named: bool, where: str, example: str
+) -> CallableEnvironment | None:
+    """The environment that a caller of the Python API makes; None where the config names one.
+
+    Args:
+        make: The caller's function; None: there is none.
+        is_named: Whether the config names an environment.
+        where: Key path at which it does, or could.
+        example: An environment that it could name.
+
+    Raises:
+        ConfigError: There are both, or neither.
+    """
+    if make is not None:
+        if is_named:
+            raise ConfigError(
+                f"{where}: the caller gives an environment as well; leave it out of the config"
+            )
+        return CallableEnvironment(make)
+    if not is_named:
+        raise ConfigError(
+            f"{where}: there is none; name one, e.g. {example}, or give a function to "
+            "empo_core.run(config, environment=...)"
+        )
+    return None
+
+
 @dataclass(frozen=True)
 class _Adapted:
     make: MakeGymEnv
@@ -235,5 +263,5 @@ def prepare_rendering() -> None:
 
 __all__ = [
     "CallableEnvironment", "DmcEnvironment", "GymnasiumBacked", "GymnasiumEnvironment",
-    "GymnasiumVectorEnvironment", "PettingZooEnvironment", "prepare_rendering",
+    "GymnasiumVectorEnvironment", "PettingZooEnvironment", "of_caller", "prepare_rendering",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
-from empo_environments.components import CallableEnvironment
+from empo_environments.components import of_caller
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import (
     SizeRequest,
@@ -132,19 +132,15 @@ class EnvironmentFactory:
 def _environment(
     params: RolloutParams, context: EnvironmentContext, make_env: Callable[[], Any] | None
 ) -> Environment:
-    if make_env is not None:
-        if params.environment is not None:
-            raise ConfigError(
-                f"{WHERE}: the caller gives an environment as well; leave it out of the config"
-            )
-        return CallableEnvironment(make_env)
-    if params.environment is None:
-        raise ConfigError(
-            f"{WHERE}: there is none; name one, e.g. gymnasium/CartPole-v1, or give a function to "
-            "empo_core.run(config, environment=...)"
-        )
+    named = params.environment
+    own = of_caller(
+        make_env, is_named=named is not None, where=WHERE, example="gymnasium/CartPole-v1"
+    )
+    if own is not None:
+        return own
+    assert named is not None  # Else it was refused.
     try:
-        environment: Environment = build(params.environment, context)
+        environment: Environment = build(named, context)
     except ConfigError as error:
         raise _located(error) from error
     return environment

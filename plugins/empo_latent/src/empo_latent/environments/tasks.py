@@ -25,7 +25,7 @@ from empo_core.protocols.environments import (
     VectorLayout,
 )
 from empo_core.trees import StateDict
-from empo_environments.components import CallableEnvironment, GymnasiumBacked
+from empo_environments.components import CallableEnvironment, GymnasiumBacked, of_caller
 from empo_environments.serial import SerialVectorEnv
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
@@ -191,16 +191,10 @@ def tasks_of(params: LatentParams, make_env: Callable[[], Any] | None) -> tuple[
     Raises:
         ConfigError: There is none, or there are both.
     """
-    if make_env is not None:
-        if params.tasks:
-            raise ConfigError(f"{TASKS}: the caller gives an environment as well; leave them out")
-        return (CallableEnvironment(make_env),)
-    if not params.tasks:
-        raise ConfigError(
-            f"{TASKS}: there is none; name one, e.g. gymnasium/Pendulum-v1, or give a function to "
-            "empo_core.run(config, environment=...)"
-        )
-    return tuple(params.tasks)
+    own = of_caller(
+        make_env, is_named=bool(params.tasks), where=TASKS, example="gymnasium/Pendulum-v1"
+    )
+    return tuple(params.tasks) if own is None else (own,)
 
 
 def environment_of(task: Task, where: str) -> Environment:
