@@ -58,7 +58,6 @@ def ours(seed: int, steps: int, episodes: int) -> float:
             "update_epochs": EPOCHS,
             "minibatch_size": MINIBATCH,
             "sampling": "steps",
-            "value_clip": None,
         },
         "losses": [{"loss": {"name": "ppo", "params": {"clip": CLIP, "entropy": {"coef": 0.0}}}}],
         "optimiser": {"lr": RATE, "eps": EPSILON},

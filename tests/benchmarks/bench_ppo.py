@@ -53,7 +53,6 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
             "update_epochs": epochs,
             "minibatch_size": minibatch,
             "sampling": "steps",
-            "value_clip": None,
         },
         "losses": [{"loss": {"name": "ppo", "params": {"clip": CLIP, "entropy": {"coef": 0.0}}}}],
         "optimiser": {"lr": RATE, "lr_schedule": "linear", "eps": 1e-5},

@@ -174,7 +174,7 @@ BASE: dict[str, Any] = {
     "experience": {"bptt_horizon": 8},
     "gamma": GAMMA,
     "policy": {"hidden": [32]},
-    "update": {"update_epochs": 8, "minibatch_size": 512, "value_clip": None},
+    "update": {"update_epochs": 8, "minibatch_size": 512},
     "optimiser": {"lr": 0.02, "lr_schedule": "linear"},
     "losses": [{"loss": {"name": "ppo", "params": {"entropy": {"coef": 0.0}}}}],
     "compute": {"threads": 1},

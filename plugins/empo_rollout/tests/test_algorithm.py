@@ -370,6 +370,8 @@ def test_presets_fill_in_what_is_not_given() -> None:
     cleanrl = RolloutParams.model_validate({**given, "preset": "cleanrl"})
     assert cleanrl.optimiser.lr_schedule == "linear"
     assert cleanrl.update.update_epochs == 2
+    clips = [made.update.value_clip for made in (metta, cleanrl, RolloutParams(**given))]
+    assert clips == [0.1, 0.2, None]
 
 
 @pytest.mark.parametrize(

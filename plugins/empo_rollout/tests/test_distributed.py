@@ -29,7 +29,7 @@ from empo_rollout.ppo_params import PpoParams
 HORIZON, SEGMENTS, RANKS = 5, 4, 2
 EACH = HORIZON * SEGMENTS
 STEADY = {"sampling": "sequential", "update_epochs": 2}
-FAR = {"name": "sgd", "lr": 3.0, "max_grad_norm": None}
+FAR = {"name": "sgd", "lr": 1.0, "max_grad_norm": None}
 
 
 def learner(made: Any, policy: Networks, plan: VecPlan, group: Group | None = None) -> Updater:
@@ -63,7 +63,7 @@ def seen(made: Any, policy: Networks, rank: int) -> Rollout:
 def scenes(scene: Any) -> dict[str, Any]:
     return {
         "passes": (scene(policy={"memory": "lstm", "critic": "shared"}, update=STEADY), 2),
-        "far": (scene(update={**STEADY, "target_kl": 0.05}, optimiser=FAR), 1),
+        "far": (scene(update={**STEADY, "target_kl": 0.08}, optimiser=FAR), 1),
     }
 
 

@@ -52,7 +52,7 @@ def ppo(**entropy: Any) -> Ppo:
 
 def plain_loss(
     made: Any, policy: Networks, rollout: Rollout, columns: list[int], advantage: Tensor,
-    importance: Tensor | float = 1.0,
+    importance: Tensor | float = 1.0, value_clip: float | None = None,
 ) -> Tensor:  # fmt: skip
     """PPO on some segments, in plain words."""
     turn = rollout.agent % len(made.spec.agents)
@@ -76,7 +76,7 @@ def plain_loss(
     gain = torch.minimum(a * ratio, a * ratio.clamp(0.8, 1.2)).mean()
     returns = picked(advantages(rollout, made.params.advantages, made.params.gamma)[1])
     old, new = picked(rollout.value), picked(value)
-    near = old + (new - old).clamp(-0.2, 0.2)
+    near = new if value_clip is None else old + (new - old).clamp(-value_clip, value_clip)
     error = torch.maximum((new - returns) ** 2, (near - returns) ** 2).mean() / 2
     return -gain - 0.01 * picked(entropy).mean() + 0.5 * error
 
@@ -284,21 +284,71 @@ def test_a_loss_cannot_ask_about_other_states(scene: Any) -> None:
         learner.update(rollout, 0.0)
 
 
-def test_a_phase_ends_when_the_policy_has_moved_far(scene: Any) -> None:
-    groups = {"optimiser": {"name": "sgd", "lr": 2.0, "max_grad_norm": None}}
+class Recording(Ppo):
+    """PPO that keeps the policy that each minibatch found, and how far that one had moved."""
+
+    def __init__(self, network: Networks) -> None:
+        super().__init__(PpoParams())
+        self._network = network
+        self.found: list[tuple[Networks, float]] = []
+
+    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        output = super().__call__(policy, batch)
+        self.found.append((copy.deepcopy(self._network), float(output.metrics["approx_kl"])))
+        return output
+
+
+@pytest.mark.parametrize("stop", [1, 2, 5])
+def test_a_phase_ends_before_the_first_step_from_too_far(scene: Any, stop: int) -> None:
+    groups = {"optimiser": {"name": "sgd", "lr": 0.5, "max_grad_norm": None}}
     update = {"sampling": "sequential", "update_epochs": 3}
     made = scene(update=update, **groups)
     policy = made.policy()
     rollout = made.rollout(policy, HORIZON, SEGMENTS)
     start = copy.deepcopy(policy)
     plan = made.plan(HORIZON, SEGMENTS, ALL // 4)
-    assert updater(made, policy, plan).update(rollout, 0.0)["optim/minibatches"] == 12
-    limited = scene(update={**update, "target_kl": 0.02}, **groups)
-    metrics = updater(limited, start, plan).update(rollout, 0.0)
-    assert 2 <= metrics["optim/minibatches"] < 12
-    assert metrics["policy/approx_kl"] > 0.02
+    free = Recording(policy)
+    whole = updater(made, policy, plan, [(free, 1.0)]).update(rollout, 0.0)
+    kls = [kl for _, kl in free.found]
+    assert (whole["optim/minibatches"], kls[0]) == (12, pytest.approx(0, abs=1e-6))
+    # The greatest up to there stands alone: the mean over what came before stays below.
+    limit = (max(kls[:stop]) + kls[stop]) / 2
+    assert max(kls[:stop]) < limit < kls[stop]
+    limited = scene(update={**update, "target_kl": limit}, **groups)
+    learner = updater(limited, start, plan)
+    metrics = learner.update(rollout, 0.0)
+    assert metrics["optim/minibatches"] == metrics["optim/steps"] == stop
+    require_close(start, free.found[stop][0], 0.0)
+    assert metrics["policy/approx_kl"] == pytest.approx(sum(kls[:stop]) / stop)
+
+
+def test_the_first_minibatch_is_learned_from_however_far_the_policy_is(scene: Any) -> None:
+    made = scene(update={"target_kl": 1e-6, "update_epochs": 2})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    rollout.log_prob.sub_(0.5)  # As if a policy from long ago had acted.
+    metrics = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    assert metrics["policy/approx_kl"] > 0.1
+    assert metrics["optim/minibatches"] == 1
     with pytest.raises(ConfigError, match="no policy loss reports 'approx_kl'"):
-        updater(limited, start, plan, [(Entropy(), 1.0)]).update(rollout, 0.0)
+        updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL), [(Entropy(), 1.0)]).update(
+            rollout, 0.0
+        )
+
+
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_values_are_clipped_only_where_a_config_says_so(scene: Any, clip: float | None) -> None:
+    """The default moves values by their squared errors alone."""
+    made = scene(update={} if clip is None else {"value_clip": clip})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    rollout.value.add_(1.0)  # As if the critic had moved further than any clip.
+    plain = copy.deepcopy(policy)
+    advantage, _ = advantages(rollout, made.params.advantages, made.params.gamma)
+    columns = list(range(SEGMENTS))
+    plain_step(plain, plain_loss(made, plain, rollout, columns, advantage, value_clip=clip))
+    updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
+    require_close(policy, plain)
 
 
 def test_weights_are_pulled_back_but_not_biases(scene: Any) -> None:

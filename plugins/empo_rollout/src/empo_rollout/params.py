@@ -184,10 +184,13 @@ class UpdateParams(Config):
     )
     value_coef: float = Field(0.5, ge=0, description="Factor of the value loss.")
     value_clip: float | None = Field(
-        0.2, gt=0, description="Clip of value changes within one phase; null: none."
+        None, gt=0, description="Clip of value changes within one phase; null: none."
     )
     target_kl: float | None = Field(
-        None, gt=0, description="Stop a phase once the policy has moved this far; null: never."
+        None,
+        gt=0,
+        description="End a phase before a step on a minibatch for which the policy has moved further "
+        "than this, by policy/approx_kl; null: never.",
     )
     l2_init: float = Field(
         0.0, ge=0, description="Pull of weights towards where they were at the start."

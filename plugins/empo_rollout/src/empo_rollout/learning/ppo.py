@@ -17,7 +17,7 @@ from empo_learning.policy_losses import EntropyCoefficient
 from empo_rollout.experience.flat_rollout import Microbatch
 from empo_rollout.learning.checks import require_finite_step
 from empo_rollout.learning.forward import ForwardPass
-from empo_rollout.learning.losses import PolicyLosses
+from empo_rollout.learning.losses import KL, PolicyLosses
 from empo_rollout.learning.optimisers import L2Init, Optimiser
 from empo_rollout.learning.values import value_loss
 from empo_rollout.params import RolloutParams
@@ -49,8 +49,13 @@ class StepContext:
 
 
 def ppo_step(
-    context: StepContext, name: str, microbatches: Iterable[Microbatch], lr: float, progress: float
-) -> dict[str, float]:
+    context: StepContext,
+    name: str,
+    microbatches: Iterable[Microbatch],
+    lr: float,
+    progress: float,
+    kl_limit: float | None = None,
+) -> dict[str, float] | None:
     """One step of the optimiser on one minibatch.
 
     Minimises, with ``r = pi(a|o) / pi_old(a|o)`` and means over the steps that have weight::
@@ -68,9 +73,12 @@ def ppo_step(
             the whole.
         lr: Learning rate.
         progress: Share of the run that is done.
+        kl_limit: Greatest divergence, on this minibatch, between the policy that acted and the
+            policy now, at which a step is still taken; None: any.
 
     Returns:
-        Losses, metrics of the policy losses and the norm of the gradient, over all processes.
+        Losses, metrics of the policy losses and the norm of the gradient, over all processes;
+        None if the divergence is beyond its limit, and then nothing was changed.
     """
     update, gradient = context.params.update, context.optimiser.zeros()
     metrics: dict[str, float] = {}
@@ -87,6 +95,8 @@ def ppo_step(
         for key, value in found.items():
             metrics[key] = metrics.get(key, 0.0) + (batch.share * value if batch.share else 0.0)
     metrics = context.group.totals(metrics)
+    if kl_limit is not None and metrics[f"policy/{KL}"] > kl_limit:
+        return None
     context.group.add_up([gradient])
     if context.pull is not None:
         metrics["loss/l2_init"] = context.pull.add_gradient(gradient)

@@ -21,7 +21,7 @@ from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.checks import require_fit
 from empo_rollout.learning.forward import ForwardPass
 from empo_rollout.learning.learning_rate import learning_rate
-from empo_rollout.learning.losses import KL, PolicyLosses
+from empo_rollout.learning.losses import PolicyLosses
 from empo_rollout.learning.optimisers import L2Init, Optimiser
 from empo_rollout.learning.ppo import LOG_RATIO_LIMIT, StepContext, ppo_step
 from empo_rollout.learning.values import explained_variance
@@ -122,13 +122,15 @@ class Updater:
                 warm_up=optimiser.lr_warm_up,
             )
             parts = flat.microbatches(minibatch, self._plan.accumulate)
-            metrics = ppo_step(self._context, minibatch.name, parts, lr, progress)
+            # The first comes from the policy that acted: without a step, nothing would be learned.
+            limit = update.target_kl if count else None
+            metrics = ppo_step(self._context, minibatch.name, parts, lr, progress, limit)
+            if metrics is None:
+                break
             self._steps += 1
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value
             count += 1
-            if update.target_kl is not None and sums[f"policy/{KL}"] / count > update.target_kl:
-                break
         means = {name: value / count for name, value in sums.items()}
         ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": count}
         return means | ends | report
