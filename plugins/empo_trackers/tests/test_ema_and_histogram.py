@@ -128,7 +128,7 @@ def test_bins_are_numpy_s_but_for_what_lies_outside(values: list[float], keep: l
     assert histogram.get_counts().tolist() == expected.tolist()
     assert (histogram.underflow, histogram.overflow) == (below, above)
     assert histogram.nan == int(np.isnan(kept).sum())
-    assert int(histogram.bin_counts.sum()) + histogram.nan == len(kept)
+    assert int(histogram.bins.sum()) + histogram.nan == len(kept)
 
 
 @settings(max_examples=60)

@@ -154,7 +154,7 @@ def test_a_checkpoint_of_other_environments_is_refused() -> None:
             other.load_state_dict(state)
     more = EpisodicHistogram(EpisodicHistogramParams())
     more.follow(2, ["won"])
-    with pytest.raises(ConfigError, match=r"its length_histogram\.bin_counts has shape None"):
+    with pytest.raises(ConfigError, match=r"its length_histogram\.bin_edges has shape None"):
         more.load_state_dict(state)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Shaped
@@ -15,6 +16,17 @@ class Accumulators(torch.nn.Module):
     ``.half()`` is meant for a model that the module may be a part of: sums of thousands of
     rewards are useless in half precision, and counts are no numbers of that kind at all.
     """
+
+    _additions: ClassVar[tuple[str, ...]] = ()
+    """Counts that the specification's classes lack; they are 0 in a state that lacks them."""
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
+    ) -> None:
+        for name in self._additions:
+            if (count := self._buffers.get(name)) is not None:
+                state_dict.setdefault(prefix + name, torch.zeros_like(count))
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulators:
         def moved(tensor: Shaped[Tensor, " *axes"]) -> Shaped[Tensor, " *axes"]:

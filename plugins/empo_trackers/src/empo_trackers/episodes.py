@@ -114,7 +114,7 @@ class EpisodicHistogram(_EpisodeTracker):
         found: dict[str, float | Histogram] = {**tracker.get_statistics()}
         for name in ("reward", "length"):
             histogram = getattr(tracker, f"{name}_histogram")
-            edges, counts = histogram.bin_edges.tolist(), histogram.bin_counts.tolist()
+            edges, counts = histogram.bin_edges.tolist(), histogram.bins.tolist()
             found[f"histograms/{name}"] = Histogram(edges=edges, counts=counts)
             for beyond in ("underflow", "overflow"):
                 found[f"histograms/{name}_{beyond}"] = getattr(histogram, beyond)

@@ -84,6 +84,8 @@ class EpisodicEMATracker(RunningEpisodes):
         nan_episodes: How many of them paid NaN, which the average does not survive.
     """
 
+    _additions = ("other_terminations", "nan_episodes")
+
     termination_counts: Int64[Tensor, " reason"]
     other_terminations: Int64[Tensor, ""]
     total_terminations: Int64[Tensor, ""]
@@ -236,6 +238,15 @@ class EpisodicEMATracker(RunningEpisodes):
         found["episodes/completed"] = int(self.episodes_completed)
         found["episodes/total_steps"] = int(self.total_steps)
         return found
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
+    ) -> None:
+        # Averages of reasons, which the specification keeps in its state and has no use for.
+        for key in [*state_dict]:
+            if key.startswith(f"{prefix}ema_termination_trackers."):
+                del state_dict[key]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _complete(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None

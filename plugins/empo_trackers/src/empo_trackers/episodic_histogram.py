@@ -6,7 +6,7 @@ from typing import Unpack
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from empo_trackers.checks import Real, Reals
@@ -56,6 +56,16 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
         self.reward_histogram = FastVectorizedHistogram(rewards, device, closed=closed)
         self.length_histogram = FastVectorizedHistogram(lengths, device, closed=closed)
 
+    @property
+    def reward_bin_edges(self) -> Float[Tensor, " edge"]:
+        """Edges of the bins of rewards, wherever the tracker was moved to."""
+        return self.reward_histogram.bin_edges
+
+    @property
+    def length_bin_edges(self) -> Float[Tensor, " edge"]:
+        """Edges of the bins of lengths."""
+        return self.length_histogram.bin_edges
+
     def get_histograms(self) -> dict[str, Shaped[np.ndarray, " bin"]]:
         """Counts, shares and edges of both histograms, as arrays.
 
@@ -63,7 +73,7 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
         """
         found = {}
         for key, histogram in self._histograms.items():
-            found[f"histograms/{key}_counts"] = _array(histogram.bin_counts)
+            found[f"histograms/{key}_counts"] = _array(histogram.bins)
             found[f"histograms/{key}_distribution"] = _array(histogram.get_probabilities())
             found[f"histograms/{key}_bin_edges"] = _array(histogram.bin_edges)
         return found

@@ -24,12 +24,14 @@ class FastVectorizedHistogram(Accumulators):
 
     Attributes:
         bin_edges: The edges, float32.
-        bin_counts: The counts, int64, one fewer than edges.
+        bins: The counts, int64, one fewer than edges.
         outside: How many values were below the first edge, above the last one, and NaN.
     """
 
+    _additions = ("outside",)
+
     bin_edges: Float[Tensor, " edge"]
-    bin_counts: Int[Tensor, " bin"]
+    bins: Int[Tensor, " bin"]
     outside: Int[Tensor, " 3"]
 
     def __init__(
@@ -64,7 +66,7 @@ class FastVectorizedHistogram(Accumulators):
             )
         self.register_buffer("bin_edges", edges.to(device or "cpu", copy=True))
         counts = torch.zeros(len(edges) - 1, dtype=torch.int64, device=device)
-        self.register_buffer("bin_counts", counts)
+        self.register_buffer("bins", counts)
         self.register_buffer("outside", torch.zeros(3, dtype=torch.int64, device=device))
 
     @property
@@ -98,22 +100,22 @@ class FastVectorizedHistogram(Accumulators):
             outside, counted = outside & flags, counted & flags
         # Without the outer edges every value has a bin, also one that lies beyond them.
         index = torch.searchsorted(edges[1:-1], numbers, right=self.closed == "left")
-        self.bin_counts.index_add_(0, index, counted.to(torch.int64))
+        self.bins.index_add_(0, index, counted.to(torch.int64))
         self.outside.add_(outside.sum(1))
 
     def get_probabilities(self) -> Float[Tensor, " bin"]:
         """The share of each bin; zeros as long as nothing was counted."""
-        return (self.bin_counts / self.bin_counts.sum().clamp(min=1)).to(torch.float32)
+        return (self.bins / self.bins.sum().clamp(min=1)).to(torch.float32)
 
     def get_counts(self) -> Int[Tensor, " bin"]:
         """A copy of the counts."""
-        return self.bin_counts.clone()
+        return self.bins.clone()
 
     def reset(self) -> None:
         """Begin anew with empty bins."""
-        self.bin_counts.zero_()
+        self.bins.zero_()
         self.outside.zero_()
 
     def extra_repr(self) -> str:
         """Number of bins, and the closed side of each, for debugging."""
-        return f"bins={len(self.bin_counts)}, closed={self.closed!r}"
+        return f"bins={len(self.bins)}, closed={self.closed!r}"

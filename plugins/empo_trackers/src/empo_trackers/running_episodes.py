@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Bool, Float, Int, Int64
@@ -120,7 +120,7 @@ class RunningEpisodes(Accumulators):
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Tensor], prefix: str, *rest: object
+        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
     ) -> None:
         self._settle()  # What was pending belongs to what is replaced now.
         super()._load_from_state_dict(state_dict, prefix, *rest)
