@@ -315,8 +315,10 @@ class Scene:
 class ImaginedBatch:
     """Start states, candidate actions at each, and how good each candidate turned out.
 
-    Everything is a constant: no field carries a gradient. A learner without imagination
-    uses one candidate, the action that was taken.
+    Everything is a constant: no field carries a gradient. Candidates come first, as a distribution
+    over the starts samples them: ``policy(batch.start).log_prob(batch.action)`` compares with
+    ``batch.log_prob`` as it is, and values of sampled actions with ``batch.target``. A learner
+    without imagination uses one candidate, the action that was taken.
 
     Attributes:
         start: Features of the start states, e.g. latents.
@@ -333,9 +335,9 @@ class ImaginedBatch:
     """
 
     start: Float[Tensor, "start feature"]
-    action: Float[Tensor, "start candidate action"]
-    target: Float[Tensor, "start candidate head"]
-    log_prob: Float[Tensor, "start candidate"]
+    action: Float[Tensor, "candidate start action"]
+    target: Float[Tensor, "candidate start head"]
+    log_prob: Float[Tensor, "candidate start"]
     weight: Float[Tensor, " start"]
     proposal: Distribution | None = None
     expert: Distribution | None = None

@@ -156,7 +156,7 @@ class WeighsCandidates(Protocol):
     A learner may let its value targets prefer the same ones.
     """
 
-    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
+    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "candidate start"]:
         """Weight of each candidate; at least 0, adding up to 1 at each start."""
 
 

@@ -22,7 +22,8 @@ from empo_core.types import ImaginedBatch, LossOutput
 Kind = Literal["normal", "bounded"]
 """Distribution of the test policy: ``Independent(Normal)`` or ``BoundedNormal``."""
 STARTS, FEATURES, ACTIONS, HEADS = 12, 3, 2, 2
-TENSORS = ("start", "action", "target", "log_prob", "weight")
+OF_STARTS, OF_CANDIDATES = ("start", "weight"), ("action", "target", "log_prob")
+TENSORS = OF_STARTS + OF_CANDIDATES
 
 
 class SteadyNormal(Normal):
@@ -118,10 +119,9 @@ def imagined(
     with torch.no_grad():
         proposal = policy(start)
         noise = torch.randn(starts, candidates, ACTIONS, generator=generator).double()
-        action = proposal.mean[:, None] + proposal.stddev[:, None] * noise
-        log_prob = proposal.log_prob(action.transpose(0, 1)).transpose(0, 1)
-        repeated = start[:, None].expand(-1, candidates, -1)
-        target = critic(repeated, action)
+        action = proposal.mean + proposal.stddev * noise.transpose(0, 1)
+        log_prob = proposal.log_prob(action)
+        target = critic(start.expand(candidates, -1, -1), action)
         best = critic.best(start)
     weight = 0.5 + torch.rand(starts, generator=generator, dtype=torch.float64)
     weight[2::3] = 0
@@ -143,13 +143,14 @@ def changed_distributions(
 
 def some_starts(batch: ImaginedBatch, kind: Kind, chosen: Tensor) -> ImaginedBatch:
     """Some starts of a batch, in any order."""
-    tensors = {name: getattr(batch, name)[chosen] for name in TENSORS}
+    tensors = {name: getattr(batch, name)[chosen] for name in OF_STARTS}
+    tensors |= {name: getattr(batch, name)[:, chosen] for name in OF_CANDIDATES}
     return replace(changed_distributions(batch, kind, lambda each: each[chosen]), **tensors)
 
 
 def some_candidates(batch: ImaginedBatch, chosen: Tensor) -> ImaginedBatch:
     """Some candidates of each start, in any order."""
-    tensors = {name: getattr(batch, name)[:, chosen] for name in ("action", "target", "log_prob")}
+    tensors = {name: getattr(batch, name)[chosen] for name in OF_CANDIDATES}
     return replace(batch, **tensors)
 
 

@@ -162,7 +162,7 @@ class _BatchTests(_PolicyLossCase):
     def test_the_order_of_candidates_does_not_matter(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
     ) -> None:
-        order = torch.arange(batch.action.shape[1]).roll(2).flip(0)
+        order = torch.arange(len(batch.action)).roll(2).flip(0)
         assert_same_effect(loss, policy, critic, batch, some_candidates(batch, order))
 
     def test_the_order_of_starts_does_not_matter(
@@ -184,9 +184,9 @@ class _BatchTests(_PolicyLossCase):
         other = replace(
             other,
             start=batch.start.masked_fill(masked[:, None], 3.0),
-            action=batch.action.masked_fill(masked[:, None, None], -1.0),
-            target=batch.target.masked_fill(masked[:, None, None], 50.0),
-            log_prob=batch.log_prob.masked_fill(masked[:, None], -4.0),
+            action=batch.action.masked_fill(masked[:, None], -1.0),
+            target=batch.target.masked_fill(masked[:, None], 50.0),
+            log_prob=batch.log_prob.masked_fill(masked, -4.0),
         )
         assert_same_effect(loss, policy, critic, batch, other)
 
@@ -334,7 +334,7 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         assert weights.shape == batch.log_prob.shape
         assert not weights.requires_grad
         assert bool((weights >= 0).all())
-        torch.testing.assert_close(weights.sum(1), torch.ones(STARTS).double())
+        torch.testing.assert_close(weights.sum(0), torch.ones(STARTS).double())
 
 
 def assert_same_output(one: LossOutput, other: LossOutput) -> None:

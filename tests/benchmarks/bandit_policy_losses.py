@@ -45,11 +45,10 @@ class Pathwise:
         """Minus the weighted mean of log-probabilities."""
         distribution = policy(batch.start)
         assert isinstance(distribution, BoundedNormal)
-        candidates = batch.action.transpose(0, 1)
-        noise = ((candidates - distribution.loc) / distribution.scale).detach()
+        noise = ((batch.action - distribution.loc) / distribution.scale).detach()
         attached = distribution.loc + distribution.scale * noise
-        weights = batch.target.mean(-1).softmax(1)
-        return LossOutput(-(weights * distribution.log_prob(attached).T).sum(1).mean())
+        weights = batch.target.mean(-1).softmax(0)
+        return LossOutput(-(weights * distribution.log_prob(attached)).sum(0).mean())
 
 
 class Policies(nn.Module):
@@ -114,10 +113,8 @@ def imagined(policies: Policies, starts: int) -> ImaginedBatch:
         start = torch.eye(len(policies.mean)).repeat_interleave(starts, 0)
         proposal = policies(start)
         u = proposal.sample((CANDIDATES,))
-        log_prob = proposal.log_prob(u)
-        action = u.transpose(0, 1)
         weight = torch.ones(len(start))
-        return ImaginedBatch(start, action, worth(action), log_prob.T, weight, proposal)
+        return ImaginedBatch(start, u, worth(u), proposal.log_prob(u), weight, proposal)
 
 
 def learned(loss: PolicyLoss, *, seeds: int, steps: int, starts: int = STARTS) -> Way:

@@ -437,14 +437,13 @@ def test_a_policy_batch_lists_starts_candidates_and_targets_in_one_order(start: 
         torch.testing.assert_close(batch.start, encodings.flatten(0, 1))
     assert torch.equal(batch.task, task.repeat(3))
     judge = critic(model, DISCOUNTS[batch.task].unsqueeze(-1), batch.task, "target")
-    candidates = batch.action.transpose(0, 1)
-    action = model.bounded(batch.action[:, 0], task=batch.task)
+    action = model.bounded(batch.action[0], task=batch.task)
     after = model.next_latent(batch.start, action, task=batch.task)
     assert 0.1 < model.terminates(after, task=batch.task).mean() < 0.9
-    expected = judge(batch.start, candidates).transpose(0, 1)
+    expected = judge(batch.start, batch.action)
     torch.testing.assert_close(batch.target, expected, rtol=1e-4, atol=1e-4)
-    log_prob = model.policy(batch.start, task=batch.task).log_prob(candidates)
-    torch.testing.assert_close(batch.log_prob, log_prob.T, rtol=1e-4, atol=1e-4)
+    log_prob = model.policy(batch.start, task=batch.task).log_prob(batch.action)
+    torch.testing.assert_close(batch.log_prob, log_prob, rtol=1e-4, atol=1e-4)
     assert not any(each.requires_grad for each in batch if isinstance(each, Tensor))
 
 

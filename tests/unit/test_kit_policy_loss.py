@@ -11,6 +11,7 @@ from torch.distributions import Independent
 
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import Critic, Policy, PolicyLoss
+from empo_core.testing.imagined import KitCritic, KitPolicy, imagined
 from empo_core.testing.policy_loss import PolicyLossTests
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 
@@ -19,6 +20,17 @@ Runner = Callable[..., set[str]]
 
 def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     return (weight * values).sum() / weight.sum().clamp(min=1e-12)
+
+
+def test_candidates_targets_and_samples_have_one_order() -> None:
+    """What a policy samples and a critic values needs no turning to be compared with a batch."""
+    policy, critic = KitPolicy("bounded"), KitCritic()
+    batch = imagined(policy, critic, starts=4, candidates=3)
+    distribution = policy(batch.start)
+    assert distribution.sample(torch.Size([3])).shape == batch.action.shape
+    torch.testing.assert_close(distribution.log_prob(batch.action), batch.log_prob)
+    values = critic(batch.start.expand(3, -1, -1), batch.action)
+    torch.testing.assert_close(values, batch.target)
 
 
 class Regression:
@@ -33,21 +45,21 @@ class Regression:
 
     def advantage(self, batch: ImaginedBatch) -> Tensor:
         value = batch.target.mean(-1)
-        return value - value.mean(1, keepdim=True)
+        return value - value.mean(0)
 
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
-        if batch.action.shape[1] < 2:
+        if len(batch.action) < 2:
             raise ValueError("comparing needs at least 2 candidates per start")
         batch = self.constant(batch)
         share = self.weights(batch)
-        log_prob = policy(batch.start).log_prob(batch.action.transpose(0, 1)).transpose(0, 1)
-        loss = -weighted_mean((share * log_prob).sum(1), batch.weight)
+        log_prob = policy(batch.start).log_prob(batch.action)
+        loss = -weighted_mean((share * log_prob).sum(0), batch.weight)
         return self.output(loss, share)
 
     def weights(self, batch: ImaginedBatch) -> Tensor:
-        return torch.softmax(self.advantage(batch), 1)
+        return torch.softmax(self.advantage(batch), 0)
 
     def output(self, loss: Tensor, share: Tensor) -> LossOutput:
         return LossOutput(loss, {"largest_share": share.max(), "heads": 2})
@@ -63,7 +75,7 @@ class Ascent:
     ) -> LossOutput:
         if critic is None:
             raise ValueError("this loss differentiates through a critic; give one")
-        if batch.action.shape[1] < 1:
+        if len(batch.action) < 1:
             raise ValueError("at least 1 candidate per start is needed")
         start = batch.start.detach()
         action = policy(start).rsample()
@@ -85,7 +97,7 @@ class Following(Regression):
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
         output = super().__call__(policy, batch, critic)
-        size = self.advantage(self.constant(batch)).square().mean(1)
+        size = self.advantage(self.constant(batch)).square().mean(0)
         found = torch.where(batch.weight.sum() > 0, weighted_mean(size, batch.weight), self.scale)
         return LossOutput(
             output.loss * self.factor(), output.metrics, self.statistics(found, output)
@@ -136,7 +148,7 @@ class Imitation:
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
-        if batch.action.shape[1] < 1:
+        if len(batch.action) < 1:
             raise ValueError("at least 1 candidate per start is needed")
         if batch.expert is None:
             raise ValueError("imitation needs an expert")
@@ -263,7 +275,7 @@ class RemembersNothingAsNan(Following):
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
         output = super().__call__(policy, batch, critic)
-        size = self.advantage(batch).square().mean(1)
+        size = self.advantage(batch).square().mean(0)
         found = (size * batch.weight).sum() / batch.weight.sum()
         return replace(output, statistics=self.statistics(found, output))
 
@@ -329,14 +341,14 @@ class FreezesTheCritic(Ascent):
 
 class StandardisesInPlace(Regression):
     def constant(self, batch: ImaginedBatch) -> ImaginedBatch:
-        batch.target.sub_(batch.target.mean(1, keepdim=True) / 2)
+        batch.target.sub_(batch.target.mean(0) / 2)
         return super().constant(batch)
 
 
 class PrefersTheFirstCandidate(Regression):
     def advantage(self, batch: ImaginedBatch) -> Tensor:
         advantage = super().advantage(batch)
-        return advantage - 0.1 * torch.arange(advantage.shape[1])
+        return advantage - 0.1 * torch.arange(len(advantage))[:, None]
 
 
 class PrefersTheFirstStart(Regression):
@@ -373,7 +385,7 @@ class TakesOneCandidate(Regression):
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
-        if batch.action.shape[1] == 1:
+        if len(batch.action) == 1:
             return LossOutput(policy(batch.start).mean.sum() * 0)
         return super().__call__(policy, batch, critic)
 
@@ -390,7 +402,7 @@ class UsesACriticItDoesNotNeed(Regression):
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
         if critic is not None:
-            critic(batch.start, batch.action[:, 0])
+            critic(batch.start, batch.action[0])
         return super().__call__(policy, batch)
 
 

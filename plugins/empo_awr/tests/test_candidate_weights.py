@@ -25,24 +25,25 @@ OWN = ("state_std", "state_range")
 
 
 def weighed(target: Tensor, weight: Tensor | None = None, **params: Any) -> WeighedCandidates:
-    """Weighed candidates of a batch in which only targets ``[start candidate head]`` matter."""
+    """Weighed candidates of a batch in which only targets ``[candidate start head]`` matter."""
     return CandidateWeighting(AwrParams.model_validate(params))(imagined(target, weight))
 
 
 def imagined(target: Tensor, weight: Tensor | None = None) -> ImaginedBatch:
-    starts, candidates, _ = target.shape
+    candidates, starts, _ = target.shape
     weight = torch.ones(starts, dtype=target.dtype) if weight is None else weight
-    nothing = torch.zeros(starts, candidates, 1, dtype=target.dtype)
-    return ImaginedBatch(nothing[:, 0], nothing, target, nothing[..., 0], weight)
+    nothing = torch.zeros(candidates, starts, 1, dtype=target.dtype)
+    return ImaginedBatch(nothing[0], nothing, target, nothing[..., 0], weight)
 
 
 def random_target(starts: int = 9, candidates: int = 8, heads: int = 3, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(starts, candidates, heads, generator=generator, dtype=torch.float64)
+    drawn = torch.randn(starts, candidates, heads, generator=generator, dtype=torch.float64)
+    return drawn.transpose(0, 1)
 
 
 def one_start(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)[None, :, None]
+    return torch.tensor(values, dtype=torch.float64)[:, None, None]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,9 @@ def test_weights_are_a_softmax_of_what_each_normaliser_leaves(
 ) -> None:
     found = weighed(one_start(0, 2, 4, 2), temperature={"rule": "fixed", "value": 0.8}, **params)
     expected = [math.exp(x / 0.8) for x in scaled]
-    torch.testing.assert_close(found.scaled, torch.tensor([scaled]).double())
+    torch.testing.assert_close(found.scaled, torch.tensor([scaled]).double().T)
     torch.testing.assert_close(
-        found.weights, torch.tensor([[x / sum(expected) for x in expected]]).double()
+        found.weights, torch.tensor([[x / sum(expected)] for x in expected]).double()
     )
     assert float(found.temperature) == 0.8
 
@@ -83,9 +84,9 @@ def test_weights_are_a_softmax_of_what_each_normaliser_leaves(
 def test_heads_are_joined_and_their_disagreement_added(
     params: dict[str, Any], quality: float
 ) -> None:
-    target = torch.tensor([[[1.0, 5.0], [2.0, 2.0]]]).double()
+    target = torch.tensor([[[1.0, 5.0]], [[2.0, 2.0]]]).double()
     found = weighed(target, **params)
-    torch.testing.assert_close(found.quality, torch.tensor([[quality, 2.0]]).double())
+    torch.testing.assert_close(found.quality, torch.tensor([[quality], [2.0]]).double())
 
 
 def test_one_head_does_not_disagree() -> None:
@@ -115,21 +116,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_permute_as_candidates_do(variant: str) -> None:
     target, order = random_target(), torch.tensor([5, 0, 7, 1, 2, 6, 4, 3])
-    one, other = (weighed(each, **VARIANTS[variant]) for each in (target, target[:, order]))
-    torch.testing.assert_close(one.weights[:, order], other.weights)
+    one, other = (weighed(each, **VARIANTS[variant]) for each in (target, target[order]))
+    torch.testing.assert_close(one.weights[order], other.weights)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_permute_as_starts_do(variant: str) -> None:
     target, order = random_target(), torch.tensor([8, 5, 0, 7, 1, 2, 6, 4, 3])
-    one, other = (weighed(each, **VARIANTS[variant]) for each in (target, target[order]))
-    torch.testing.assert_close(one.weights[order], other.weights)
+    one, other = (weighed(each, **VARIANTS[variant]) for each in (target, target[:, order]))
+    torch.testing.assert_close(one.weights[:, order], other.weights)
 
 
 @pytest.mark.parametrize("variant", sorted(set(VARIANTS) - {"running"}))
 def test_what_all_candidates_of_a_start_are_worth_does_not_matter(variant: str) -> None:
     target = random_target()
-    shifted = target + 30 * torch.linspace(-1, 1, 9).double()[:, None, None]
+    shifted = target + 30 * torch.linspace(-1, 1, 9).double()[:, None]
     one, other = (weighed(each, **VARIANTS[variant]) for each in (target, shifted))
     torch.testing.assert_close(one.weights, other.weights)
 
@@ -167,16 +168,16 @@ def test_a_temperature_that_is_found_scales_with_the_values(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("normaliser", OWN)
 def test_rounding_is_not_taken_for_a_preference(normaliser: str, dtype: torch.dtype) -> None:
-    even = torch.full((1, 16, 1), 1e4, dtype=dtype)
-    signs = torch.tensor([1, -1, 1, 1, -1, 1, -1, -1] * 2, dtype=dtype)[None, :, None]
+    even = torch.full((16, 1, 1), 1e4, dtype=dtype)
+    signs = torch.tensor([1, -1, 1, 1, -1, 1, -1, -1] * 2, dtype=dtype)[:, None, None]
     noisy = even * (1 + torch.finfo(dtype).eps * signs)
     for target in (even, noisy):
         # At most a part in eight of what a start's own differences would be divided by.
         found = weighed(target, normaliser=normaliser)
         assert bool(found.weights.isfinite().all())
         assert float(effective_sample_size(found.weights)) > 0.75 * 16
-    flat = weighed(torch.zeros(1, 16, 1, dtype=dtype), normaliser=normaliser)
-    assert torch.equal(flat.weights, torch.full((1, 16), 1 / 16, dtype=dtype))
+    flat = weighed(torch.zeros(16, 1, 1, dtype=dtype), normaliser=normaliser)
+    assert torch.equal(flat.weights, torch.full((16, 1), 1 / 16, dtype=dtype))
 
 
 @settings(max_examples=25)
@@ -192,7 +193,7 @@ def test_the_effective_sample_size_is_as_asked(share: float, seed: int, normalis
 
 def dual(temperature: Tensor, quality: Tensor, bound: float) -> Tensor:
     """MPO's dual, written out."""
-    mean = torch.log(torch.exp(quality / temperature).mean(1)).mean()
+    mean = torch.log(torch.exp(quality / temperature).mean(0)).mean()
     return temperature * bound + temperature * mean
 
 
@@ -216,7 +217,7 @@ def test_the_temperature_of_a_divergence_minimises_the_dual(bound: float, seed: 
 def test_starts_without_weight_do_not_decide_the_temperature() -> None:
     target, weight = random_target(), torch.tensor([1.0, 0, 2, 1, 0, 1, 1, 3, 1]).double()
     changed = target.clone()
-    changed[weight == 0] *= 1e7
+    changed[:, weight == 0] *= 1e7
     for rule in ("ess", "kl"):
         params = {"normaliser": "none", "temperature": {"rule": rule}}
         one, other = (weighed(each, weight, **params) for each in (target, changed))
@@ -225,8 +226,8 @@ def test_starts_without_weight_do_not_decide_the_temperature() -> None:
 
 @pytest.mark.parametrize("rule", ["ess", "kl"])
 def test_where_all_candidates_are_equal_they_count_alike(rule: str) -> None:
-    found = weighed(torch.full((3, 8, 1), 2.5), normaliser="none", temperature={"rule": rule})
-    assert torch.equal(found.weights, torch.full((3, 8), 1 / 8))
+    found = weighed(torch.full((8, 3, 1), 2.5), normaliser="none", temperature={"rule": rule})
+    assert torch.equal(found.weights, torch.full((8, 3), 1 / 8))
     assert bool(found.temperature > 0)
 
 
@@ -238,7 +239,9 @@ def test_what_no_temperature_can_do_is_approached() -> None:
     # Of four candidates three are equally good: no temperature has fewer of them count.
     tied = one_start(0, 1, 1, 1)
     found = weighed(tied, normaliser="none", temperature={"rule": "ess", "share": 0.5})
-    torch.testing.assert_close(found.weights, torch.tensor([[0, 1 / 3, 1 / 3, 1 / 3]]).double())
+    torch.testing.assert_close(
+        found.weights, torch.tensor([[0], [1 / 3], [1 / 3], [1 / 3]]).double()
+    )
 
 
 TABLE = {
@@ -252,7 +255,7 @@ TABLE = {
 @pytest.mark.parametrize("candidates", TABLE)
 def test_how_many_candidates_count_at_a_fixed_temperature(candidates: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(6000, candidates, 1, generator=generator)
+    noise = torch.randn(candidates, 6000, 1, generator=generator)
     for deviation, expected in TABLE[candidates].items():
         for temperature, size in zip((1.0, 0.1, 0.01), expected, strict=True):
             rule = {"rule": "fixed", "value": temperature}
@@ -263,7 +266,7 @@ def test_how_many_candidates_count_at_a_fixed_temperature(candidates: int) -> No
 
 def test_measures_of_weights_agree_with_counting() -> None:
     even, some, one = (
-        torch.tensor(x).double() for x in ([0.25] * 4, [0.5, 0.5, 0, 0], [1.0, 0, 0, 0])
+        torch.tensor(x).double()[:, None] for x in ([0.25] * 4, [0.5, 0.5, 0, 0], [1.0, 0, 0, 0])
     )
     for weights, count in ((even, 4), (some, 2), (one, 1)):
         assert float(effective_sample_size(weights)) == pytest.approx(count)
@@ -274,17 +277,17 @@ def test_measures_of_weights_agree_with_counting() -> None:
 @pytest.mark.parametrize("normaliser", ["none", "running_scale", *OWN])
 def test_a_single_candidate_has_all_the_weight(normaliser: str) -> None:
     found = weighed(random_target(candidates=1), normaliser=normaliser)
-    assert torch.equal(found.weights, torch.ones(9, 1).double())
+    assert torch.equal(found.weights, torch.ones(1, 9).double())
 
 
 def test_a_single_candidate_teaches_nothing_on_average() -> None:
     # Item 7 of the proofs: weights are 1, and the mean of the score is 0.
-    noise = torch.randn(200_000, 1, 1, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(1, 200_000, 1, generator=torch.Generator().manual_seed(0))
     for count, expected in ((1, 0.0), (4, 1 - 1 / 4)):
-        some = noise.view(-1, count, 1)
+        some = noise.view(count, -1, 1)
         # Hot, where the gradient is (1 - 1/N) / tau * Cov(Q, score), here with Q = noise.
         weights = weighed(
             some, normaliser="none", temperature={"rule": "fixed", "value": 20.0}
         ).weights
-        gradient = 20 * (weights * some.squeeze(-1)).sum(1).mean()
+        gradient = 20 * (weights * some.squeeze(-1)).sum(0).mean()
         assert float(gradient) == pytest.approx(expected, abs=0.1)

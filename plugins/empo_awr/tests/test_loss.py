@@ -70,13 +70,13 @@ def imagined(policy: Table, candidates: int = 6, heads: int = 2, seed: int = 0) 
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     with torch.no_grad():
-        spread = policy.log_std.exp()[:, None]
-        u = policy.loc[:, None] + spread * noise(starts, candidates, numbers)
+        drawn = noise(starts, candidates, numbers).transpose(0, 1)
+        u = policy.loc + policy.log_std.exp() * drawn
     return ImaginedBatch(
         noise(starts, 3),
         u,
-        noise(starts, candidates, heads),
-        noise(starts, candidates),
+        noise(starts, candidates, heads).transpose(0, 1),
+        noise(starts, candidates).T,
         torch.linspace(0.5, 1.5, starts).double(),
         BoundedNormal(policy.loc.detach(), policy.log_std.detach()),
     )
@@ -86,12 +86,12 @@ def test_a_case_worked_out_by_hand() -> None:
     policy = Table(torch.tensor([[0.2], [-1.0]]).double(), torch.tensor([[0.0], [0.5]]).double())
     batch = ImaginedBatch(
         start=torch.zeros(2, 1).double(),
-        action=torch.tensor([[[0.7], [-0.3]], [[0.0], [-2.0]]]).double(),
+        action=torch.tensor([[[0.7], [0.0]], [[-0.3], [-2.0]]]).double(),
         # Heads have the means 1 and 1 - ln 3, then 2 and 2 + ln 4.
         target=torch.tensor(
             [
-                [[0.5, 1.5], [1.0 - math.log(3), 1.0 - math.log(3)]],
-                [[2.0, 2.0], [1.0 + math.log(4), 3.0 + math.log(4)]],
+                [[0.5, 1.5], [2.0, 2.0]],
+                [[1.0 - math.log(3)] * 2, [1.0 + math.log(4), 3.0 + math.log(4)]],
             ]
         ).double(),
         log_prob=torch.zeros(2, 2).double(),
@@ -120,7 +120,7 @@ def test_a_case_worked_out_by_hand() -> None:
     torch.testing.assert_close(by_loc[:, 0], torch.tensor(locs).double(), atol=1e-7, rtol=1e-6)
     torch.testing.assert_close(by_log_std[:, 0], torch.tensor(stds).double(), atol=1e-7, rtol=1e-6)
     weights = awr(**PLAIN).weights(batch)
-    expected_weights = torch.tensor([[3 / 4, 1 / 4], [1 / 5, 4 / 5]]).double()
+    expected_weights = torch.tensor([[3 / 4, 1 / 5], [1 / 4, 4 / 5]]).double()
     torch.testing.assert_close(weights, expected_weights)
 
 
@@ -133,19 +133,19 @@ class TestTheScore:
             batch = imagined(policy)
             loss = awr()
             by_loc, by_log_std = policy.slopes(loss(policy, batch).loss)
-            weights = loss.weights(batch)[..., None] * batch.weight[:, None, None] / 5
-            sigma = policy.log_std.detach().exp()[:, None]
-            epsilon = (batch.action - policy.loc.detach()[:, None]) / sigma
-            torch.testing.assert_close(by_loc, -(weights * epsilon / sigma).sum(1))
-            torch.testing.assert_close(by_log_std, -(weights * (epsilon**2 - 1)).sum(1))
+            weights = loss.weights(batch)[..., None] * batch.weight[:, None] / 5
+            sigma = policy.log_std.detach().exp()
+            epsilon = (batch.action - policy.loc.detach()) / sigma
+            torch.testing.assert_close(by_loc, -(weights * epsilon / sigma).sum(0))
+            torch.testing.assert_close(by_log_std, -(weights * (epsilon**2 - 1)).sum(0))
 
     def test_it_is_that_of_torch_for_actions_given_from_outside(self) -> None:
         policy, batch = table(), imagined(table())
         loss = awr()
         output = loss(policy, batch)
         other = table("torch")
-        log_prob = other(batch.start).log_prob(batch.action.tanh().transpose(0, 1)).T
-        expected = -(batch.weight * (loss.weights(batch) * log_prob).sum(1)).mean()
+        log_prob = other(batch.start).log_prob(batch.action.tanh())
+        expected = -(batch.weight * (loss.weights(batch) * log_prob).sum(0)).mean()
         torch.testing.assert_close(output.loss, expected, rtol=1e-5, atol=1e-5)
         for one, two in zip(policy.slopes(output.loss), other.slopes(expected), strict=True):
             torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
@@ -155,11 +155,10 @@ class TestTheScore:
         loss = awr()
         score = policy.slopes(loss(policy, batch).loss)
         # The same numbers, as functions of the parameters: u = mu + sigma * epsilon.
-        sigma = policy.log_std.exp()[:, None]
-        epsilon = ((batch.action - policy.loc[:, None]) / sigma).detach()
-        u = policy.loc[:, None] + sigma * epsilon
-        log_prob = policy(batch.start).log_prob(u.transpose(0, 1)).T
-        drawn = -(batch.weight * (loss.weights(batch) * log_prob).sum(1)).mean()
+        sigma = policy.log_std.exp()
+        epsilon = ((batch.action - policy.loc) / sigma).detach()
+        log_prob = policy(batch.start).log_prob(policy.loc + sigma * epsilon)
+        drawn = -(batch.weight * (loss.weights(batch) * log_prob).sum(0)).mean()
         torch.testing.assert_close(drawn, loss(policy, batch).loss)  # One value, two gradients.
         for one, two in zip(score, policy.slopes(drawn), strict=True):
             assert float((one - two).abs().max()) > 0.1
@@ -175,7 +174,7 @@ class TestTheScore:
 
     def test_actions_far_out_have_finite_gradients(self) -> None:
         policy = table()
-        batch = replace(imagined(policy), action=torch.full((5, 6, 2), 40.0).double())
+        batch = replace(imagined(policy), action=torch.full((6, 5, 2), 40.0).double())
         output = awr()(policy, batch)
         assert all(bool(each.isfinite().all()) for each in policy.slopes(output.loss))
         assert bool(output.loss.isfinite())
@@ -230,7 +229,7 @@ def test_starts_after_the_end_of_an_episode_teach_nothing_whatever_they_hold() -
     dead = torch.tensor([False, True, False, False, True])
     weight = batch.weight.masked_fill(dead, 0.0)
     broken = {
-        name: getattr(batch, name).clone().index_fill(0, dead.nonzero()[:, 0], math.nan)
+        name: getattr(batch, name).clone().index_fill(1, dead.nonzero()[:, 0], math.nan)
         for name in ("action", "target", "log_prob")
     }
     for params in ({}, {"normaliser": "running_scale"}, {"temperature": {"rule": "ess"}}):
@@ -349,8 +348,8 @@ def test_weights_are_cut_in_the_loss_alone() -> None:
     weights = plain.weights(batch)
     assert bool((weights > 1.5 / 6).any())
     assert torch.equal(cut.weights(batch), weights)
-    log_prob = policy(batch.start).log_prob(batch.action.transpose(0, 1)).T
-    expected = -(batch.weight * (weights.clamp(max=0.25) * log_prob).sum(1)).mean()
+    log_prob = policy(batch.start).log_prob(batch.action)
+    expected = -(batch.weight * (weights.clamp(max=0.25) * log_prob).sum(0)).mean()
     torch.testing.assert_close(cut(policy, batch).loss, expected)
 
 
@@ -376,12 +375,12 @@ class TestMetrics:
         found = {name: float(value) for name, value in loss(policy, batch).metrics.items()}
         share, counts = batch.weight / batch.weight.sum(), batch.weight > 0
         weights, quality = loss.weights(batch), batch.target.mean(-1)
-        score = policy(batch.start).log_prob(batch.action.transpose(0, 1)).T.detach()
+        score = policy(batch.start).log_prob(batch.action).detach()
         entropy = policy(batch.start).entropy().detach()
-        deviation = quality.std(1, correction=0)
-        scaled = quality / deviation[:, None]
-        mean = (share[:, None] * scaled / 6).sum()
-        nll = -(share * (weights * score).sum(1)).sum()
+        deviation = quality.std(0, correction=0)
+        scaled = quality / deviation
+        mean = (share * scaled / 6).sum()
+        nll = -(share * (weights * score).sum(0)).sum()
         bonus = 0.1 * 2 * (share * entropy).sum()
         saturated = (policy.loc.tanh().abs() > 0.95).double()
         expected = {
@@ -391,14 +390,14 @@ class TestMetrics:
             "entropy_term": bonus,
             "entropy_ratio": bonus.abs() / nll.abs(),
             "entropy_coef": 0.1,
-            "log_prob": (share * score.mean(1)).sum(),
-            "weight_entropy": (share * -(weights * weights.log()).sum(1)).sum(),
-            "ess": (share / weights.square().sum(1)).sum(),
-            "weight_max": weights[counts].max(),
-            "weight_min": weights[counts].min(),
+            "log_prob": (share * score.mean(0)).sum(),
+            "weight_entropy": (share * -(weights * weights.log()).sum(0)).sum(),
+            "ess": (share / weights.square().sum(0)).sum(),
+            "weight_max": weights[:, counts].max(),
+            "weight_min": weights[:, counts].min(),
             "state_std": (share * deviation).sum(),
             "scaled_mean": mean,
-            "scaled_std": (share[:, None] * (scaled - mean).square() / 6).sum().sqrt(),
+            "scaled_std": (share * (scaled - mean).square() / 6).sum().sqrt(),
             "scale": (share * deviation).sum(),
             "temperature": 0.5,
             "mean_abs": (share[:, None] * policy.loc.abs() / 2).sum(),
@@ -412,7 +411,7 @@ class TestMetrics:
     def test_weight_entropy_is_a_mean_over_starts(self) -> None:
         # The sum over a whole batch would grow with it; this is at most ln N.
         policy = table(starts=50)
-        batch = replace(imagined(policy), target=torch.ones(50, 6, 2).double())
+        batch = replace(imagined(policy), target=torch.ones(6, 50, 2).double())
         found = awr()(policy, batch).metrics
         assert float(found["weight_entropy"]) == pytest.approx(math.log(6))
         assert float(found["ess"]) == pytest.approx(6)

@@ -113,7 +113,7 @@ class Policy(torch.nn.Module):
 def test_a_policy_whose_proposal_stays_behind_comes_to_rest_at_the_bound(kind: str) -> None:
     # Better actions are always further right: only the region ends this.
     generator = torch.Generator().manual_seed(0)
-    u = torch.randn(40, 16, 1, generator=generator).double()
+    u = torch.randn(16, 40, 1, generator=generator).double()
     policy = Policy(kind)
     batch = ImaginedBatch(
         torch.zeros(40, 1).double(), u, u, u[..., 0], torch.ones(40).double(),
@@ -143,7 +143,7 @@ def test_a_policy_whose_proposal_stays_behind_comes_to_rest_at_the_bound(kind: s
 
 def test_other_distributions_are_refused_with_the_reason() -> None:
     batch = ImaginedBatch(
-        torch.zeros(2, 1), torch.rand(2, 4, 1), torch.rand(2, 4, 1), torch.zeros(2, 4),
+        torch.zeros(2, 1), torch.rand(4, 2, 1), torch.rand(4, 2, 1), torch.zeros(4, 2),
         torch.ones(2), Independent(Beta(torch.ones(2, 1), torch.ones(2, 1)), 1),
     )  # fmt: skip
     loss = Awr(AwrParams.model_validate({"trust_region": {}, "entropy": {"jacobian": 0.0}}))

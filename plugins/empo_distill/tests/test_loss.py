@@ -51,9 +51,9 @@ def batch(known: Distribution | None, weight: tuple[float, ...] = (1.0,) * 4) ->
     starts = len(weight)
     return ImaginedBatch(
         start=torch.zeros(starts, 3).double(),
-        action=torch.zeros(starts, 1, 1).double(),
-        target=torch.zeros(starts, 1, 1).double(),
-        log_prob=torch.zeros(starts, 1).double(),
+        action=torch.zeros(1, starts, 1).double(),
+        target=torch.zeros(1, starts, 1).double(),
+        log_prob=torch.zeros(1, starts).double(),
         weight=torch.tensor(weight).double(),
         expert=known,
     )

@@ -96,8 +96,8 @@ def loss_of(name: str, model: Any, sequences: SequenceBatch, params: LatentParam
     batch = imagined_batch(rollout, td, weight)
     starts_task = None if task is None else task.repeat(4)
     policy = model.policy(batch.start, task=starts_task, optimistic=name == "optimistic")
-    score = policy.log_prob(batch.action.transpose(0, 1)).T
-    regression = -(batch.weight * (batch.target.mean(-1).softmax(-1) * score).sum(-1)).mean()
+    score = policy.log_prob(batch.action)
+    regression = -(batch.weight * (batch.target.mean(-1).softmax(0) * score).sum(0)).mean()
     u = policy.rsample()
     judge = critic(model, GAMMA, starts_task)
     with torch.no_grad():
@@ -198,8 +198,8 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
     before = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
     kept = {name: grad.clone() for name, grad in before.items()}
     task = torch.tensor([0, 1]).repeat(4)
-    score = model.policy(batch.start, task=task).log_prob(batch.action.transpose(0, 1))
-    (batch.target.mean(-1).T.softmax(0) * score).mean().backward()
+    score = model.policy(batch.start, task=task).log_prob(batch.action)
+    (batch.target.mean(-1).softmax(0) * score).mean().backward()
     assert all(weight.grad.abs().sum() > 0 for weight in model.groups()["policy"][:1])
     for name, each in model.named_parameters():
         if not name.startswith("heads.policy"):

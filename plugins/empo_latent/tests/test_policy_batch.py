@@ -44,17 +44,17 @@ def test_a_policy_batch_lists_candidates_and_heads_of_each_start(small: Any, lab
     td, _ = td_targets(model, rollout, torch.tensor(0.9))
     weight = torch.rand(3, 2).double()
     batch = imagined_batch(rollout, td, weight)
-    assert batch.target.shape == (6, 4, 3 * 2 * 2)
+    assert batch.target.shape == (4, 6, 3 * 2 * 2)
     assert batch.proposal is rollout.proposal
     for moment, b, n in [(0, 0, 0), (1, 1, 2), (2, 0, 3)]:
         row, m = moment * 2 + b, (moment * 2 + b) * 4 + n
         assert torch.equal(batch.start[row], start[moment, b])
-        assert torch.equal(batch.action[row, n], rollout.presquash[0, m])
-        assert torch.equal(batch.log_prob[row, n], rollout.log_prob[0, m])
+        assert torch.equal(batch.action[n, row], rollout.presquash[0, m])
+        assert torch.equal(batch.log_prob[n, row], rollout.log_prob[0, m])
         assert batch.weight[row] == weight[moment, b]
         for reward, dynamics, value in [(0, 0, 1), (2, 1, 0)]:
             head = (reward * 2 + dynamics) * 2 + value
-            assert batch.target[row, n, head] == td[0, reward, dynamics, value, m, 0]
+            assert batch.target[n, row, head] == td[0, reward, dynamics, value, m, 0]
 
 
 def judged(model: Any, tasks: int, critic_of: Any = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,9 +71,7 @@ def judged(model: Any, tasks: int, critic_of: Any = None) -> tuple[Tensor, Tenso
     td, _ = td_targets(model, rollout, discount, network="online")
     batch = imagined_batch(rollout, td, torch.ones(3, 2).double())
     judge = critic(model, starts_discount, starts_task, "online")
-    # Candidates in front, so that actions have an axis that features lack.
-    found = judge(batch.start, batch.action.transpose(0, 1))
-    return found.transpose(0, 1), batch.target, batch.action
+    return judge(batch.start, batch.action), batch.target, batch.action
 
 
 @pytest.mark.parametrize("tasks", [1, 2])

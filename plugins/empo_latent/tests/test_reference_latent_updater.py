@@ -41,9 +41,9 @@ class Likeliest:
             slope = torch.func.grad(lambda u: critic(batch.start, u).sum())(u.detach()).detach()
             return LossOutput(-(batch.weight * (u * slope).sum(-1)).mean(), {}, {})
         quality = batch.target.mean(-1)
-        better = (quality >= quality.median(1, keepdim=True).values).to(quality)
-        score = distribution.log_prob(batch.action.transpose(0, 1)).transpose(0, 1)
-        return LossOutput(-(batch.weight * (better * score).sum(1)).mean(), {}, {})
+        better = (quality >= quality.median(0).values).to(quality)
+        score = distribution.log_prob(batch.action)
+        return LossOutput(-(batch.weight * (better * score).sum(0)).mean(), {}, {})
 
 
 def updated(

@@ -42,9 +42,9 @@ HEADS = torch.tensor([[[1.0, 4.0, 2.0], [-1.0, 0.0, 7.0]]]).double()
 def imagined(**changes: Any) -> ImaginedBatch:
     fields = {
         "start": torch.ones(2, 3),
-        "action": torch.ones(2, 4, 1),
-        "target": torch.ones(2, 4, 2),
-        "log_prob": torch.ones(2, 4),
+        "action": torch.ones(4, 2, 1),
+        "target": torch.ones(4, 2, 2),
+        "log_prob": torch.ones(4, 2),
         "weight": torch.tensor([0.5, 0.0]),
         **changes,
     }
@@ -387,15 +387,15 @@ def test_a_weighted_mean_of_nothing_is_zero() -> None:
 
 def test_a_constant_batch_holds_nothing_of_starts_without_weight() -> None:
     noisy = {
-        "action": torch.full((2, 4, 1), math.nan, requires_grad=True),
-        "target": torch.full((2, 4, 2), math.inf, requires_grad=True),
-        "log_prob": torch.full((2, 4), -math.inf, requires_grad=True),
+        "action": torch.full((4, 2, 1), math.nan, requires_grad=True),
+        "target": torch.full((4, 2, 2), math.inf, requires_grad=True),
+        "log_prob": torch.full((4, 2), -math.inf, requires_grad=True),
         "start": torch.ones(2, 3, requires_grad=True),
     }
     batch = constants(imagined(**noisy))
     for name in ("action", "target", "log_prob"):
-        assert bool((getattr(batch, name)[1] == 0).all())
-        assert not bool(getattr(batch, name)[0].isfinite().any())
+        assert bool((getattr(batch, name)[:, 1] == 0).all())
+        assert not bool(getattr(batch, name)[:, 0].isfinite().any())
     for name in ("start", "action", "target", "log_prob", "weight"):
         assert not getattr(batch, name).requires_grad
     assert torch.equal(batch.start, torch.ones(2, 3))

@@ -44,9 +44,9 @@ def batch(
     count = len(action)
     return ImaginedBatch(
         torch.zeros(count, 1).double(),
-        torch.tensor(action).double().view(count, 1, 1),
-        torch.tensor(target).double().view(count, 1, 1),
-        torch.tensor(old).double().log().view(count, 1),
+        torch.tensor(action).double().view(1, count, 1),
+        torch.tensor(target).double().view(1, count, 1),
+        torch.tensor(old).double().log().view(1, count),
         torch.ones(count).double() if weight is None else torch.tensor(weight).double(),
     )
 
@@ -100,9 +100,9 @@ class TestSurrogate:
         # Candidates 0 (ratio 1.1) and 1 (ratio 0.9) under two heads.
         two = ImaginedBatch(
             torch.zeros(1, 1).double(),
-            torch.tensor([[[0.0], [1.0]]]).double(),
-            torch.tensor([[[1.0, 3.0], [-1.0, -2.0]]]).double(),
-            torch.full((1, 2), 0.5).double().log(),
+            torch.tensor([[[0.0]], [[1.0]]]).double(),
+            torch.tensor([[[1.0, 3.0]], [[-1.0, -2.0]]]).double(),
+            torch.full((2, 1), 0.5).double().log(),
             torch.ones(1).double(),
         )
         loss = ppo()(policy, two).loss.item()
@@ -130,7 +130,7 @@ class TestSurrogate:
 
     def test_no_candidate_at_all_is_refused(self) -> None:
         none = ImaginedBatch(
-            torch.zeros(2, 1), torch.zeros(2, 0, 1), torch.zeros(2, 0, 1), torch.zeros(2, 0),
+            torch.zeros(2, 1), torch.zeros(0, 2, 1), torch.zeros(0, 2, 1), torch.zeros(0, 2),
             torch.ones(2),
         )  # fmt: skip
         with pytest.raises(ValueError, match="at least one candidate"):

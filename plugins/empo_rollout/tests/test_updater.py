@@ -270,6 +270,25 @@ def test_losses_add_up_by_their_weights(scene: Any) -> None:
     assert two["policy/decided"] == pytest.approx(-two["policy/entropy"])
 
 
+class Remembering(Entropy):
+    """A loss of another author that compares policies, and turns nothing to do so."""
+
+    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
+        log_prob = policy(batch.start).log_prob(batch.action)
+        assert log_prob.shape == batch.log_prob.shape == batch.target.shape[:2]
+        learned = batch.weight > 0
+        torch.testing.assert_close(log_prob[:, learned], batch.log_prob[:, learned])
+        return super().__call__(policy, batch)
+
+
+def test_a_loss_finds_actions_in_the_order_of_its_own_samples(scene: Any) -> None:
+    made = scene()
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    learner = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL), [(Remembering(), 1.0)])
+    assert learner.update(rollout, 0.0)["optim/minibatches"] == 1
+
+
 class Elsewhere(Entropy):
     def __call__(self, policy: Policy, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
         return super().__call__(lambda start: policy(start + 1), batch)

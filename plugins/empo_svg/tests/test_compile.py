@@ -36,7 +36,7 @@ def results(compiled):
     loss = Svg(params)
 
     def step():
-        nothing = torch.zeros(5, 1, 3), torch.zeros(5, 1, 1), torch.zeros(5, 1)
+        nothing = torch.zeros(1, 5, 3), torch.zeros(1, 5, 1), torch.zeros(1, 5)
         output = loss(policy, ImaginedBatch(start, *nothing, weight), critic)
         return output.loss, dict(output.metrics), dict(output.statistics)
 

@@ -89,9 +89,9 @@ def batch(starts: int = 6, weight: list[float] | None = None) -> ImaginedBatch:
     start = torch.randn(starts, 3, generator=generator, dtype=torch.float64)
     return ImaginedBatch(
         start=start,
-        action=torch.zeros(starts, 1, 2).double(),
-        target=torch.zeros(starts, 1, 1).double(),
-        log_prob=torch.zeros(starts, 1).double(),
+        action=torch.zeros(1, starts, 2).double(),
+        target=torch.zeros(1, starts, 1).double(),
+        log_prob=torch.zeros(1, starts).double(),
         weight=torch.ones(starts).double() if weight is None else torch.tensor(weight).double(),
     )
 

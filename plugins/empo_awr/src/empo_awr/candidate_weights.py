@@ -36,10 +36,10 @@ class WeighedCandidates(NamedTuple):
         moved: The running scale after this batch; None where there is none.
     """
 
-    weights: Float[Tensor, "start candidate"]
-    quality: Float[Tensor, "start candidate"]
-    scaled: Float[Tensor, "start candidate"]
-    scale: Float[Tensor, "start 1"]
+    weights: Float[Tensor, "candidate start"]
+    quality: Float[Tensor, "candidate start"]
+    scaled: Float[Tensor, "candidate start"]
+    scale: Float[Tensor, " start"]
     temperature: Float[Tensor, ""]
     moved: Float[Tensor, ""] | None
 
@@ -71,14 +71,13 @@ class CandidateWeighting:
         quality = joined
         if self._params.disagreement:
             quality = joined + self._params.disagreement * disagreement(batch.target)
-        weight = batch.weight.unsqueeze(1)
-        moved = None if self.scale is None else self.scale.moved(joined, weight)
+        moved = None if self.scale is None else self.scale.moved(joined, batch.weight)
         scale = _own_scale(quality, self._params.normaliser) if moved is None else moved
-        scale = scale.expand(len(quality), 1)
+        scale = scale.expand(quality.shape[1])
         # Relative to the best: large numbers would lose their differences.
-        scaled = (quality - quality.amax(1, keepdim=True)) / scale
+        scaled = (quality - quality.amax(0)) / scale
         temperature = self._temperature(scaled, batch.weight)
-        weights = (scaled / temperature).softmax(1)
+        weights = (scaled / temperature).softmax(0)
         return WeighedCandidates(weights, quality, quality / scale, scale, temperature, moved)
 
     def state_dict(self) -> StateDict:
@@ -86,19 +85,19 @@ class CandidateWeighting:
         return {} if self.scale is None else self.scale.state_dict()
 
     def _temperature(
-        self, scaled: Float[Tensor, "start candidate"], weight: Float[Tensor, " start"]
+        self, scaled: Float[Tensor, "candidate start"], weight: Float[Tensor, " start"]
     ) -> Float[Tensor, ""]:
         rule = self._params.temperature
         if isinstance(rule, FixedTemperature):
             return scaled.new_full((), rule.value)
-        widest = (-scaled.amin(1) * (weight > 0)).amax()
+        widest = (-scaled.amin(0) * (weight > 0)).amax()
         # Where all are equal every temperature does, except 0.
         middle = torch.where(widest > 0, widest, torch.ones_like(widest)).log()
         low, high = middle - LOG_RANGE, middle + LOG_RANGE
         steps = torch.linspace(0, 1, POINTS, dtype=scaled.dtype, device=scaled.device)
         for _ in range(ROUNDS):
             tried = torch.lerp(low, high, steps)
-            excess = self._excess((scaled / tried.exp()[:, None, None]).softmax(-1), weight)
+            excess = self._excess((scaled / tried.exp()[:, None, None]).softmax(1), weight)
             at = ((excess < 0).sum() - 1).clamp(0, POINTS - 2)[None]
             (low,), (high,) = tried.gather(0, at), tried.gather(0, at + 1)
             (below,), (above,) = excess.gather(0, at), excess.gather(0, at + 1)
@@ -107,12 +106,12 @@ class CandidateWeighting:
         return torch.lerp(low, high, (-below / rise).clamp(0, 1)).exp()
 
     def _excess(
-        self, weights: Float[Tensor, "point start candidate"], weight: Float[Tensor, " start"]
+        self, weights: Float[Tensor, "point candidate start"], weight: Float[Tensor, " start"]
     ) -> Float[Tensor, " point"]:
         """Excess evenness of the weights at each temperature; rises with it."""
         rule = self._params.temperature
         if isinstance(rule, TargetEss):
-            found = effective_sample_size(weights) - rule.share * weights.shape[-1]
+            found = effective_sample_size(weights) - rule.share * weights.shape[-2]
         else:
             assert isinstance(rule, KlBound)
             found = rule.bound - divergence_from_even(weights)
@@ -120,34 +119,34 @@ class CandidateWeighting:
 
 
 def effective_sample_size(
-    weights: Float[Tensor, "*batch candidate"],
-) -> Float[Tensor, "*batch"]:
+    weights: Float[Tensor, "*batch candidate start"],
+) -> Float[Tensor, "*batch start"]:
     """``1 / sum_n w_n^2``: how many candidates really count, from 1 to all."""
-    return 1 / weights.square().sum(-1)
+    return 1 / weights.square().sum(-2)
 
 
-def weight_entropy(weights: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
+def weight_entropy(weights: Float[Tensor, "candidate start"]) -> Float[Tensor, " start"]:
     """Entropy of the weights of each start, at most ``log N``."""
-    return -torch.xlogy(weights, weights).sum(-1)
+    return -torch.xlogy(weights, weights).sum(0)
 
 
-def divergence_from_even(weights: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
+def divergence_from_even(
+    weights: Float[Tensor, "*batch candidate start"],
+) -> Float[Tensor, "*batch start"]:
     """``KL(w | uniform)`` of each start, in nats."""
-    return torch.xlogy(weights, weights * weights.shape[-1]).sum(-1)
+    return torch.xlogy(weights, weights * weights.shape[-2]).sum(-2)
 
 
-def _own_scale(quality: Float[Tensor, "start candidate"], kind: str) -> Float[Tensor, "start 1"]:
+def _own_scale(quality: Float[Tensor, "candidate start"], kind: str) -> Float[Tensor, " start"]:
     """Normaliser of each start's qualities, from themselves alone."""
     if kind == "none":
-        return torch.ones_like(quality[:, :1])
+        return torch.ones_like(quality[0])
     if kind == "state_range":
-        scale = quality.amax(1, keepdim=True) - quality.amin(1, keepdim=True)
+        scale = quality.amax(0) - quality.amin(0)
     else:
-        scale = quality.std(1, correction=0, keepdim=True)
+        scale = quality.std(0, correction=0)
     # Smaller differences are rounding, which must not be taken for preferences.
     numbers = torch.finfo(quality.dtype)
     return (
-        scale.clamp(min=0)
-        .maximum(8 * numbers.eps * quality.abs().amax(1, keepdim=True))
-        .clamp(min=numbers.tiny)
+        scale.clamp(min=0).maximum(8 * numbers.eps * quality.abs().amax(0)).clamp(min=numbers.tiny)
     )

@@ -79,9 +79,8 @@ class Awr:
         weight, ignored = batch.weight, batch.weight <= 0
         weighed = self._weighting(batch)
         distribution = policy(batch.start)
-        # Candidates go in front, where they broadcast against the distributions.
-        score = distribution.log_prob(batch.action.transpose(0, 1)).transpose(0, 1)
-        nll = -(self._cut(weighed.weights) * score).sum(1).masked_fill(ignored, 0.0)
+        score = distribution.log_prob(batch.action)
+        nll = -(self._cut(weighed.weights) * score).sum(0).masked_fill(ignored, 0.0)
         bonus = self._entropy.bonus(distribution, weight)
         per_start = nll - bonus.paid
         statistics = {"entropy_coef": bonus.moved}
@@ -99,14 +98,13 @@ class Awr:
             metrics["entropy_ratio"] = metrics["entropy_term"].abs() / metrics["nll"].abs().clamp(
                 min=1e-8
             )
-            log_prob = score.masked_fill(ignored[:, None], 0.0)
-            metrics["log_prob"] = weighted_mean(log_prob, weight[:, None])
+            metrics["log_prob"] = weighted_mean(score.masked_fill(ignored, 0.0), weight)
             metrics |= policy_metrics(distribution, weight)
             metrics |= _weight_metrics(weighed, weight)
         loss = (weight * per_start.masked_fill(ignored, 0.0)).mean()
         return LossOutput(loss, metrics, statistics)
 
-    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "start candidate"]:
+    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "candidate start"]:
         """Weights of the candidates, before any is cut to ``max_weight``.
 
         Raises:
@@ -140,12 +138,12 @@ class Awr:
         }
         return {name: part for name, part in parts.items() if part is not None}
 
-    def _cut(self, weights: Float[Tensor, "start candidate"]) -> Float[Tensor, "start candidate"]:
+    def _cut(self, weights: Float[Tensor, "candidate start"]) -> Float[Tensor, "candidate start"]:
         greatest = self._params.max_weight
-        return weights if greatest is None else weights.clamp(max=greatest / weights.shape[1])
+        return weights if greatest is None else weights.clamp(max=greatest / len(weights))
 
     def _require_candidates(self, batch: ImaginedBatch) -> None:
-        candidates, rule = batch.action.shape[1], self._params.temperature
+        candidates, rule = len(batch.action), self._params.temperature
         if isinstance(rule, TargetEss) and 2 <= candidates < self.needs.min_candidates:
             raise ValueError(
                 f"awr: an effective sample size of {rule.share:g} times {candidates} candidates is "
@@ -182,16 +180,15 @@ def _weight_metrics(
 ) -> dict[str, Tensor]:
     """Numbers about weights and qualities, means over the starts that count."""
     counts, weights = weight > 0, weighed.weights
-    each = weight[:, None]
-    mean = weighted_mean(weighed.scaled, each)
+    mean = weighted_mean(weighed.scaled, weight)
     return {
         "weight_entropy": weighted_mean(weight_entropy(weights), weight),
         "ess": weighted_mean(effective_sample_size(weights), weight),
-        "weight_max": weights.masked_fill(~counts[:, None], 0.0).amax(),
-        "weight_min": weights.masked_fill(~counts[:, None], 1.0).amin(),
-        "state_std": weighted_mean(weighed.quality.std(1, correction=0), weight),
+        "weight_max": weights.masked_fill(~counts, 0.0).amax(),
+        "weight_min": weights.masked_fill(~counts, 1.0).amin(),
+        "state_std": weighted_mean(weighed.quality.std(0, correction=0), weight),
         "scaled_mean": mean,
-        "scaled_std": weighted_mean((weighed.scaled - mean).square(), each).sqrt(),
-        "scale": weighted_mean(weighed.scale[:, 0], weight),
+        "scaled_std": weighted_mean((weighed.scaled - mean).square(), weight).sqrt(),
+        "scale": weighted_mean(weighed.scale, weight),
         "temperature": weighed.temperature,
     }

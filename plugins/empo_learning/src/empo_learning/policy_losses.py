@@ -49,7 +49,7 @@ def require_needs(
     ):
         if needed and given is None:
             raise ValueError(f"{name} needs {what}, and got None; pass it, see its 'needs'")
-    candidates = batch.action.shape[1]
+    candidates = len(batch.action)
     if candidates < needs.min_candidates:
         raise ValueError(
             f"{name} needs at least {needs.min_candidates} candidate actions per start, and the "
@@ -67,9 +67,9 @@ def constants(batch: ImaginedBatch) -> ImaginedBatch:
     return replace(
         batch,
         start=batch.start.detach(),
-        action=batch.action.detach().masked_fill(masked[:, None, None], 0.0),
-        target=batch.target.detach().masked_fill(masked[:, None, None], 0.0),
-        log_prob=batch.log_prob.detach().masked_fill(masked[:, None], 0.0),
+        action=batch.action.detach().masked_fill(masked[:, None], 0.0),
+        target=batch.target.detach().masked_fill(masked[:, None], 0.0),
+        log_prob=batch.log_prob.detach().masked_fill(masked, 0.0),
         weight=batch.weight.detach(),
     )
 

@@ -189,8 +189,8 @@ class UpdateParams(Config):
     target_kl: float | None = Field(
         None,
         gt=0,
-        description="End a phase before a step on a minibatch for which the policy has moved further "
-        "than this, by policy/approx_kl; null: never.",
+        description="End a phase before a step on a minibatch for which policy/approx_kl, how far "
+        "the policy has moved, is greater than this; null: never.",
     )
     l2_init: float = Field(
         0.0, ge=0, description="Pull of weights towards where they were at the start."

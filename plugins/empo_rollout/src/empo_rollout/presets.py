@@ -25,7 +25,10 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "vectorisation": {"backend": "serial", "async_factor": 1, "workers": 1},
         "experience": {"bptt_horizon": 128},
         "update": {
-            "update_epochs": 4, "minibatch_size": 128, "sampling": "steps", "value_clip": 0.2
+            "update_epochs": 4,
+            "minibatch_size": 128,
+            "sampling": "steps",
+            "value_clip": 0.2,
         },
         "optimiser": {"lr": 2.5e-4, "lr_schedule": "linear", "eps": 1e-5},
     },

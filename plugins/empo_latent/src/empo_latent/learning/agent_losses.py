@@ -169,7 +169,7 @@ class AgentLosses:
             loss = self._losses["policy"]
             assert isinstance(loss, WeighsCandidates)
             with torch.no_grad():
-                weights = loss.weights(self._imagined_batch(policy_batch, with_expert=False))
+                weights = loss.weights(self._imagined_batch(policy_batch, with_expert=False)).t()
         moments, number = weight.shape
         target = value_target(td, value, moments, number, self._candidates, weights)
         kept = weights if value.average == "cross_entropy" else None

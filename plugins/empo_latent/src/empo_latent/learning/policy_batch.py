@@ -30,9 +30,9 @@ class PolicyBatch(NamedTuple):
     """
 
     start: Float[Tensor, "start latent"]
-    action: Float[Tensor, "start candidate action"]
-    target: Float[Tensor, "start candidate head"]
-    log_prob: Float[Tensor, "start candidate"]
+    action: Float[Tensor, "candidate start action"]
+    target: Float[Tensor, "candidate start head"]
+    log_prob: Float[Tensor, "candidate start"]
     weight: Float[Tensor, " start"]
     loc: Float[Tensor, "start action"]
     log_std: Float[Tensor, "start action"]
@@ -60,9 +60,9 @@ def imagined_batch(
     target = td[0].flatten(0, 2).squeeze(-1)
     return ImaginedBatch(
         rollout.start,
-        rollout.presquash[0].reshape(starts, -1, rollout.presquash.shape[-1]),
-        target.t().reshape(starts, -1, target.shape[0]),
-        rollout.log_prob[0].reshape(starts, -1),
+        rollout.presquash[0].reshape(starts, -1, rollout.presquash.shape[-1]).transpose(0, 1),
+        target.t().reshape(starts, -1, target.shape[0]).transpose(0, 1),
+        rollout.log_prob[0].reshape(starts, -1).t(),
         weight.reshape(-1),
         rollout.proposal,
     )

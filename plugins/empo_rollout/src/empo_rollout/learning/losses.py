@@ -54,9 +54,9 @@ class PolicyLosses:
         policy = RecordedPolicy(start, output.distribution)
         imagined = ImaginedBatch(
             start,
-            batch.action[:, None],
-            batch.advantage[:, None, None],
-            batch.log_prob[:, None],
+            batch.action[None],
+            batch.advantage[None, :, None],
+            batch.log_prob[None],
             batch.weight,
         )
         terms, statistics = [], []

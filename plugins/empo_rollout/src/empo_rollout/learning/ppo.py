@@ -143,25 +143,24 @@ class Ppo:
         policy has moved: ``approx_kl``, ``clip_fraction`` (share of candidates whose ratio is
         beyond the clip) and ``importance`` (mean ratio).
         """
-        if batch.action.shape[1] == 0:
+        if len(batch.action) == 0:
             raise ValueError("ppo needs at least one candidate action per start state, got none")
         weight = batch.weight.detach()
-        ignored = weight[:, None] <= 0
+        ignored = weight <= 0
         # What a start and a candidate count in means; 0 where nothing has weight.
         of_start = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
-        share = of_start[:, None] / batch.action.shape[1]
+        share = of_start / len(batch.action)
         advantage = batch.target.detach().mean(-1).masked_fill(ignored, 0.0)
 
         distribution = policy(batch.start.detach())
-        # Candidates go in front, where they broadcast against the distributions.
-        log_prob = distribution.log_prob(batch.action.detach().transpose(0, 1)).transpose(0, 1)
+        log_prob = distribution.log_prob(batch.action.detach())
         # Replaced before anything is computed: 0 * NaN would be NaN.
         log_ratio = (log_prob - batch.log_prob.detach()).masked_fill(ignored, 0.0)
         log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         ratio = log_ratio.exp()
         policy_loss = -clipped_surrogate(ratio, advantage * share, self._clip).sum()
         bonus = self._entropy.bonus(distribution, weight)
-        paid = (bonus.paid.masked_fill(ignored[:, 0], 0.0) * of_start).sum()
+        paid = (bonus.paid.masked_fill(ignored, 0.0) * of_start).sum()
 
         with torch.no_grad():
             # Schulman's estimate of the divergence: never negative, and less noisy than the mean
@@ -169,7 +168,7 @@ class Ppo:
             kl = ratio - 1 - log_ratio
             clipped = ((ratio - 1).abs() > self._clip).to(ratio.dtype)
             means = (torch.stack((kl, clipped, ratio)) * share).sum((1, 2))
-            entropy = (bonus.entropy.masked_fill(ignored[:, 0], 0.0) * of_start).sum()
+            entropy = (bonus.entropy.masked_fill(ignored, 0.0) * of_start).sum()
             few = torch.stack((policy_loss, entropy, bonus.coefficient))
             # One transfer for all: each waits for the device.
             numbers = torch.cat((few, means)).tolist()
@@ -193,10 +192,10 @@ class Ppo:
 
 
 def clipped_surrogate(
-    ratio: Float[Tensor, "start candidate"],
-    advantage: Float[Tensor, "start candidate"],
+    ratio: Float[Tensor, "candidate start"],
+    advantage: Float[Tensor, "candidate start"],
     clip: float,
-) -> Float[Tensor, "start candidate"]:
+) -> Float[Tensor, "candidate start"]:
     """``min(r A, clip(r, 1 - clip, 1 + clip) A)`` (Schulman et al. 2017, eq. 7).
 
     Args:
