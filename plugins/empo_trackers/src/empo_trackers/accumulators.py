@@ -26,7 +26,7 @@ class Accumulators(torch.nn.Module):
         for name in self._additions:
             if (count := self._buffers.get(name)) is not None:
                 state_dict.setdefault(prefix + name, torch.zeros_like(count))
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulators:
         def moved(tensor: Shaped[Tensor, " *axes"]) -> Shaped[Tensor, " *axes"]:
