@@ -458,7 +458,7 @@ def test_awr_does_not_mind_what_all_candidates_of_a_start_are_worth() -> None:
         return [loss.detach(), *torch.autograd.grad(loss, model.groups()["policy"])]
 
     before = learned(batch.target)
-    shift = torch.linspace(-3, 3, len(batch.start))[:, None, None]
+    shift = torch.linspace(-3, 3, len(batch.start))[:, None]
     torch.testing.assert_close(learned(batch.target + shift), before, rtol=1e-4, atol=1e-5)
     turned = learned(-batch.target)
     assert not torch.allclose(turned[0], before[0], rtol=1e-3)
