@@ -12,7 +12,7 @@ from empo_core.cli.check import check
 from empo_core.cli.commands import CommandGroup
 from empo_core.cli.new_plugin import new_plugin
 from empo_core.cli.output import guarded, reported
-from empo_core.cli.run import RunCommand, resume, run
+from empo_core.cli.run import ConfigCommand, RunCommand, resume, run
 from empo_core.plugins.imports import import_extra
 
 __all__ = ["app"]
@@ -26,7 +26,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run", cls=RunCommand)(guarded(run))
-for command in (resume, check, plugins, worlds, describe, schema, new_plugin):
+app.command("check", cls=ConfigCommand)(guarded(check))
+for command in (resume, plugins, worlds, describe, schema, new_plugin):
     app.command(command.__name__.replace("_", "-"))(guarded(command))
 
 

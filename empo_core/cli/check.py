@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.output import Debug, Json, print_json, print_table
-from empo_core.config import WorldModelRef, installed, library_file
+from empo_core.config import RunConfig, WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
@@ -45,11 +45,11 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Validate a config or a world without running it, and report sizes."""
-    path = _library_world(file) or Path(file)
-    if world_model is None and _is_config(path):
+    path = library_world(file) or Path(file)
+    if world_model is None and is_config(path):
         report = _check_config(path, overrides or [])
     elif overrides:
-        raise ConfigError(f"{path} is a world, so {overrides[0]!r} has nothing to change in it")
+        report = _check_config(path, overrides)
     else:
         report = _check_world(path, world_model)
     if json:
@@ -91,19 +91,21 @@ def build_named(name: str, file: Path) -> WorldModel:
     return world
 
 
-def _is_config(path: Path) -> bool:
+def is_config(path: Path) -> bool:
     """True if a file is meant as a config; everything else is taken for a world."""
     from empo_core.config.files import read_yaml
 
     data = read_yaml(path).data
-    return isinstance(data, dict) and not {"algorithm", "world_model", "trackers"}.isdisjoint(data)
+    if not isinstance(data, dict):
+        return data is None
+    known = {"algorithm", "world_model", "trackers"}
+    return not known.isdisjoint(data) or RunConfig.model_fields.keys() >= data.keys()
 
 
 def _check_config(path: Path, overrides: list[str]) -> dict[str, JsonData]:
-    from empo_core.config.files import load_config
     from empo_core.experiment import build_algorithm, build_world
 
-    config = load_config(path, overrides)
+    config = config_at(path, overrides)
     world = build_world(config)
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}
     if world is not None:
@@ -112,7 +114,59 @@ def _check_config(path: Path, overrides: list[str]) -> dict[str, JsonData]:
     return report
 
 
+def config_at(path: Path, overrides: list[str]) -> RunConfig:
+    """The config in a file; of a world file one that names the world, for overrides to complete.
+
+    Raises:
+        ConfigError: With one located line per problem.
+    """
+    from empo_core.config.files import load_config, parse_yaml
+    from empo_core.config.yaml import dump_yaml
+
+    path = library_world(str(path)) or path
+    if is_config(path):
+        return load_config(path, overrides)
+    try:
+        name, _ = _world_in(path, None)
+    except EmpoError as error:
+        if _num_foreign(error):
+            return load_config(path, overrides)  # It says what a config has to have.
+        raise
+    if not any(override.startswith("algorithm") for override in overrides):
+        algorithms = ", ".join(installed().names("algorithm")) or "none is installed"
+        raise ConfigError(
+            f"{path} is a world ({name}), not a config; add algorithm=NAME, where NAME is one of "
+            f"{algorithms}; or give a config, and world_model.params.file={path.resolve()}"
+        )
+    named: JsonData = {"world_model": {"name": name, "params": {"file": str(path.resolve())}}}
+    return load_config(parse_yaml(dump_yaml(named), name=str(path)), overrides)
+
+
+def _num_foreign(error: EmpoError) -> int:
+    """How many keys a world model does not know."""
+    lines = str(error).splitlines()
+    return sum(bool(re.search(r": [^.\s]+: unknown key", line)) for line in lines)
+
+
 def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
+    candidate, world = _world_in(path, name)
+    spec = world.spec
+    agents = {
+        a.name: f"{a.role}, {len(a.actions)} actions: {', '.join(a.actions)}" for a in spec.agents
+    }
+    goals = {f"{spec.agents[g.human].name}: {g.name}": g.weight for g in spec.goals}
+    return {
+        "file": str(path),
+        "is": "world",
+        "world_model": candidate,
+        "world": {**sizes(world), **count_states(world)},
+        "agents": agents,
+        "goals": goals,
+    }
+
+
+def _world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
+    """The world in a file, and the world model that reads it; None: the one it fits best."""
     registry = installed()
     names = [name] if name is not None else registry.names("world_model")
     failures: list[tuple[tuple[int, int], str, EmpoError]] = []
@@ -120,26 +174,10 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
         if "file" not in registry.get("world_model", candidate).params_model().model_fields:
             continue
         try:
-            world = build_named(candidate, path)
+            return candidate, build_named(candidate, path)
         except EmpoError as error:
-            lines = str(error).splitlines()
-            foreign = sum(bool(re.search(r": [^.\s]+: unknown key", line)) for line in lines)
-            failures.append(((foreign, len(lines)), candidate, error))
-            continue
-        spec = world.spec
-        agents = {
-            a.name: f"{a.role}, {len(a.actions)} actions: {', '.join(a.actions)}"
-            for a in spec.agents
-        }
-        goals = {f"{spec.agents[g.human].name}: {g.name}": g.weight for g in spec.goals}
-        return {
-            "file": str(path),
-            "is": "world",
-            "world_model": candidate,
-            "world": {**sizes(world), **count_states(world)},
-            "agents": agents,
-            "goals": goals,
-        }
+            size = _num_foreign(error), len(str(error).splitlines())
+            failures.append((size, candidate, error))
     if not failures:
         raise ConfigError(f"{path}: no installed world model reads files; see: empo plugins")
     # The format it nearly fits is most likely the one that was meant: whose keys it has.
@@ -183,7 +221,7 @@ def _union(
     return torch.cat([seen, every[is_new]])
 
 
-def _library_world(name: str) -> Path | None:
+def library_world(name: str) -> Path | None:
     """The file of a world named as in a config, e.g. ``grid/small``."""
     component, slash, stem = name.partition("/")
     registry = installed()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from empo_core.cli.check import config_at
 from empo_core.cli.commands import click_command
 from empo_core.cli.options import declared_flags, with_flags
 from empo_core.cli.output import (
@@ -20,6 +23,7 @@ from empo_core.cli.output import (
     stdout,
 )
 from empo_core.config import installed
+from empo_core.errors import ConfigError, EmpoError
 
 if TYPE_CHECKING:
     from empo_core.config import RunConfig
@@ -28,7 +32,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: Annotated[Path, typer.Argument(help="The config file.", show_default=False)],
+    config: Annotated[
+        Path,
+        typer.Argument(help="The config file; or a world, and algorithm=NAME.", show_default=False),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY.PATH=VALUE", help="Changes to the config.", show_default=False),
@@ -38,14 +45,48 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
-    from empo_core.config.files import load_config
-
-    loaded = load_config(config, overrides)
+    loaded = config_at(config, overrides or [])
     with only_ours_on_stdout(json, quiet):
         from empo_core.experiment import execute
 
         done = execute(loaded, watchers=_watchers(loaded, quiet))
     _present(done, json=json, quiet=quiet)
+
+
+class ConfigCommand(TyperCommand):
+    """A command that takes a config and overrides, and tells who writes one as an option."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Parse the arguments."""
+        with _overrides_have_no_dashes(args):
+            return super().make_context(info_name, list(args), parent, **extra)
+
+
+@contextlib.contextmanager
+def _overrides_have_no_dashes(args: list[str]) -> Iterator[None]:
+    """Explain how a change of the config is written where it was written as an option."""
+    try:
+        yield
+    except Exception as error:
+        option = getattr(error, "option_name", "")
+        given = next((arg for arg in args if arg.partition("=")[0] == option), "")
+        file = next((Path(arg) for arg in args if Path(arg).is_file()), None)
+        if type(error).__name__ != "NoSuchOption" or not given.startswith("--") or file is None:
+            raise  # The class of the error is private to typer.
+        value = [*args[args.index(given) + 1 :], "VALUE"][0]
+        override = given.lstrip("-") if "=" in given else f"{given.lstrip('-')}={value}"
+        said = f"No such option: {given}. A change of the config has no dashes: {override}"
+        try:
+            config_at(file, [override])
+        except EmpoError as wrong:
+            meant = [line for line in str(wrong).splitlines() if "did you mean" in line]
+            if not meant:
+                raise error from None  # Most likely it was meant as an option.
+            said = "\n".join([said, *meant])
+        with reported():
+            raise ConfigError(said) from error
 
 
 class RunCommand(TyperCommand):
@@ -57,7 +98,8 @@ class RunCommand(TyperCommand):
         """Parse the arguments as the command with those flags does."""
         with reported():
             real = click_command("run", with_flags(run, declared_flags(installed())))
-        return real.make_context(info_name, args, parent, **extra)
+        with _overrides_have_no_dashes(args):
+            return real.make_context(info_name, list(args), parent, **extra)
 
 
 def resume(

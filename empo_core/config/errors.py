@@ -5,16 +5,22 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import takewhile
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from empo_core.config import installed
-from empo_core.config.schema import FieldType, children, keys_of, models
+from empo_core.config.schema import FieldType, children, key_paths, keys_of, models
 from empo_core.config.yaml import Document, Loc, child, dotted
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
 
+ALIKE = 0.85
+"""Likeness of two names, from 0 to 1, from which a key elsewhere is suggested."""
+MAX_HINTS = 5
+"""Unknown keys of one document for which others are suggested; finding them takes time."""
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
 _short.maxlevel = 3
@@ -60,6 +66,7 @@ class _Explainer:
         self._document = document
         self._root = [FieldType(model)] if model is not None else []
         self._registry = registry if registry is not None else installed()
+        self._hints_left = MAX_HINTS
 
     def lines(self, errors: ValidationError) -> list[str]:
         """One line per place; the branches of a union that all failed share theirs."""
@@ -132,11 +139,7 @@ class _Explainer:
         if error["type"] in ("extra_forbidden", "invalid_key"):
             owners = models(self._trace(path[:-1])[1])
             names = list(dict.fromkeys(name for owner in owners for name in keys_of(owner)))
-            taken = self._siblings(path)
-            word = str(path[-1]) if path else ""
-            return ", ".join(names) or "no keys", _nearest(
-                word, [name for name in names if name not in taken]
-            )
+            return ", ".join(names) or "no keys", self._key_like(path, names)
         field_types = self._trace(path)[1]
         words = " or ".join(dict.fromkeys(field_type.words for field_type in field_types))
         if error["type"] in ("literal_error", "enum"):
@@ -148,12 +151,28 @@ class _Explainer:
             return "", None  # The plugin's own sentence says what is allowed.
         return words, None
 
-    def _siblings(self, path: tuple[str | int, ...]) -> set[str]:
-        try:
-            owner = self._document.value(path[:-1])
-        except LookupError:
-            return set()
-        return {str(key) for key in owner} if isinstance(owner, dict) else set()
+    def _key_like(self, path: tuple[str | int, ...], names: list[str]) -> str | None:
+        """One of ``names``, or the path of a key elsewhere, if it is spelt like the end of one."""
+        self._hints_left -= 1
+        if not path or self._hints_left < 0:
+            return None
+        elsewhere: dict[str, list[tuple[str | int, ...]]] = {}
+        for known in self._key_paths:
+            elsewhere.setdefault(str(known[-1]), []).append(known)
+        word = str(path[-1])
+        near = _nearest(word, names, ALIKE) or _nearest(word, list(elsewhere), ALIKE)
+        if near is None or near in names:
+            return near or _nearest(word, names)
+        # The key that has most of its path in common is most likely the one that was meant.
+        return dotted(max(elsewhere[near], key=lambda known: (_common(known, path), -len(known))))
+
+    @cached_property
+    def _key_paths(self) -> list[tuple[str | int, ...]]:
+        return list(key_paths(self._root, self._document.data, self._registry))
+
+
+def _common(one: Loc, other: Loc) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _reason(error: ErrorDetails) -> str:
@@ -185,5 +204,5 @@ def _counts(line: str) -> bool:
     return number.isdigit() and rest.endswith("; nothing was run")
 
 
-def _nearest(word: str, choices: Sequence[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, choices, n=1)), None)
+def _nearest(word: str, choices: Sequence[str], cutoff: float = 0.6) -> str | None:
+    return next(iter(difflib.get_close_matches(word, choices, n=1, cutoff=cutoff)), None)

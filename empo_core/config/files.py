@@ -49,14 +49,14 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def load_config(
-    path: str | Path,
+    path: str | Path | Document,
     overrides: Sequence[str] | None = None,
     registry: Registry | None = None,
 ) -> RunConfig:
     """Read and validate a config file.
 
     Args:
-        path: The YAML or JSON file.
+        path: The YAML or JSON file, or what ``read_yaml`` returned for it.
         overrides: ``key.path=value`` each; later ones win. Values are YAML, list positions
             are numbers, and a component given by its bare name may be refined, e.g.
             ``trackers.0.params.every=10``.
@@ -65,7 +65,7 @@ def load_config(
     Raises:
         ConfigError: With one located line per problem.
     """
-    document = read_yaml(path)
+    document = path if isinstance(path, Document) else read_yaml(path)
     for override in overrides or ():
         apply_override(document, override)
     registry = registry if registry is not None else installed()
@@ -144,13 +144,15 @@ def apply_override(document: Document, override: str) -> None:
         value = parse_value(text)
     except ConfigError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
-        raise wrong(f"the value {text!r} {reason}") from error
+        raise wrong(f"the value {text!r}: {reason}") from error
     if document.data is None:
         document.data = {}
     _assign(document, parts, value, wrong)
     path = tuple(parts)
     for known in [known for known in document.marks if known[: len(path)] == path]:
         del document.marks[known]
+    for depth in range(1, len(path)):
+        document.marks.setdefault(path[:depth], "command line")  # It opened those.
     document.marks[path] = "command line"
 
 
@@ -177,7 +179,7 @@ def _assign(
             below = value
         elif below is None:
             below = {}
-        elif isinstance(below, str) and parts[depth + 1] in ("name", "params"):
+        elif isinstance(below, str):
             below = {"name": below}  # A bare name is short for one without params.
         put(below)
         node = below

@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
 from empo_core.config import ComponentRef, RunConfig, library_files
+from empo_core.config.yaml import Loc
 from empo_core.errors import DuplicateComponentError
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
@@ -43,6 +44,9 @@ _BOUNDS = {
     "max_length": "length <= {}",
     "pattern": "matching {}",
 }
+
+
+_DEEPEST = 12
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,31 @@ def children(
                 fixed = origin is tuple and Ellipsis not in arguments
                 found.append(FieldType(arguments[min(part, len(arguments) - 1) if fixed else 0]))
     return found
+
+
+def key_paths(
+    field_types: Sequence[FieldType], value: object, registry: Registry, above: Loc = ()
+) -> Iterator[tuple[str | int, ...]]:
+    """The paths of all keys that a config may have below ``above``, where ``value`` is.
+
+    Those of components' params are known for components that the config or a default names.
+    """
+    if len(above) > _DEEPEST:
+        return  # Of components that may hold components like themselves.
+    if isinstance(value, list):
+        for at, item in enumerate(value):
+            below = [each for one in field_types for each in children(one, at, item, registry)]
+            yield from key_paths(below, item, registry, (*above, at))
+    for model in dict.fromkeys(models(field_types)):
+        is_component = issubclass(model, ComponentRef)
+        for name, field in keys_of(model).items():
+            yield (*above, name)
+            inner = value.get(name) if isinstance(value, dict) else None
+            if inner is None and isinstance(field.default, ComponentRef):
+                inner = field.default.name
+            below = children(FieldType(model), name, value, registry)
+            if not is_component or name == "params":
+                yield from key_paths(below, inner, registry, (*above, name))
 
 
 def models(field_types: Sequence[FieldType]) -> list[type[BaseModel]]:

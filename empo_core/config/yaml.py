@@ -29,6 +29,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
+from empo_core.config.syntax import mistake
 from empo_core.errors import ConfigError
 from empo_core.trees import JsonData
 
@@ -57,6 +58,13 @@ _SPECIAL: dict[str, float | bool | None] = {
 }
 
 
+_NO_ANCHORS = (
+    "every value stands where it is used, since a few nested aliases can stand for gigabytes; "
+    "repeat the value"
+)
+_NO_TAGS = "a file is plain data, and tags make it into something else; remove it"
+
+
 @dataclass
 class Document:
     """Plain data and where each piece of it was written.
@@ -66,7 +74,8 @@ class Document:
         data: Dicts, lists, strings, numbers, booleans and None.
         base: The folder that relative paths in the document refer to, absolute.
         text: What was read.
-        marks: Line and column of each value, or the override that set it.
+        marks: Line and column of each key or list item, or the override that set it.
+        starts: Line and column of each string that does not begin at its mark.
         blocks: Which values are literal blocks (``|``), whose lines lie below the key.
     """
 
@@ -75,15 +84,16 @@ class Document:
     base: Path
     text: str = field(default="", repr=False)
     marks: dict[tuple[str, ...], tuple[int, int] | str] = field(default_factory=dict, repr=False)
+    starts: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict, repr=False)
     blocks: set[tuple[str, ...]] = field(default_factory=set, repr=False)
 
     def locate(self, loc: Loc) -> tuple[int, int]:
-        """The line and column (from 1) of the value at ``loc``, or of its nearest ancestor."""
+        """The line and column (from 1) of the key at ``loc``, or of its nearest ancestor."""
         mark = self._mark(loc)
         return (1, 1) if isinstance(mark, str) else mark
 
     def place(self, loc: Loc) -> str:
-        """``file:line:column`` of the value at ``loc``, or the override that set it."""
+        """``file:line:column`` of the key at ``loc``, or the override that set it."""
         mark = self._mark(loc)
         return mark if isinstance(mark, str) else f"{self.name}:{mark[0]}:{mark[1]}"
 
@@ -92,8 +102,9 @@ class Document:
         mark = self._mark(loc)
         if isinstance(mark, str):
             return mark
-        line, start = mark
-        if tuple(str(part) for part in loc) not in self.blocks:  # Then it is on one line.
+        path = tuple(str(part) for part in loc)
+        line, start = self.starts.get(path, mark)
+        if path not in self.blocks:  # Then it is on one line.
             quoted = self.text.split("\n")[line - 1][start - 1 : start] in ("'", '"')
             return f"{self.name}:{line}:{start + quoted + column}"
         first = next((text for text in self.text.split("\n")[line:] if text.strip()), "")
@@ -186,11 +197,8 @@ def _events(text: str, name: str) -> Iterator[Event]:
     try:
         yield from YAML(typ="safe", pure=True).parse(text)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = ", ".join(part for part in (error.context, error.problem) if part)
-        what = " ".join(what.split())
-        raise problems([f"{name}:{line}:{column}: is not valid YAML: {what}"]) from error
+        line, column, reason = mistake(error, text)
+        raise problems([f"{name}:{line}:{column}: {reason}"]) from error
     except ReaderError as error:
         place = _place(name, text[: error.position])
         reason = f"control character {chr(error.character)!r} is not allowed; remove it"
@@ -247,9 +255,7 @@ class _Builder:
                 if self._documents > 1:
                     raise self._error(event, "a second document starts here; only one is allowed")
             elif isinstance(event, AliasEvent):
-                raise self._error(
-                    event, f"alias '*{event.anchor}' is not allowed; repeat the value"
-                )
+                raise self._error(event, f"alias '*{event.anchor}' is not allowed: {_NO_ANCHORS}")
             elif isinstance(event, NodeEvent):
                 self._node(event)
             elif isinstance(event, CollectionEndEvent):
@@ -257,10 +263,10 @@ class _Builder:
 
     def _node(self, event: NodeEvent) -> None:
         if event.anchor is not None:
-            raise self._error(event, f"anchor '&{event.anchor}' is not allowed; remove it")
+            raise self._error(event, f"anchor '&{event.anchor}' is not allowed: {_NO_ANCHORS}")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            raise self._error(event, f"tag {str(tag)!r} is not allowed; remove it")
+            raise self._error(event, f"tag {str(tag)!r} is not allowed: {_NO_TAGS}")
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.container, dict) and not frame.has_key:
             self._key(frame, event)
@@ -286,9 +292,9 @@ class _Builder:
             frame.container.append(value)
         else:
             path = (*frame.path, str(frame.key))
-            key_mark = frame.names[str(frame.key)]
-            # A block below its key is best found by the key.
-            mark = mark if mark[0] == key_mark[0] else key_mark
+            if isinstance(event, ScalarEvent) and event.style != "|":
+                self._document.starts[path] = mark
+            mark = frame.names[str(frame.key)]
             frame.container[frame.key] = value
             frame.has_key = False
         self._document.marks[path] = mark

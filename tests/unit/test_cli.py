@@ -209,6 +209,16 @@ def test_overrides_and_count_unrolled_reach_the_algorithm(cli: Any, tmp_path: Pa
     assert json.loads(again.stdout)["run_dir"] == f"{directory}-2"
 
 
+@pytest.mark.parametrize("world", ["site/worlds/small.yaml", "count/small"])
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_world_and_an_algorithm_are_as_good_as_a_config(
+    cli: Any, command: str, world: str
+) -> None:
+    done = cli(command, world, "algorithm=solve")
+    assert done.exit_code == 0, done.stderr
+    assert "solve" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -233,8 +243,17 @@ def test_overrides_and_count_unrolled_reach_the_algorithm(cli: Any, tmp_path: Pa
         (["resume", "nowhere"], 2, "nowhere: is not a run directory"),
         (["check", "nothing/there"], 2, "nothing/there:1:1: cannot be read"),
         (["check", "count/large"], 2, "'count' has no file 'large'; it has small, wrong"),
-        (["check", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:8: limit: should be greater"),
-        (["check", "site/worlds/small.yaml", "a=1"], 2, "is a world, so 'a=1' has nothing"),
+        (["check", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:1: limit: should be greater"),
+        (
+            ["check", "site/worlds/small.yaml", "seed=1"],
+            2,
+            r"small\.yaml is a world \(count\), not a config; add algorithm=NAME",
+        ),
+        (["run", "count/small"], 2, r"is a world \(count\), not a config; add algorithm=NAME"),
+        (["run", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:1: limit: should be greater"),
+        (["run", "RUN", "--seed=1"], 2, "^No such option: --seed=1. A change .* no dashes: seed=1"),
+        (["run", "RUN", "--beta", "1"], 2, "did you mean 'algorithm.params.beta'"),
+        (["check", "RUN", "--bta=1"], 2, "command line: bta: unknown key"),
         (["describe", "algoritm", "solve"], 2, "Did you mean 'algorithm'"),
         (["describe", "algorithm", "solv"], 2, "Did you mean 'solve'"),
     ],
@@ -323,7 +342,7 @@ def test_worlds_lists_titles_and_sizes_and_broken_files(cli: Any) -> None:
     assert small["title"] == "Small [red]world"
     assert (small["humans"], small["goals"], small["horizon"]) == (1, 1, 5)
     assert small["state_bytes"] == 2
-    assert "wrong.yaml:2:8: limit" in listed["count/wrong"]["problem"]
+    assert "wrong.yaml:2:1: limit" in listed["count/wrong"]["problem"]
     assert re.search(r"count/small +Small \[red\]world +1 +0 +1 +5 +2", cli("worlds").stdout)
 
 

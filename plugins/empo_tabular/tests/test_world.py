@@ -122,11 +122,11 @@ def test_json_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "place", "reason"),
     [
-        ("initial: hall", "initial: hal", "6:10: initial", "did you mean 'hall'?"),
-        ("initial: hall", "initial: l", "6:10: initial", "episodes would end at once"),
+        ("initial: hall", "initial: hal", "6:1: initial", "did you mean 'hall'?"),
+        ("initial: hall", "initial: l", "6:1: initial", "episodes would end at once"),
         ("initial: hall\n", "", "1:1: initial", ""),
-        ("horizon: 7", "horizons: 7", "19:11: horizons", "horizon"),
-        ("horizon: 7", "horizon: 0", "19:10: horizon", ""),
+        ("horizon: 7", "horizons: 7", "19:1: horizons", "horizon"),
+        ("horizon: 7", "horizon: 0", "19:1: horizon", ""),
         ("[l, r]\ntrans", "[l, q]\ntrans", "7:15: terminal.1", "no state 'q'"),
         ("{l: 2/3, hall", "{l: 2/4, hall", ":9:", "sum to 0.833333333333, not to 1"),
         ("{l: 2/3, hall", "{l: 2/0, hall", ":9:", "a fraction such as 1/3"),

@@ -1,0 +1,99 @@
+"""What a config's mistakes suggest: the key that was meant, and plain words on syntax."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from empo_core.config.files import load_config, parse_yaml
+from empo_core.errors import ConfigError
+
+CONFIG = """\
+world_model: multigrid/trivial
+algorithm: {name: exact, params: {preset: paper, theory: {beta_r: 50.0}}}
+"""
+
+
+def first_line(tmp_path: Path, text: str, *overrides: str) -> str:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, list(overrides))
+    return str(caught.value).splitlines()[0].replace(str(path), "run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("algorithm.params.betar=5", "algorithm.params.theory.beta_r"),
+        ("beta_r=5", "algorithm.params.theory.beta_r"),
+        ("betar=5", "algorithm.params.theory.beta_r"),
+        ("theory.beta_r=5", "algorithm.params.theory"),
+        ("algorithm.params.theory.betar=5", "beta_r"),
+        ("algorithm.params.presett=none", "preset"),
+        ("world_model.file=x.yaml", "world_model.params.file"),
+        ("seeed=1", "seed"),
+    ],
+)
+def test_an_override_that_names_no_key_finds_the_path_of_the_one_that_was_meant(
+    tmp_path: Path, override: str, meant: str
+) -> None:
+    line = first_line(tmp_path, CONFIG, override)
+    assert line.startswith("command line: ")
+    assert line.endswith(f"; did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize("override", ["algorithm.zzz=5", "trackers.0.evry=1"])
+def test_a_word_like_no_key_gets_no_suggestion(tmp_path: Path, override: str) -> None:
+    assert "did you mean" not in first_line(tmp_path, CONFIG + "trackers: [jsonl]\n", override)
+
+
+def test_a_bare_name_may_be_refined_by_an_override_of_a_param(tmp_path: Path) -> None:
+    line = first_line(tmp_path, "algorithm: exact\n", "algorithm.beta_r=5")
+    assert line.endswith("did you mean 'algorithm.params.theory.beta_r'?")
+
+
+def test_a_key_that_is_given_already_is_suggested_all_the_same(tmp_path: Path) -> None:
+    text = CONFIG.replace("beta_r: 50.0", "beta_r: 50.0, betar: 3")
+    line = first_line(tmp_path, text)
+    column = text.splitlines()[1].index("betar") + 1
+    assert line.startswith(f"run.yaml:2:{column}: algorithm.params.theory.betar: unknown key")
+    assert line.endswith("did you mean 'beta_r'?")
+
+
+def test_many_unknown_keys_do_not_cost_many_searches(tmp_path: Path) -> None:
+    started = time.process_time()
+    text = CONFIG + "".join(f"beta_r{number}: 1\n" for number in range(2_000))
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "run.yaml")
+    assert str(caught.value).count("did you mean") == 5
+    assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a:\n\tb: 1", "f:2:1: a tab stands here; indent with spaces"),
+        ("a: 1\n   b: 2", "f:2:4: this line is indented, but the one above has its value already"),
+        ("a:\n    b: 1\n  c: 2", "f:3:3: this line fits to none of those above"),
+        ("a: b: 1", "f:1:5: a second ': ' in one line"),
+        ("a: 1\nb\nc: 1", "f:2:1: there is no ': ' after the key in this line"),
+        ("a: {b: 1\nc: 1", "f:2:2: what opens in line 1 lacks a '}'"),
+        ("a: [1, 2\nc: 1", "f:2:2: what opens in line 1 lacks a ']'"),
+        ('a: "b\nc: 1', "f:1:4: the quotation mark that opens here is never closed"),
+        ("a: @b", "f:1:4: a value cannot begin with '@'; put quotes around it"),
+        ("a: &x 1", "f:1:4: a: anchor '&x' is not allowed: every value stands where it is used"),
+        ("a: *x", "f:1:4: a: alias '*x' is not allowed: every value stands where it is used"),
+        ("a: !x 1", "f:1:4: a: tag '!x' is not allowed: a file is plain data"),
+    ],
+)
+def test_syntax_is_explained_without_the_words_of_a_parser(text: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text, name="f")
+    said = str(caught.value).splitlines()[0]
+    assert said.startswith(line)
+    for word in ("token", "block mapping", "scalar", "scanning", "parsing", "expected"):
+        assert word not in said
