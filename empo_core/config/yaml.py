@@ -292,7 +292,7 @@ class _Builder:
             frame.container.append(value)
         else:
             path = (*frame.path, str(frame.key))
-            if isinstance(event, ScalarEvent) and event.style != "|":
+            if isinstance(event, ScalarEvent) and isinstance(value, str) and event.style != "|":
                 self._document.starts[path] = mark
             mark = frame.names[str(frame.key)]
             frame.container[frame.key] = value
