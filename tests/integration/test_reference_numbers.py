@@ -82,6 +82,7 @@ SIZES: list[tuple[str, int, tuple[int, int, int]]] = [
     ("small_trolley", 3, (220, 112, 3141)),
     ("deactivate_destroy", 3, (70, 40, 333)),
     ("deactivate_destroy", 4, (174, 104, 826)),
+    ("deactivate_pause_or_destroy", 4, (345, 199, 1552)),
     ("asymmetric_freeing_simple", 3, (300, 176, 3942)),
     ("two_room", 3, (86, 45, 428)),
     ("two_room", 5, (280, 117, 1759)),

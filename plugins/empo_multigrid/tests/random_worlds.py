@@ -308,7 +308,9 @@ def random_button(
     elif kind == CONTROL_BUTTON:
         programmed = random.randint(0, num_agents)
         awaiting = int(programmed > 0 and random.random() < 0.5)
-        recorded = 0 if awaiting else random.randint(0, len(draft.actions))
+        # Only in reference mode is an old action kept while a new one is awaited.
+        none = awaiting and not draft.reference
+        recorded = 0 if none else random.randint(0, len(draft.actions))
         enabled = int(random.random() < 0.8)
         button.word = enabled | awaiting << 1 | programmed << 2 | recorded << 8
     return button

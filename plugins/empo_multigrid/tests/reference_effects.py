@@ -96,8 +96,8 @@ def drop(plan: Plan, scene: Scene, i: int) -> None:
     item, cell = scene.carried(i), scene.faced(i)
     if item is None or cell is None or scene.item_at(cell) or scene.agent_at(cell) is not None:
         return
-    left_now = not scene.layout.reference and cell in plan.occupied
-    if scene.open_ground(cell) and scene.fixed_at(cell)[1] != DOOR and not left_now:
+    refused = cell in plan.occupied or scene.fixed_at(cell)[1] == DOOR
+    if scene.open_ground(cell) and (scene.layout.reference or not refused):
         item.cell, item.carrier = cell, None
 
 
@@ -179,7 +179,10 @@ def toggle_control(scene: Scene, i: int, f: int) -> Control | None:
     if not control.enabled:
         return None
     if colour == scene.layout.fixed_target[f]:
-        control.programmed, control.awaiting, control.recorded = i, True, None
+        if scene.layout.reference and control.awaiting and control.programmed == i:
+            return None
+        control.programmed, control.awaiting = i, True
+        control.recorded = control.recorded if scene.layout.reference else None
         return control
     if colour == scene.layout.fixed_colour[f] and control.programmed is not None:
         agent = scene.agents[control.programmed]

@@ -198,7 +198,7 @@ class Plan:
 
     Attributes:
         start: The scene, forced actions already taken out.
-        action: The action index that each active agent executes.
+        action: The action index of each agent that is not to be still, paused or not.
         occupied: The cells that living agents stand in; nothing may enter them in this step.
     """
 
@@ -206,6 +206,11 @@ class Plan:
     action: dict[int, int]
     occupied: frozenset[int]
 
+    @property
+    def active(self) -> list[int]:
+        """The agents that have something to do and are neither terminated nor paused."""
+        return [i for i in self.action if self.start.agents[i].able]
+
     def verb(self, i: int) -> int:
-        """The verb that an active agent executes, e.g. ``FORWARD``."""
+        """The verb that an agent is to execute, e.g. ``FORWARD``."""
         return int(self.start.layout.actions[self.action[i]])

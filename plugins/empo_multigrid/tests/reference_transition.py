@@ -95,11 +95,12 @@ def settled(scene: Scene, actions: Sequence[int]) -> Plan:
     """The actions that agents execute; takes the forced actions out of the scene."""
     executing = {}
     for i, agent in enumerate(scene.agents):
-        action = int(actions[i]) if agent.forced is None else agent.forced
-        if agent.able:
+        action = int(actions[i])
+        if agent.able or scene.layout.reference:
+            action = action if agent.forced is None else agent.forced
             agent.forced = None
-            if scene.layout.actions[action] != STILL:
-                executing[i] = action
+        if scene.layout.actions[action] != STILL:
+            executing[i] = action
     occupied = frozenset(agent.cell for agent in scene.agents if not agent.terminated)
     return Plan(scene, executing, occupied)
 
@@ -109,8 +110,8 @@ def branches(plan: Plan) -> Iterator[tuple[float, Iterable[int], dict[int, Outco
     if acts_in_index_order(plan):
         yield 1.0, plan.action, {}
         return
-    chances = {i: drawn for i in plan.action if (drawn := chances_of(plan, i))}
-    normal = [i for i in plan.action if i not in chances]
+    chances = {i: drawn for i in plan.active if (drawn := chances_of(plan, i))}
+    normal = [i for i in plan.active if i not in chances]
     blocks = conflict_blocks(plan, normal)
     share = 1.0 / prod(len(block) for block in blocks)
     for winners in product(*blocks):
@@ -124,11 +125,11 @@ def acts_in_index_order(plan: Plan) -> bool:
     """True if a shortcut of the public implementation applies (spec C.5 item 8)."""
     if not plan.start.layout.reference:
         return False
-    chances = [drawn for i in plan.action if (drawn := chances_of(plan, i))]
-    if len(plan.action) <= 1:
+    chances = [drawn for i in plan.active if (drawn := chances_of(plan, i))]
+    if len(plan.active) <= 1:
         # The check for a lone agent overlooks magic walls that can be entered from every side.
         return all(outcome.overlooked for drawn in chances for _, outcome in drawn)
-    moving = [i for i in plan.action if plan.verb(i) not in TURN]
+    moving = [i for i in plan.active if plan.verb(i) not in TURN]
     return len(moving) < 2 and not chances
 
 
@@ -150,12 +151,13 @@ def chances_of(plan: Plan, i: int) -> Chances:
                 ((1 - enter) * solidify, attempted._replace(solidifies=True)),
             ]
     stumble = float(layout.stumble[agent.cell])
-    on_unsteady = layout.terrain[agent.cell] == UNSTEADY and stumble > 0
+    on_unsteady = layout.terrain[agent.cell] == UNSTEADY and (stumble > 0 or layout.reference)
     if not chances and (attempt := attempts_at_bush(scene, i, 0)):
         chances = [(p, Outcome("bush", moves=moves)) for p, moves in attempt]
     elif not chances and on_unsteady:
         for p_turn, turn in ((1 - stumble, 0), (stumble / 2, -1), (stumble / 2, 1)):
-            for p, moves in attempts_at_bush(scene, i, turn) or [(1.0, True)]:
+            attempt = [] if layout.reference else attempts_at_bush(scene, i, turn)
+            for p, moves in attempt or [(1.0, True)]:
                 chances.append((p_turn * p, Outcome("stumble", turn, moves)))
     return [(p, outcome) for p, outcome in chances if p > 0]
 

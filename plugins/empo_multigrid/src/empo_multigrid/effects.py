@@ -62,6 +62,7 @@ CELLS, AGENTS, ITEMS, FIXTURES, REFERENCE, MASKED, CONTROLS = range(7)
 ENABLED = 1
 AWAITING = 2
 PROGRAMMED_MASK = (1 << RECORDED_SHIFT) - (1 << PROGRAMMED_SHIFT)
+RECORDED_MASK = -(1 << RECORDED_SHIFT)
 SWITCHED_ON = 1
 SWITCH_ENABLED = 2
 
@@ -199,8 +200,6 @@ def move_forward(t: Tables, s: Scene, agent: int) -> None:
             return
         if t.agent[agent, TRAMPLES]:
             s.row[t.fixed[fixed, WORD]] = 1
-        elif t.chance[fixed, ENTER] < 1:
-            return
     move_agent(t, s, agent, target)
 
 
@@ -236,11 +235,12 @@ def put_down(t: Tables, s: Scene, agent: int) -> None:
     target = front_cell(t, s, agent)
     if target < 0 or s.agent_at[target] >= 0 or s.item_at[target] >= 0:
         return
-    fixed = t.cell[target, FIXED]
-    if not passable(t, s, target) or (fixed >= 0 and t.fixed[fixed, FIXED_KIND] == DOOR):
+    if not passable(t, s, target):
         return
-    if not t.size[REFERENCE] and not vacant(s, agent, target):
-        return
+    if not t.size[REFERENCE]:
+        fixed = t.cell[target, FIXED]
+        if not vacant(s, agent, target) or (fixed >= 0 and t.fixed[fixed, FIXED_KIND] == DOOR):
+            return
     item = carried_item(t, s, agent)
     if item >= 0:
         s.item_at[target] = item
@@ -309,7 +309,12 @@ def toggle_control(t: Tables, s: Scene, agent: int, fixed: int) -> bool:
         return False
     colour = t.agent[agent, COLOUR]
     if colour == t.fixed[fixed, TARGET]:
-        s.row[word] = ENABLED | AWAITING | ((agent + 1) << PROGRAMMED_SHIFT)
+        begun = ENABLED | AWAITING | ((agent + 1) << PROGRAMMED_SHIFT)
+        if t.size[REFERENCE]:
+            if state & (AWAITING | PROGRAMMED_MASK) == begun & ~ENABLED:
+                return False  # This toggle is the action that is waited for.
+            begun |= state & RECORDED_MASK
+        s.row[word] = begun
         return True
     if colour == t.fixed[fixed, ACTOR_COLOUR]:
         programmed = ((state & PROGRAMMED_MASK) >> PROGRAMMED_SHIFT) - 1

@@ -25,6 +25,7 @@ from empo_multigrid.effects import (
     MASKED,
     NEIGHBOUR,
     PROGRAMMED_MASK,
+    REFERENCE,
     WORD,
     Scene,
     Tables,
@@ -35,6 +36,7 @@ from empo_multigrid.intents import (
     IDLE,
     NORMAL,
     STUMBLER,
+    WALL_ENTERER,
     Intents,
     advance,
     executed,
@@ -258,6 +260,8 @@ def play_alone(
         solo.touches[agent, action] > MAX_TOUCHED
         or p.uses[agent, action] >= 0
         or is_recorded(t, s, agent)
+        # Whether the reference tries a wall at all depends on who else acts.
+        or (t.size[REFERENCE] and p.category[agent, action] == WALL_ENTERER)
         or turns(t, p, solo, agent, action)
     ):
         return
@@ -344,7 +348,7 @@ def expand_independent(
     while pair < joint:
         ways = 1
         for agent in range(number):
-            action = np.uint16(executed(s, agent, chosen[agent]))
+            action = np.uint16(executed(t, s, agent, chosen[agent]))
             solo.action[agent] = action
             solo.way[agent] = 0
             ways *= solo.outcomes[agent, action]

@@ -141,7 +141,7 @@ def forward_category(t: Tables, s: Scene, agent: int) -> int:
         ):
             return BUSH_ENTERER
     cell = s.row[base + CELL]
-    if t.cell[cell, TERRAIN] == UNSTEADY and t.stumble[cell] > 0:
+    if t.cell[cell, TERRAIN] == UNSTEADY and (t.stumble[cell] > 0 or t.size[REFERENCE]):
         return STUMBLER
     return NORMAL
 
@@ -211,7 +211,7 @@ def begin(t: Tables, s: Scene, p: Intents) -> None:
         p.start[word] = s.state[word]
     for agent in range(t.size[AGENTS]):
         base = AGENT_WORDS * agent
-        if is_acting(s, agent):
+        if t.size[REFERENCE] or is_acting(s, agent):
             p.start[base + FORCED] = 0
         if s.row[base + FLAGS] & TERMINATED == 0:
             s.start_at[s.state[base + CELL]] = agent
@@ -227,12 +227,11 @@ def find_intents(t: Tables, s: Scene, p: Intents) -> None:
 
 
 @compiled
-def executed(s: Scene, agent: int, action: int) -> int:
+def executed(t: Tables, s: Scene, agent: int, action: int) -> int:
     """The action that an agent executes: the chosen one, unless another is forced on it."""
-    forced = s.state[AGENT_WORDS * agent + FORCED]
-    if forced > 0 and s.state[AGENT_WORDS * agent + FLAGS] & (TERMINATED | PAUSED) == 0:
-        return forced - 1
-    return action
+    base = AGENT_WORDS * agent
+    able = t.size[REFERENCE] or s.state[base + FLAGS] & (TERMINATED | PAUSED) == 0
+    return s.state[base + FORCED] - 1 if able and s.state[base + FORCED] > 0 else action
 
 
 @compiled

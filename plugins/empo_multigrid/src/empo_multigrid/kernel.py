@@ -19,7 +19,6 @@ from empo_multigrid.effects import (
     REFERENCE,
     Scene,
     Tables,
-    perform,
 )
 from empo_multigrid.independent import (
     IndependentEffects,
@@ -28,7 +27,6 @@ from empo_multigrid.independent import (
     find_independent_effects,
 )
 from empo_multigrid.intents import (
-    IDLE,
     NORMAL,
     Intents,
     advance,
@@ -53,6 +51,7 @@ from empo_multigrid.outcomes import (
     Listing,
     RandomEvents,
     Workspace,
+    act_in_turn,
     emit,
     empty_events,
     form_blocks,
@@ -84,9 +83,9 @@ def expand_pair(
     if t.size[MASKED] and not is_available(t, s, chosen):
         return count
     for agent in range(number):
-        events.action[agent] = executed(s, agent, chosen[agent])
+        events.action[agent] = executed(t, s, agent, chosen[agent])
         events.category[agent] = p.category[agent, events.action[agent]]
-    sequential = t.size[REFERENCE] and is_sequential(t, s, events)
+    sequential = t.size[REFERENCE] > 0 and is_sequential(t, s, events)
     if not sequential and form_blocks(t, p, events):
         for agent in range(number):
             events.size[agent] = 1
@@ -97,9 +96,7 @@ def expand_pair(
     else:
         unload(t, s)
         load(t, s, p.start)
-        for agent in range(number):
-            if events.category[agent] != IDLE:
-                perform(t, s, agent, events.action[agent])
+        act_in_turn(t, s, events, sequential)
         count = emit(t, s, 1.0, rows, probs, count, count)
         unload(t, s)
     load(t, s, s.state)

@@ -55,6 +55,7 @@ from empo_multigrid.layout import (
     DIRECTION,
     LEFT,
     RIGHT,
+    STILL,
     Floats,
     Ints,
     Longs,
@@ -162,11 +163,8 @@ def is_sequential(t: Tables, s: Scene, events: RandomEvents) -> bool:
         busy += code != LEFT and code != RIGHT
         if events.category[agent] > NORMAL:
             lucky += 1
-            fixed = (
-                t.cell[front_cell(t, s, agent), FIXED]
-                if (events.category[agent] == WALL_ENTERER)
-                else -1
-            )
+            tries = events.category[agent] == WALL_ENTERER
+            fixed = t.cell[front_cell(t, s, agent), FIXED] if tries else -1
             if fixed < 0 or t.fixed[fixed, SIDE] != ANY_SIDE:
                 only_any_side = False
     # The shortcut for a lone agent overlooks magic walls that can be entered from any side.
@@ -200,6 +198,7 @@ def list_outcomes(t: Tables, s: Scene, events: RandomEvents, agent: int) -> None
             fixed = t.cell[target, FIXED] if target >= 0 else -1
             if (
                 fixed >= 0
+                and not t.size[REFERENCE]
                 and t.fixed[fixed, FIXED_KIND] == BUSH
                 and not t.agent[agent, TRAMPLES]
                 and s.row[t.fixed[fixed, WORD]] == 0
@@ -272,6 +271,14 @@ def act_normally(t: Tables, s: Scene, events: RandomEvents) -> None:
                 rank -= 1
     for agent in range(number):
         if events.category[agent] == NORMAL and not events.cell[agent]:
+            perform(t, s, agent, events.action[agent])
+
+
+@compiled
+def act_in_turn(t: Tables, s: Scene, events: RandomEvents, released: bool) -> None:
+    """All agents act by index; ``released`` are also those that stop being paused on the way."""
+    for agent in range(t.size[AGENTS]):
+        if events.category[agent] != IDLE or (released and t.action[events.action[agent]] != STILL):
             perform(t, s, agent, events.action[agent])
 
 

@@ -8,9 +8,8 @@ and one is picked. The answers are those of picking from ``kernel.transitions``.
 from __future__ import annotations
 
 from empo_core.compilation import compiled
-from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Tables, perform
+from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Tables
 from empo_multigrid.intents import (
-    IDLE,
     NORMAL,
     begin,
     executed,
@@ -22,6 +21,7 @@ from empo_multigrid.intents import (
 from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
 from empo_multigrid.outcomes import (
     Workspace,
+    act_in_turn,
     form_blocks,
     is_sequential,
     list_outcomes,
@@ -56,18 +56,17 @@ def draw_state(
     number = t.size[AGENTS]
     begin(t, s, p)
     for agent in range(number):
-        action = executed(s, agent, chosen[agent])
+        action = executed(t, s, agent, chosen[agent])
         intend_action(t, s, p, agent, action)
         events.action[agent] = action
         events.category[agent] = p.category[agent, action]
     fits = True
-    if (t.size[REFERENCE] and is_sequential(t, s, events)) or not form_blocks(t, p, events):
+    sequential = t.size[REFERENCE] > 0 and is_sequential(t, s, events)
+    if sequential or not form_blocks(t, p, events):
         # The scene shows the state already; all that differs are actions no longer forced.
         for agent in range(number):
             s.row[AGENT_WORDS * agent + FORCED] = p.start[AGENT_WORDS * agent + FORCED]
-        for agent in range(number):
-            if events.category[agent] != IDLE:
-                perform(t, s, agent, events.action[agent])
+        act_in_turn(t, s, events, sequential)
         for word in range(len(s.row)):
             out[at, word] = s.row[word]
         sort_items(t, out, at)
