@@ -79,6 +79,14 @@ def state(world: World, *actions: int) -> Scene:
     return Scene.decode(world.layout, row)
 
 
+def walked(world: World, *steps: Sequence[int]) -> World:
+    """The world after some steps, each of which all ways of computing agree on."""
+    for actions in steps:
+        pictures(world, *actions)
+        world.after(actions)
+    return world
+
+
 class TestReleasedWithinAStep:
     """In reference mode's shortcuts, whom a lower index releases acts at once."""
 
@@ -155,21 +163,22 @@ class TestReleasedWithinAStep:
 class TestControlButtons:
     @BOTH
     def test_toggling_a_button_that_waits(self, reference: bool) -> None:
-        control = state(World(">a", a=CONTROL, colours=[GREY], reference=reference).after([T]), T)
+        world = walked(World(">a", a=CONTROL, colours=[GREY], reference=reference), [T])
+        control = state(world, T)
         (found,) = control.controls.values()
         assert (found.programmed, found.awaiting) == (0, not reference)
         assert found.recorded == (T if reference else None)
 
     @BOTH
     def test_a_third_toggle_begins_anew(self, reference: bool) -> None:
-        world = World(">a", a=CONTROL, colours=[GREY], reference=reference).after([T], [T])
+        world = walked(World(">a", a=CONTROL, colours=[GREY], reference=reference), [T], [T])
         (found,) = state(world, T).controls.values()
         assert (found.awaiting, found.recorded) == (True, T if reference else None)
 
     @BOTH
     def test_what_is_held_while_another_action_is_awaited(self, reference: bool) -> None:
         world = World(">a<", a=CONTROL, colours=[GREY, YELLOW], reference=reference)
-        world.after([T, S], [L, S], [R, S], [T, S])
+        walked(world, [T, S], [L, S], [R, S], [T, S])
         (found,) = world.scene.controls.values()
         assert (found.awaiting, found.recorded) == (True, L if reference else None)
         assert state(world, S, T).agents[0].forced == (L if reference else None)
@@ -180,7 +189,7 @@ class TestControlButtons:
     def test_another_robot_takes_the_button_over(self, reference: bool) -> None:
         colours = [GREY, GREY, YELLOW]
         world = World(">a< .^.", a=CONTROL, colours=colours, reference=reference)
-        world.after([T, S, S], [L, S, S], [S, T, S])
+        walked(world, [T, S, S], [L, S, S], [S, T, S])
         (found,) = world.scene.controls.values()
         held = L if reference else None
         assert (found.programmed, found.awaiting, found.recorded) == (1, True, held)
