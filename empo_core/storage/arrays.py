@@ -28,7 +28,6 @@ from empo_core.storage.atomic import (
     StrictModel,
     check_size,
     found_directory,
-    open_regular,
     read_json,
     read_sealed,
     refuse_surplus,
@@ -37,6 +36,7 @@ from empo_core.storage.atomic import (
     write_synced,
     written_directory,
 )
+from empo_core.storage.regular_files import open_regular
 from empo_core.trees import Json, JsonData
 
 __all__ = ["DISK", "FileOps", "load_arrays", "read_json", "save_arrays", "write_file"]

@@ -11,8 +11,7 @@ import io
 import json
 import os
 import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -20,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
+from empo_core.storage.regular_files import open_new, open_regular, reason_of
 from empo_core.trees import JsonData
 
-Read = TypeVar("Read")
 Body = TypeVar("Body", bound=BaseModel)
 MANIFEST = "manifest.json"
 MAX_JSON = 2**26
@@ -139,7 +138,7 @@ def found_directory(directory: Path) -> Path:
 
 def write_synced(path: Path, data: bytes, ops: FileOps) -> FileEntry:
     """Write a file and force it to the disk; raises OSError."""
-    with path.open("wb") as file:
+    with open_new(path) as file:
         ops.write(file, data)
     ops.sync(path)
     return FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
@@ -229,25 +228,6 @@ def parse_json(path: Path, raw: bytes) -> JsonValue:
         raise StorageError(f"{path}: is damaged or not ours: {error}") from error
 
 
-def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
-    """Apply ``read`` to a file that is no link, pipe or device.
-
-    Raises:
-        StorageError: It is one of these, or cannot be opened or read.
-    """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise StorageError(f"{path}: is not a regular file")
-            return read(file)
-    except OSError as error:
-        reason = "is a symbolic link" if path.is_symlink() else reason_of(error)
-        raise StorageError(f"{path}: cannot be read: {reason}") from error
-    except ValueError as error:  # A NUL byte in the path.
-        raise StorageError(f"{path}: cannot be read: {error}") from error
-
-
 def check_size(path: Path, file: BinaryIO, entry: FileEntry) -> None:
     """Compare an open file's size with what the manifest says, before reading any of it.
 
@@ -301,11 +281,6 @@ def refused(path: Path, error: OSError) -> StorageError:
         f"{path}: cannot be written: {reason_of(error)} (errno {error.errno}); "
         "nothing is left half-written"
     )
-
-
-def reason_of(error: OSError) -> str:
-    """Why the system refused, in its words."""
-    return error.strerror or type(error).__name__
 
 
 def digest(body: Mapping[str, JsonData]) -> str:

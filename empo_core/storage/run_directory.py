@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import json
 import logging
 import math
@@ -16,6 +17,7 @@ import platform
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -29,7 +31,9 @@ from empo_core.config import RunConfig
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
+from empo_core.printable import PrintableFormatter, printable
 from empo_core.storage.arrays import read_json, write_file
+from empo_core.storage.regular_files import open_append, reason_of
 from empo_core.trees import JsonData
 
 try:
@@ -87,9 +91,7 @@ class RunDirectory:
         Raises:
             ConfigError: It is not one, has finished, or its process is alive.
         """
-        directory = cls(Path(path).resolve())
-        if not (directory.path / CONFIG).is_file():
-            raise ConfigError(f"{path}: is not a run directory: it has no {CONFIG}")
+        directory = cls(existing_run(path))
         if process_rank():
             others = cls._temporary()
             shutil.copy(directory.path / CONFIG, others.path)
@@ -144,8 +146,9 @@ class RunDirectory:
     @contextlib.contextmanager
     def logging(self) -> Iterator[None]:
         """Send what Python's ``logging`` is told, from INFO up, to ``log.txt`` as well."""
-        handler = logging.FileHandler(self.path / LOG, encoding="utf-8")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        stream = io.TextIOWrapper(open_append(self.path / LOG), "utf-8")
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         root = logging.getLogger()
         level = root.level
         root.addHandler(handler)
@@ -155,7 +158,7 @@ class RunDirectory:
         finally:
             root.setLevel(level)
             root.removeHandler(handler)
-            handler.close()
+            stream.close()
 
     def release(self) -> None:
         """Let another process hold the directory; the end of this process does it too."""
@@ -174,7 +177,7 @@ class RunDirectory:
         if fcntl is None:
             return True
         try:
-            self._lock = (self.path / ".lock").open("wb")
+            self._lock = open_append(self.path / ".lock")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
@@ -182,6 +185,40 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be locked: {error.strerror}") from error
         return True
+
+
+def existing_run(path: str | Path) -> Path:
+    """Absolute path of a run's directory, which may come from elsewhere.
+
+    Raises:
+        ConfigError: It is none, or holds a link out of it, a pipe or a device.
+    """
+    directory = Path(path).resolve()
+    if not (directory / CONFIG).is_file():
+        raise ConfigError(f"{path}: is not a run directory: it has no {CONFIG}")
+    for folder, folders, files in os.walk(directory, onerror=_unlisted):
+        for name in (*folders, *files):
+            _refuse_strange(directory, Path(folder, name))
+    return directory
+
+
+def _refuse_strange(directory: Path, path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # A process at work there removes its files.
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(directory):
+                raise ConfigError(
+                    f"{path}: leads out of the run directory (to {target}), where nothing of a "
+                    "run is read or written; remove it, or put a copy in its place"
+                )
+        elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ConfigError(f"{path} is neither a file nor a folder; remove it")
+
+
+def _unlisted(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise ConfigError(f"{error.filename}: cannot be listed: {reason_of(error)}") from error
 
 
 def _new_directory(config: RunConfig) -> Path:
@@ -263,7 +300,7 @@ def _output(*command: str) -> str:
 
 
 def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
-    write_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    write_file(path, strict_json(data) + "\n")
 
 
 def _exists(pid: object) -> bool:
@@ -281,8 +318,9 @@ def _unmakeable(path: Path, error: OSError) -> StorageError:
 
 
 def strict_json(data: Mapping[str, object]) -> str:
-    """Strict JSON text; infinities and NaN, which it lacks, become strings."""
-    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
+    """Strict JSON text that terminals can show; infinities and NaN, which it lacks, as strings."""
+    text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
+    return printable(text, escape=json.dumps)
 
 
 def _plain(value: object) -> JsonData:

@@ -29,13 +29,13 @@ from empo_core.storage.atomic import (
     parse_json,
     read_checked,
     read_sealed,
-    reason_of,
     refuse_surplus,
     refused,
     sealed_json,
     write_synced,
     written_directory,
 )
+from empo_core.storage.regular_files import reason_of
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_learning.tensor_file import read_tensors, write_tensors
 

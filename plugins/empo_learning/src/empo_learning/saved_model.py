@@ -26,11 +26,11 @@ from empo_core.storage.atomic import (
     DISK,
     FileOps,
     StrictModel,
-    open_regular,
     parse_json,
     refused,
     write_file,
 )
+from empo_core.storage.regular_files import open_regular
 from empo_learning.finite import check_finite
 
 KEY = "empo"

@@ -25,9 +25,9 @@ from empo_core.storage.atomic import (
     HashingFile,
     StrictModel,
     check_size,
-    open_regular,
     parse_json,
 )
+from empo_core.storage.regular_files import open_regular
 
 Code = Literal[
     "BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "BF16", "F16", "F32", "F64"

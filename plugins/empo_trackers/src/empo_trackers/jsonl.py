@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.storage.arrays import write_file
+from empo_core.storage.regular_files import open_append
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
 
@@ -36,8 +37,8 @@ class JsonlTracker(Tracker):
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
         """Open the file; lines of an interrupted run are kept."""
         self._path = directory / FILE
-        _drop_torn_line(self._path)
-        self._file = self._path.open("ab")
+        self._file = open_append(self._path)
+        _drop_torn_line(self._file)
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Append one line.
@@ -62,12 +63,12 @@ class JsonlTracker(Tracker):
         """
         if self._file is None or self._path is None:
             raise ValueError("rewind needs a started tracker: call start first, finish last")
-        lines = self._path.read_bytes().splitlines(keepends=True)
+        lines = _contents(self._file).splitlines(keepends=True)
         kept = [line for line in lines if _step(line) <= step]
         if len(kept) < len(lines):
             write_file(self._path, b"".join(kept))
             self._file.close()
-            self._file = self._path.open("ab")
+            self._file = open_append(self._path)
 
     def finish(self, status: RunStatus) -> None:
         """Write the file through to the disk and close it."""
@@ -108,8 +109,11 @@ def _step(line: bytes) -> float:
     return step if isinstance(step, int) else -math.inf
 
 
-def _drop_torn_line(path: Path) -> None:
+def _drop_torn_line(file: BinaryIO) -> None:
     """Cut the file after its last line end, so that the next line does not join a torn one."""
-    if path.exists():
-        whole = path.read_bytes().rfind(b"\n") + 1
-        os.truncate(path, whole)
+    file.truncate(_contents(file).rfind(b"\n") + 1)
+
+
+def _contents(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Protocol
 
 from empo_core.errors import ConfigError, PluginLoadError
 from empo_core.protocols import RunStatus, Tracker
+from empo_core.storage.atomic import write_file
+from empo_core.storage.regular_files import open_regular
 from empo_core.types import Histogram
 from empo_trackers.bins import finite_edges
 from empo_trackers.plugin import WandbParams
@@ -159,8 +161,8 @@ def _identity(folder: Path) -> str:
     """Id of this run on W&B, also when it is resumed."""
     path = folder / "id"
     if not path.exists():
-        path.write_text(uuid.uuid4().hex[:12], encoding="utf-8")
-    return path.read_text(encoding="utf-8").strip()
+        write_file(path, uuid.uuid4().hex[:12])
+    return open_regular(path, lambda file: file.read(1000)).decode().strip()
 
 
 def _wait_for_another_second(folder: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from empo_core.protocols import RunStatus, Tracker
+from empo_core.storage.arrays import write_file
 from empo_core.types import Histogram
 from empo_example_tracker.plugin import CsvParams
 
@@ -54,8 +56,9 @@ class CsvTracker(Tracker):
         if self._path is None:
             return
         columns = list(dict.fromkeys(key for row in self._rows.values() for key in row))
-        with self._path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, ["step", *columns], delimiter=self._separator)
-            writer.writeheader()
-            writer.writerows({"step": step, **row} for step, row in sorted(self._rows.items()))
+        table = io.StringIO(newline="")
+        writer = csv.DictWriter(table, ["step", *columns], delimiter=self._separator)
+        writer.writeheader()
+        writer.writerows({"step": step, **row} for step, row in sorted(self._rows.items()))
+        write_file(self._path, table.getvalue())
         self._path = None

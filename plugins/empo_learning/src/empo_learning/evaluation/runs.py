@@ -23,7 +23,7 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import CONFIG, labels, strict_json
+from empo_core.storage.run_directory import CONFIG, existing_run, labels, strict_json
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
@@ -108,9 +108,7 @@ def evaluate_run(
         episodes=episodes, gifs=gifs, seed=seed, max_steps=max_steps, checkpoint=checkpoint
     )
     registry = registry if registry is not None else installed()
-    path = Path(run_dir).resolve()
-    if not (path / CONFIG).is_file():
-        raise ConfigError(f"{run_dir}: is not a run directory: it has no {CONFIG}")
+    path = existing_run(run_dir)
     config = load_config(path / CONFIG, registry=registry)
     world, found = _restored(path, config, request, registry, environment)
     directory = path / EVALUATION

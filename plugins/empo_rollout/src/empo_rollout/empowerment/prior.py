@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from empo_core.errors import StorageError
 from empo_core.protocols import WorldModel
-from empo_core.storage.run_directory import CONFIG, RESULTS
+from empo_core.storage.run_directory import CONFIG, RESULTS, existing_run
 from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.empowerment.playback import LearnedHumans
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
@@ -27,7 +27,7 @@ class GoalPpo(LearnedHumans):
         """
         path = params.file
         if (path / CONFIG).is_file():
-            path = path / RESULTS / POLICY
+            path = existing_run(path) / RESULTS / POLICY
         saved = load_policy(path)
         if saved.world is None:
             raise StorageError(

@@ -15,7 +15,7 @@ from empo_core.experiment import build, build_world
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
 from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory
+from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory, existing_run
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.identity import difference, identity
@@ -76,8 +76,10 @@ def power_reward(
 def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicReward:
     """U_r as a finished run has it."""
     where = f"{WHERE}.run: {path}"
-    if not (path / CONFIG).is_file():
-        raise ConfigError(f"{where} is not a run directory: it has no {CONFIG}")
+    try:
+        path = existing_run(path)
+    except ConfigError as error:
+        raise ConfigError(f"{WHERE}.run: {error}") from error
     status = RunDirectory(path).status().get("status")
     if status != "finished":
         raise ConfigError(f"{where} has not finished ({status}); go on with: empo resume {path}")

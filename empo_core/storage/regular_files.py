@@ -1,0 +1,68 @@
+"""Opening files of directories that may come from elsewhere: never a link, pipe or device."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from empo_core.errors import StorageError
+
+Read = TypeVar("Read")
+# Windows has neither; there only privileged users can make links.
+_CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
+    """Apply ``read`` to a file that is no link, pipe or device.
+
+    Raises:
+        StorageError: It is one of these, or cannot be opened or read.
+    """
+    flags = os.O_RDONLY | _CAREFULLY
+    try:
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise StorageError(f"{path}: is not a regular file")
+            return read(file)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {_reason(path, error)}") from error
+    except ValueError as error:  # A NUL byte in the path.
+        raise StorageError(f"{path}: cannot be read: {error}") from error
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A new file to write, in place of a file or link of that name; raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    return path.open("xb")
+
+
+def open_append(path: Path) -> BinaryIO:
+    """A file to read and to append to, made if missing, that is no link, pipe or device.
+
+    Raises:
+        StorageError: It is one of these, or cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be opened: {_reason(path, error)}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StorageError(f"{path}: is not a regular file")
+    return os.fdopen(descriptor, "a+b")
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, in its words."""
+    return error.strerror or type(error).__name__
+
+
+def _reason(path: Path, error: OSError) -> str:
+    return "is a symbolic link" if path.is_symlink() else reason_of(error)
