@@ -9,7 +9,9 @@ def main() -> None:
     """Run the command line; nothing is imported before Ctrl-C is taken care of."""
     try:
         from empo_core.cli.app import app
+        from empo_core.printable import encode_plainly
 
+        encode_plainly(sys.stdout, sys.stderr)
         app()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

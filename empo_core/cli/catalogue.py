@@ -66,7 +66,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
     else:
         print("No plugins are installed. A plugin offers an entry point of group 'empo'.")
     for clash in clashes:
-        stdout().print(f"name clash: {clash}", markup=False, soft_wrap=True)
+        stdout().print(f"name clash: {clash}", soft_wrap=True)
 
 
 def worlds(json: Json = False, debug: Debug = False) -> None:
@@ -133,9 +133,9 @@ def describe(
         print_json(about | {"target": component.target, "params": parameters})
         return
     console = stdout()
-    console.print(f"{kind} {name}, from {source}", markup=False, soft_wrap=True)
+    console.print(f"{kind} {name}, from {source}", soft_wrap=True)
     if component.summary:
-        console.print(component.summary, markup=False, soft_wrap=True)
+        console.print(component.summary, soft_wrap=True)
     if not parameters:
         console.print("It has no parameters.")
         return

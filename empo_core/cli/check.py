@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from empo_core.cli.output import Debug, Json, print_json, print_table
+from empo_core.cli.output import Debug, Json, print_json, print_table, show
 from empo_core.config import RunConfig, WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
@@ -55,7 +55,7 @@ def check(
     if json:
         print_json(report)
         return
-    print(f"{path}: ok")
+    show(f"{path}: ok")
     for title, part in report.items():
         if isinstance(part, Mapping):
             print_table(title, ["", ""], [[key, _words(value)] for key, value in part.items()])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json as jsonlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,7 @@ from empo_core.errors import (
     EmpoError,
     UnknownComponentError,
 )
+from empo_core.printable import PrintableFormatter, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +48,7 @@ def reported(*, debug: bool = False) -> Iterator[None]:
     """Turn exceptions into messages on standard error, and into the exit codes we promise.
 
     0 ok, 1 the output was not read to its end, 2 usage or config, 3 a fault in the run,
-    130 interrupted. With ``debug`` errors are raised as they are.
+    130 interrupted. With ``debug`` the message is a traceback.
     """
     try:
         yield
@@ -56,20 +59,21 @@ def reported(*, debug: bool = False) -> Iterator[None]:
         # Whoever read the output has seen enough, e.g. ``head``; the exit would flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(UNREAD) from error
-    except EmpoError as error:
-        if debug:
-            raise
-        say("\n".join([str(error), *_notes(error)]))
-        config = ConfigError | UnknownComponentError | DuplicateComponentError
-        raise typer.Exit(USAGE if isinstance(error, config) else FAULT) from error
     except Exception as error:
         # Click's own exceptions are usage errors and exits, which it handles itself.
-        if debug or type(error).__module__.split(".")[0] in ("click", "typer"):
+        if type(error).__module__.split(".")[0] in ("click", "typer"):
             raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        hint = "This should not happen; '--debug' shows where it did."
-        say("\n".join([reason, hint, *_notes(error)]))
-        raise typer.Exit(FAULT) from error
+        if debug:
+            lines = ["".join(traceback.format_exception(error)).rstrip()]
+        elif isinstance(error, EmpoError):
+            lines = [str(error), *_notes(error)]
+        else:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            hint = "This should not happen; '--debug' shows where it did."
+            lines = [reason, hint, *_notes(error)]
+        say("\n".join(lines))
+        config = ConfigError | UnknownComponentError | DuplicateComponentError
+        raise typer.Exit(USAGE if isinstance(error, config) else FAULT) from error
 
 
 def _notes(error: BaseException) -> list[str]:
@@ -78,21 +82,31 @@ def _notes(error: BaseException) -> list[str]:
 
 def say(text: str) -> None:
     """Tell the user something that is not the command's output."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Print a line of the command's output."""
+    print(printable(text), flush=True)
 
 
 def print_json(data: Mapping[str, object]) -> None:
     """Print strict JSON; infinities and NaN, which it lacks, become strings."""
     from empo_core.storage.run_directory import strict_json
 
-    print(strict_json(data), flush=True)
+    text = strict_json(data)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = jsonlib.dumps(jsonlib.loads(text), indent=2)  # In ASCII.
+    show(text)
 
 
 def stdout() -> Console:
     """A console for the command's output; a pipe gets lines that are never folded."""
-    from rich.console import Console
+    from empo_core.cli.console import output_console
 
-    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    return output_console(width=None if sys.stdout.isatty() else 10_000)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -102,12 +116,15 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.text import Text
 
     table = Table(
-        title=title or None, title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns)
+        title=Text(printable(title)) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=any(columns),
     )
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     stdout().print(table)
 
 
@@ -121,7 +138,7 @@ def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     silent = quiet or process_rank() > 0
     handler.setLevel(logging.ERROR if silent else logging.INFO)
     handler.addFilter(_concerns_people)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(PrintableFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         yield

@@ -20,6 +20,7 @@ from empo_core.cli.output import (
     only_ours_on_stdout,
     print_json,
     reported,
+    show,
     stdout,
 )
 from empo_core.config import installed
@@ -139,6 +140,8 @@ def _present(done: Run, *, json: bool, quiet: bool) -> None:
     if json:
         print_json(done.summary())
         return
-    if not quiet:
-        stdout().print(done.result.report())
-    print(done.directory, flush=True)
+    try:
+        if not quiet:
+            stdout().print(done.result.report())
+    finally:  # Whatever a report does, the run is there.
+        show(str(done.directory))

@@ -31,6 +31,7 @@ from ruamel.yaml.reader import ReaderError
 
 from empo_core.config.syntax import mistake
 from empo_core.errors import ConfigError
+from empo_core.printable import printable
 from empo_core.trees import JsonData
 
 MAX_BYTES = 2**20
@@ -223,7 +224,7 @@ def dotted(loc: Loc) -> str:
 
 def problems(lines: Iterable[str]) -> ConfigError:
     """One error that reports every line, without terminal escapes, and counts them."""
-    clean = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]
+    clean = [printable(line, keep="") for line in lines]
     count = f"{len(clean)} error{'s' if len(clean) != 1 else ''}; nothing was run"
     return ConfigError("\n".join([*clean, count]))
 

@@ -270,7 +270,9 @@ def test_a_users_mistake_is_a_message_and_a_promised_exit_code(
 
 def test_debug_shows_the_traceback(cli: Any, tmp_path: Path) -> None:
     done = cli("run", config(tmp_path, "bug"), "--debug")
-    assert isinstance(done.exception, ZeroDivisionError)
+    assert done.exit_code == 3
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert "ZeroDivisionError: 1 / 0" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table
+from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
 
 if TYPE_CHECKING:
     from empo_learning.evaluation import Attainment, Evaluated, Evaluation
@@ -76,7 +76,7 @@ def _present(done: Evaluated) -> None:
         number = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         print_table(f"{title}{number} episodes each, seed {found.seed}", *rows(found))
     for path in done.files:
-        print(path)
+        show(str(path))
 
 
 def _present_goals(title: str, found: Evaluation) -> None:
@@ -85,11 +85,9 @@ def _present_goals(title: str, found: Evaluation) -> None:
         ("human", "goal", "weight", "reached", "after steps"),
         [_row(goal) for goal in found.goals],
     )
-    print(
-        f"Episodes take {_with_error(found.mean_length, found.mean_length_standard_error)} steps."
-    )
+    show(f"Episodes take {_with_error(found.mean_length, found.mean_length_standard_error)} steps.")
     if found.cut:
-        print(f"{found.cut:.1%} of them were cut before they had ended; see --max-steps.")
+        show(f"{found.cut:.1%} of them were cut before they had ended; see --max-steps.")
 
 
 def _row(goal: Attainment) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from empo_core.printable import printable
 from empo_core.protocols import RunStatus, Tracker
 from empo_trackers.plugin import ProgressParams
 
@@ -47,7 +48,7 @@ class _Bars(Progress):
         """Everything that is shown at a time, from top to bottom."""
         yield self.make_tasks_table(self.tasks)
         for task, text in list(self._said.items()):
-            yield Text(f"{task}: {text}", no_wrap=True, overflow="ellipsis")
+            yield Text(f"{printable(task)}: {text}", no_wrap=True, overflow="ellipsis")
 
 
 class ProgressTracker(Tracker):
@@ -97,7 +98,7 @@ class ProgressTracker(Tracker):
         left = math.nan if finished or made <= 0 else (now - known.started) * (total - done) / made
         if self._bars is not None:
             if known.bar is None:
-                known.bar = self._bars.add_task(task, total=total, left="")
+                known.bar = self._bars.add_task(printable(task), total=total, left="")
             self._bars.update(known.bar, completed=done, total=total, left=_left(left))
         elif finished or now - known.printed >= self._params.interval_s:
             known.printed = now
@@ -109,11 +110,11 @@ class ProgressTracker(Tracker):
                 self._said.get(task),
             ]
             line = f"{task}: {', '.join(filter(None, parts))}"
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def narrate(self, task: str, text: str) -> None:
         """Show a text below the bars, or at the end of the task's next plain line."""
-        self._said[task] = text.replace("\n", " ")
+        self._said[task] = printable(text.replace("\n", " "))
 
     def finish(self, status: RunStatus) -> None:
         """Leave the last state of the bars on the screen and give the cursor back."""
