@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TextIO
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    RenderableType,
+    RenderHook,
+)
 from rich.segment import Segment
 
 from empo_core.printable import printable
@@ -22,7 +28,7 @@ class _Cleaned:
             yield Segment(text if control else printable(text), style, control)
 
 
-class _Cleaner:
+class _Cleaner(RenderHook):
     """The hook of rich that sees all that is printed."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:

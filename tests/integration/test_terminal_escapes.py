@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +126,20 @@ def test_one_function_spells_out_what_a_terminal_would_obey() -> None:
     record = logging.LogRecord("x", logging.INFO, "x.py", 1, "said %s", (CSI,), given)
     lines = PrintableFormatter().format(record).split("\n")
     assert (lines[0], lines[-1]) == ("said \\x9b31m", "ValueError: \\x1b[31m")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_what_an_encoding_lacks_is_drawn_in_ascii(folder: Path, encoding: str) -> None:
+    """A finished run ends with its report and its directory, whatever the terminal can show."""
+    config = json.loads((folder / "exact.json").read_text())
+    (folder / "exact.json").write_text(json.dumps(config | {"runs": "läufe"}))
+    command = [sys.executable, "-m", "empo_core", "run", "exact.json"]
+    environment = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    *_, last = done.stdout.decode(encoding).splitlines()
+    assert ("l\\xe4ufe" if encoding == "ascii" else "läufe") in last
+    assert b"V_r  robot's value" in done.stdout
+    assert b"+----" in done.stdout
+    done = subprocess.run([*command, "--json", "-q"], cwd=folder, env=environment, stdout=-1)
+    assert "/läufe/" in json.loads(done.stdout.decode(encoding))["run_dir"]
