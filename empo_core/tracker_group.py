@@ -25,12 +25,16 @@ class TrackerGroup(Tracker):
 
     What a tracker raises becomes a ``TrackerError``, which ends the run; with
     ``on_error="warn"`` that tracker is finished, left out from then on, and one warning says so.
+
+    Attributes:
+        has_begun: Whether there was anything to report yet.
     """
 
     def __init__(self, trackers: Sequence[Tracker], *, on_error: OnError = "fail") -> None:
         self._trackers = trackers
         self._on_error = on_error
         self._started: list[Tracker] = []
+        self.has_begun = False
         self._metrics = _EpisodeMetrics(self._guarded)
 
     @property
@@ -51,11 +55,13 @@ class TrackerGroup(Tracker):
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Numbers for every tracker, those of the episode metrics among them."""
+        self.has_begun = True
         metrics = {**metrics, **self._metrics.statistics()}
         self._each("log", lambda tracker: tracker.log(step, metrics))
 
     def progress(self, task: str, done: float, total: float) -> None:
         """How far a task is, for every tracker."""
+        self.has_begun = self.has_begun or done > 0
         self._each("progress", lambda tracker: tracker.progress(task, done, total))
 
     def narrate(self, task: str, text: str) -> None:

@@ -171,7 +171,10 @@ def test_looking_changes_nothing(tmp_path: Path, usual: experiment.Run) -> None:
 
 
 def test_a_run_ends_where_it_is_solved(tmp_path: Path) -> None:
-    run = small(tmp_path, reporting={"solved_at": -1e9, "videos": 1, "evaluate": ["policy"]})
+    run = small(
+        tmp_path,
+        reporting={"solved_at": -1e9, "solved_evaluations": 1, "videos": 1, "evaluate": ["policy"]},
+    )
     assert run.result.summary()["steps"] == 45
     assert run.result.summary()["solved"]
     # Nobody knew before that it would be the last evaluation.

@@ -268,6 +268,15 @@ def test_a_users_mistake_is_a_message_and_a_promised_exit_code(
     assert "Traceback" not in done.stderr
 
 
+def test_a_refusal_leaves_no_run_directory(cli: Any, tmp_path: Path) -> None:
+    text = "algorithm: {name: solve, params: {mode: needs-world}}\nruns: runs\n"
+    (tmp_path / "refused.yaml").write_text(text)
+    done = cli("run", "refused.yaml")
+    assert done.exit_code == 2
+    assert done.stderr == "solve needs a world; add world_model: NAME to the config\n"
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_debug_shows_the_traceback(cli: Any, tmp_path: Path) -> None:
     done = cli("run", config(tmp_path, "bug"), "--debug")
     assert done.exit_code == 3

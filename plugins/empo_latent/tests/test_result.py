@@ -80,7 +80,7 @@ def text(found: Any, width: int = 150) -> str:
 
 
 def test_it_is_a_result_and_its_summary_is_strict_json(small: Any) -> None:
-    found = result(small, reporting={"solved_at": 850})
+    found = result(small, reporting={"solved_at": 850, "solved_evaluations": 1})
     assert isinstance(found, Result)
     summary = json.loads(json.dumps(found.summary(), allow_nan=False))
     assert summary["steps"] == 300
@@ -100,9 +100,12 @@ def test_it_is_a_result_and_its_summary_is_strict_json(small: Any) -> None:
 
 
 def test_a_goal_is_reached_or_not_or_there_is_none(small: Any) -> None:
-    assert result(small, reporting={"solved_at": 850.1}).summary()["solved"] is False
+    assert (
+        result(small, reporting={"solved_at": 850.1, "solved_evaluations": 1}).summary()["solved"]
+        is False
+    )
     assert result(small).summary()["solved"] is None
-    said = text(result(small, reporting={"solved_at": 850.1}))
+    said = text(result(small, reporting={"solved_at": 850.1, "solved_evaluations": 1}))
     assert "solved (at least 850.1)" in said
     assert "no" in said.split("solved (at least 850.1)")[1].splitlines()[0]
     assert "solved" not in text(result(small))

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from empo_learning.checkpoint import TIMES, Checkpoints
 from empo_learning.distributed import Group
 from empo_learning.learner import Evaluated, Learner
 from empo_learning.loop import CHECKPOINTS, Loop
-from empo_learning.params import Reporting
+from empo_learning.params import Reporting, ScoredReporting
 
 TOTAL = 12
 INTERVALS = {"log_interval": 2, "evaluation_interval": 5, "checkpoint_interval": 4}
@@ -87,12 +87,12 @@ class Watching(RecordingTracker):
 
 def loop_of(
     directory: Path, learner: Learner, *, resume: bool = False, fails_at: int | None = None,
-    solved_at: float | None = None, **reporting: int,
+    is_solved: Callable[[Sequence[float]], bool] | None = None, **reporting: int,
 ) -> tuple[Loop, Watching]:  # fmt: skip
     tracker = Watching(fails_at)
     context = RunContext(world=None, seed=0, directory=directory, tracker=tracker, resume=resume)
     chosen = INTERVALS | reporting
-    return Loop(learner, context, Reporting.model_validate(chosen), solved_at=solved_at), tracker
+    return Loop(learner, context, Reporting.model_validate(chosen), is_solved=is_solved), tracker
 
 
 def steps_of(directory: Path) -> list[int]:
@@ -120,15 +120,29 @@ def test_what_is_due_happens_once_and_all_of_it_at_the_end(tmp_path: Path) -> No
 
 
 def test_a_run_ends_when_it_is_as_good_as_was_asked_for(tmp_path: Path) -> None:
+    is_solved = ScoredReporting(
+        evaluation_interval=5, solved_at=7.5, solved_evaluations=2
+    ).is_solved
     learner = Counting()
-    loop, _ = loop_of(tmp_path, learner, solved_at=9.5)
+    loop, _ = loop_of(tmp_path, learner, is_solved=is_solved)
     loop.run()
     assert learner.steps == 10
     assert steps_of(tmp_path)[-1] == 10
     again = Counting()
-    loop, _ = loop_of(tmp_path, again, solved_at=9.5, resume=True)
+    loop, _ = loop_of(tmp_path, again, is_solved=is_solved, resume=True)
     loop.run()
     assert again.steps == 10
+
+
+def test_one_lucky_evaluation_does_not_end_a_run(tmp_path: Path) -> None:
+    learner = Counting()
+    learner.scores[5] = 100.0
+    goal = ScoredReporting(evaluation_interval=1, solved_at=50.0, solved_evaluations=3)
+    loop, _ = loop_of(tmp_path, learner, is_solved=goal.is_solved, evaluation_interval=1)
+    loop.run()
+    assert learner.steps == TOTAL
+    assert not goal.is_solved([100.0, 100.0])
+    assert goal.is_solved([0.0, 49.0, 50.0, 51.0])
 
 
 def test_what_fails_after_a_signal_is_an_interruption(tmp_path: Path) -> None:

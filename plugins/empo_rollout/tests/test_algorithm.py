@@ -342,9 +342,9 @@ def test_check_refuses_what_does_not_fit_without_running() -> None:
 
 
 def test_a_run_stops_once_it_is_good_enough(tmp_path: Path) -> None:
-    reporting = {"evaluation_interval": 1, "solved_at": 1.0}
+    reporting = {"evaluation_interval": 1, "solved_at": 1.0, "solved_evaluations": 2}
     result: Any = run(config(tmp_path, reporting=reporting))
-    assert result.iterations == 1
+    assert result.iterations == 2
     assert result.summary()["solved"] is True
 
 
@@ -380,6 +380,7 @@ def test_presets_fill_in_what_is_not_given() -> None:
         ("prioritized", {"update": {"prio_beta0": 0.2}}),
         ("prioritized", {"update": {"prio_alpha": 0.2}}),
         ("evaluation_episodes", {"reporting": {"evaluation_episodes": 0, "solved_at": 475.0}}),
+        ("set evaluation_interval", {"reporting": {"solved_at": 475.0}}),
         ("lstm", {"experience": {"carry_memory": False}}),
         ("lstm", {"policy": {"memory_size": 32}}),
         ("conv", {"policy": {"channels": [8]}}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import struct
@@ -157,3 +158,23 @@ def test_who_is_not_logged_in_is_told_what_to_do(
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with pytest.raises(ConfigError, match=r"wandb login.*offline"):
         WandbTracker(WandbParams()).start(tmp_path, {})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("wandb")
+@pytest.mark.parametrize(("level", "is_heard"), [(logging.INFO, True), (logging.ERROR, False)])
+def test_it_says_nothing_where_only_errors_are_shown(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    level: int,
+    is_heard: bool,
+) -> None:
+    handler = logging.StreamHandler()
+    handler.setLevel(level)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    tracker = WandbTracker(OFFLINE)
+    tracker.start(tmp_path, {})
+    tracker.log(1, {"a": 1.0})
+    tracker.finish("finished")
+    assert ("wandb:" in capfd.readouterr().err) == is_heard

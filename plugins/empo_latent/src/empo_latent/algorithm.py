@@ -65,7 +65,7 @@ class LatentAlgorithm:
                     context,
                     params.reporting,
                     timers=parts.timers,
-                    solved_at=params.reporting.solved_at,
+                    is_solved=params.reporting.is_solved,
                 )
                 loop.run()
             finally:

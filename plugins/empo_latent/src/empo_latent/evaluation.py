@@ -227,9 +227,9 @@ def evaluate(
         restore(before)
 
 
-def is_solved(evaluations: Mapping[str, Evaluation], goal: float) -> bool:
-    """True where the mean return of any actor reaches the goal."""
-    return any(each.mean_return >= goal for each in evaluations.values())
+def score_of(evaluations: Mapping[str, Evaluation]) -> float:
+    """The best mean return of an actor."""
+    return max(each.mean_return for each in evaluations.values())
 
 
 class _Game:

@@ -12,7 +12,7 @@ import torch
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.trees import StateDict
 from empo_latent.environments.task_vector import TaskStep
-from empo_latent.evaluation import Evaluation
+from empo_latent.evaluation import Evaluation, score_of
 from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
@@ -111,8 +111,8 @@ class LatentLearner(Learner):
             return None
         is_last = self.steps >= self.total_steps
         found, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
-        score = max(each.mean_return for each in found.values())
-        solved = reporting.solved_at is not None and score >= reporting.solved_at
+        score = score_of(found)
+        solved = reporting.is_solved([*(score_of(each) for _, each in self.evaluations), score])
         if solved and reporting.videos and not is_last:
             # Only now is it known to be the last: the same episodes again, with a camera.
             found, _ = self._parts.evaluator.evaluate(self.steps, is_last=True)

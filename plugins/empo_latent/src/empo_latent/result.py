@@ -15,7 +15,7 @@ from rich.table import Table
 
 from empo_core.pictures import replace_file
 from empo_core.storage.arrays import write_file
-from empo_latent.evaluation import Evaluation, ReturnStatistics, is_solved
+from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -163,9 +163,11 @@ class LatentResult:
 
     @property
     def _is_solved(self) -> bool | None:
-        """True if the last evaluation was as good as asked for; None where nothing was."""
-        goal = self.params.reporting.solved_at
-        return None if goal is None or not self._newest else is_solved(self._newest, goal)
+        """True if the last evaluations were as good as asked for; None where nothing was."""
+        reporting = self.params.reporting
+        if reporting.solved_at is None or not self.evaluations:
+            return None
+        return reporting.is_solved([score_of(found) for _, found in self.evaluations])
 
     def _environment_steps(self, steps: int) -> int:
         return round(steps * self.action_repeat)

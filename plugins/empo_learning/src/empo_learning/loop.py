@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Loop:
         *,
         timers: Timers | None = None,
         group: Group | None = None,
-        solved_at: float | None = None,
+        is_solved: Callable[[Sequence[float]], bool] | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -56,15 +56,16 @@ class Loop:
             reporting: When to log, evaluate and save, in ``Learner.ticks``.
             timers: The timers that the learner uses, if it does.
             group: The processes that learn together; None: this one alone.
-            solved_at: The run ends once the score of an evaluation reaches this.
+            is_solved: Whether the scores of all evaluations so far are good enough to end the run.
         """
         self._learner, self._context, self._reporting = learner, context, reporting
-        self._group, self._solved_at = group or Group(), solved_at
+        self._group, self._is_solved = group or Group(), is_solved
         self._checkpoints = Checkpoints(
             context.directory / CHECKPOINTS, keep=reporting.keep_checkpoints
         )
         self._logged = self._evaluated = self._saved = -1
         self._score: float | None = None
+        self._scores: list[float] = []
         self._shown = -math.inf
         self._is_midway = False
         self._failure: Exception | None = None
@@ -105,9 +106,9 @@ class Loop:
 
     @property
     def _is_over(self) -> bool:
-        """True if all is done, or the newest evaluation is as good as was asked for."""
-        goal, score = self._solved_at, self._score
-        return self._learner.is_over or (goal is not None and score is not None and score >= goal)
+        """True if all is done, or the newest evaluations are as good as was asked for."""
+        is_solved = self._is_solved is not None and self._is_solved(self._scores)
+        return self._learner.is_over or is_solved
 
     def _agree(self, *, stop: bool) -> None:
         """Stop all processes after the same work, if one has to: by a signal, or a failure."""
@@ -163,6 +164,7 @@ class Loop:
         self._evaluated = self._learner.steps
         if found is not None:
             self._score = found.score
+            self._scores += [] if found.score is None else [found.score]
             metrics = found.metrics
             self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
 
@@ -212,6 +214,7 @@ class Loop:
             "logged": self._logged,
             "evaluated": self._evaluated,
             "score": self._score,
+            "scores": self._scores,
         }
         _check_state(own, learner.may_be_unknown, "what is to be saved")
         times = {"pace": self.pace.state_dict(), "timers": self.timers.state_dict()}
@@ -237,7 +240,7 @@ class Loop:
                 f"checkpoint, and {group.size} would go on; start as many, with torchrun if several"
             )
         self._logged, self._evaluated = state["logged"], state["evaluated"]
-        self._score = state["score"]
+        self._score, self._scores = state["score"], state["scores"]
         self.pace.load_state_dict(times["pace"])
         self.timers.load_state_dict(times["timers"])
         if metric := self._context.tracker.episode_metric:

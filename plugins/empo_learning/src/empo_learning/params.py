@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from empo_core.config import Config
 
@@ -50,3 +51,39 @@ class Reporting(Config):
     keep_checkpoints: int = Field(
         2, ge=1, description="Number of newest checkpoints that are kept."
     )
+
+
+class ScoredReporting(Reporting):
+    """Reporting of learners whose evaluations have a score that may be good enough to stop."""
+
+    evaluation_episodes: int = Field(10, ge=0, description="Episodes of each; 0: no evaluation.")
+    solved_at: float | None = Field(
+        None,
+        description="Stop when the mean return of the last evaluations reaches this; null: never.",
+    )
+    solved_evaluations: int = Field(
+        3, ge=1, description="Evaluations over which solved_at takes the mean."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_solved(self) -> ScoredReporting:
+        if self.solved_at is None:
+            return self
+        if not self.evaluation_episodes:
+            raise ValueError(
+                "solved_at is about evaluations, and there are none: set evaluation_episodes to at "
+                "least 1, or drop it"
+            )
+        if not self.evaluation_interval and self.solved_evaluations > 1:
+            raise ValueError(
+                f"solved_at takes the mean of {self.solved_evaluations} evaluations, and there is "
+                "one, at the end: set evaluation_interval, or solved_evaluations to 1"
+            )
+        return self
+
+    def is_solved(self, scores: Sequence[float]) -> bool:
+        """True where the mean of the newest of all scores so far is as good as asked for."""
+        count = self.solved_evaluations
+        if self.solved_at is None or len(scores) < count:
+            return False
+        return sum(scores[-count:]) / count >= self.solved_at

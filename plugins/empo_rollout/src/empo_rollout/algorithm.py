@@ -131,9 +131,14 @@ class RolloutAlgorithm:
             timers,
             group,
         )
-        solved_at = params.reporting.solved_at
+        reporting = params.reporting
         loop = Loop(
-            learner, context, params.reporting, timers=timers, group=group, solved_at=solved_at
+            learner,
+            context,
+            reporting,
+            timers=timers,
+            group=group,
+            is_solved=reporting.is_solved,
         )
         loop.run()
         policy.normalisation = _normalisation(collector.normaliser)
@@ -150,7 +155,7 @@ class RolloutAlgorithm:
             evaluations=learner.evaluations,
             reasons=learner.episode_statistics.reasons,
             time_shares=timers.shares(),
-            solved_at=solved_at,
+            reporting=reporting,
             humans_of=context.world if _humans_learn(params) else None,
         )
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from empo_core import Config
 from empo_core.config import EnvironmentRef, PolicyLossRef, merged
 from empo_environments.params import NormaliseParams
-from empo_learning.params import Compute, Optimiser, Reporting
+from empo_learning.params import Compute, Optimiser, ScoredReporting
 from empo_rollout.presets import PRESETS, Preset
 
 
@@ -246,7 +246,7 @@ class ComputeParams(Compute):
     compile: bool = Field(False, description="Compile the networks; needs a C++ compiler.")
 
 
-class ReportingParams(Reporting):
+class ReportingParams(ScoredReporting):
     """Logs, checkpoints and evaluations; intervals are in iterations, 0: never."""
 
     log_interval: int = Field(1, ge=1, description="Iterations between two lines of metrics.")
@@ -263,18 +263,6 @@ class ReportingParams(Reporting):
     deterministic: bool = Field(
         True, description="Evaluate with the likeliest actions instead of drawn ones."
     )
-    solved_at: float | None = Field(
-        None, description="Stop when an evaluation's mean return reaches this; null: never."
-    )
-
-    @model_validator(mode="after")
-    def _has_an_effect(self) -> ReportingParams:
-        if self.solved_at is not None and not self.evaluation_episodes:
-            raise ValueError(
-                "solved_at is about evaluations, and there are none: set evaluation_episodes to at "
-                "least 1, or drop it"
-            )
-        return self
 
 
 class RolloutParams(Config):

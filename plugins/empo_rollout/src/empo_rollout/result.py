@@ -18,7 +18,7 @@ from empo_core.storage.arrays import write_file
 from empo_learning.report import csv_text, report_table, time_table
 from empo_rollout.empowerment.identity import identity
 from empo_rollout.evaluation import Evaluation
-from empo_rollout.params import PolicyParams
+from empo_rollout.params import PolicyParams, ReportingParams
 from empo_rollout.policies.networks import Networks
 from empo_rollout.policies.policyfile import POLICY, save_policy
 
@@ -58,7 +58,7 @@ class RolloutResult:
         evaluations: Iteration, steps and outcome of each evaluation.
         reasons: How many episodes of the training ended for each reason.
         time_shares: Per cent of the time by name of what it was spent on.
-        solved_at: The mean return that was asked for, if one was.
+        reporting: When the run was to be evaluated, and to end.
         humans_of: The world in which humans learned, if they did: they can be a human prior.
     """
 
@@ -70,7 +70,7 @@ class RolloutResult:
     evaluations: Sequence[tuple[int, int, Evaluation]]
     reasons: Mapping[str, int]
     time_shares: Mapping[str, float]
-    solved_at: float | None = None
+    reporting: ReportingParams
     humans_of: WorldModel | None = None
 
     def summary(self) -> dict[str, Any]:
@@ -111,10 +111,10 @@ class RolloutResult:
 
     @property
     def _is_solved(self) -> bool | None:
-        """True if the last evaluation was as good as asked for; None where nothing was."""
-        if self.solved_at is None or not self.evaluations:
+        """True if the last evaluations were as good as asked for; None where nothing was."""
+        if self.reporting.solved_at is None or not self.evaluations:
             return None
-        return self.evaluations[-1][2].mean_return >= self.solved_at
+        return self.reporting.is_solved([each.mean_return for _, _, each in self.evaluations])
 
     def _evaluation(self, found: Evaluation) -> Table:
         table = report_table(f"Evaluation: {found.episodes:,} episodes", "quantity", "value")
@@ -125,7 +125,7 @@ class RolloutResult:
             table.add_row(f"ended: {name}", f"{share:.1%}")
         if self._is_solved is not None:
             answer = "yes" if self._is_solved else "no"
-            table.add_row(f"solved (at least {self.solved_at:g})", answer)
+            table.add_row(f"solved (at least {self.reporting.solved_at:g})", answer)
         return table
 
     def _effort(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import time
 import uuid
@@ -68,6 +69,7 @@ class WandbTracker(Tracker):
             disable_git=True,
             symlink=False,
             x_disable_stats=True,
+            silent=_is_unheard(),
         )
         _wait_for_another_second(folder)
         with _surroundings(folder, quiet=params.mode == "offline"):
@@ -155,6 +157,16 @@ def _surroundings(folder: Path | None, *, quiet: bool) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _is_unheard() -> bool:
+    """True if only errors are shown, as after ``empo run -q``."""
+    levels = [
+        handler.level
+        for handler in logging.getLogger().handlers
+        if not isinstance(handler, logging.FileHandler)
+    ]
+    return bool(levels) and min(levels) > logging.WARNING
 
 
 def _identity(folder: Path) -> str:

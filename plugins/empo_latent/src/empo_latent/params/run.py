@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from empo_core import Config
-from empo_learning.params import Compute, Reporting
+from empo_learning.params import Compute, ScoredReporting
 
 Actor = Literal["planner", "policy"]
 """The choice of actions: by the planner, or by the policy alone."""
@@ -47,7 +47,7 @@ class ComputeParams(Compute):
     )
 
 
-class ReportingParams(Reporting):
+class ReportingParams(ScoredReporting):
     """Parameters of logs, checkpoints and evaluations; intervals are in steps, 0: never."""
 
     log_interval: int = Field(200, ge=1, description="Steps between two lines of metrics.")
@@ -55,7 +55,6 @@ class ReportingParams(Reporting):
         True, description="Put what is remembered into checkpoints, to go on exactly so."
     )
     evaluation_interval: int = Field(10_000, ge=0, description="Steps between evaluations.")
-    evaluation_episodes: int = Field(10, ge=0, description="Episodes of each; 0: no evaluation.")
     evaluate: list[Actor] = Field(
         default_factory=lambda: list[Actor](("planner", "policy")),
         min_length=1,
@@ -65,16 +64,13 @@ class ReportingParams(Reporting):
         False, description="Report losses on the episodes of evaluations, which are not trained on."
     )
     videos: int = Field(1, ge=0, description="Episodes of the last evaluation that are filmed.")
-    solved_at: float | None = Field(
-        None, description="Stop when an evaluation's mean return reaches this; null: never."
-    )
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> ReportingParams:
-        if not self.evaluation_episodes and (self.solved_at is not None or self.validate_losses):
+        if not self.evaluation_episodes and self.validate_losses:
             raise ValueError(
-                "solved_at and validate_losses are about evaluations, and there are none: set "
-                "evaluation_episodes to at least 1, or drop them"
+                "validate_losses is about evaluations, and there are none: set "
+                "evaluation_episodes to at least 1, or drop it"
             )
         if len(set(self.evaluate)) < len(self.evaluate):
             raise ValueError("evaluate: name each actor once")
