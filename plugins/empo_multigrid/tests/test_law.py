@@ -37,7 +37,7 @@ class Comparison:
     Attributes:
         seen: Number of situations in which each thing may happen.
         situations: Number of situations compared.
-        surplus: Number of samples that were the least successor, less its expectation.
+        surplus: Number of samples that were the first successor listed, less its expectation.
         variance: That of ``surplus``.
     """
 
@@ -59,17 +59,18 @@ class Comparison:
         rows, actions = torch.from_numpy(crowd.rows), torch.from_numpy(crowd.actions)
         for k, law in enumerate(laws):
             assert math.isclose(sum(law.values()), 1.0), _told(crowd, k, law, {})
-        _agree(crowd, laws, world.transitions(rows, actions), list(range(len(laws))))
+        listed = world.transitions(rows, actions)
+        _agree(crowd, laws, listed, list(range(len(laws))))
         if (joint := world.spec.num_joint_actions) <= EXPANDED:
             index = (actions * torch.tensor(world.spec.strides)).sum(1).tolist()
             pairs = [k * joint + j for k, j in enumerate(index)]
             _agree(crowd, laws, world.transitions(rows), pairs)
+        first = listed.states[listed.offsets[:-1]].tolist()
         for k, row in enumerate(world.step(rows, actions, generator).tolist()):
             drawn, law = tuple(row), laws[k]
             assert drawn in law, f"never drawn: {drawn}\n{_told(crowd, k, law, {})}"
-            # The least row, because it has nothing to do with how likely it is.
-            p = law[min(law)]
-            self.surplus += (drawn == min(law)) - p
+            p = law[tuple(first[k])]
+            self.surplus += (row == first[k]) - p
             self.variance += p * (1 - p)
 
 
