@@ -55,11 +55,11 @@ def test_the_mistake_is_in_the_gradient_and_not_in_the_loss() -> None:
     gradients = [torch.autograd.grad(loss, list(policies.parameters())) for loss in losses]
 
     u, sigma = batch.action.squeeze(-1), policies.log_std.detach().exp()
-    noise, weights = (u - policies.mean.detach()) / sigma, batch.target.squeeze(-1).softmax(1)
+    noise, weights = (u - policies.mean.detach()) / sigma, batch.target.squeeze(-1).softmax(0)
     score = -noise / sigma, 1 - noise.square()
     pathwise = -2 * u.tanh(), 1 - 2 * u.tanh() * sigma * noise
     for found, derivatives in zip(gradients, (score, pathwise), strict=True):
-        expected = [(weights * one).sum(1).mean() for one in derivatives]
+        expected = [(weights * one).sum(0).mean() for one in derivatives]
         torch.testing.assert_close([one.squeeze() for one in found], expected)
 
 
