@@ -8,40 +8,31 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from empo_multigrid.layout import (
-    BALL,
-    BLOCK,
-    BOX,
-    BUSH,
-    CONTROL_BUTTON,
-    DISABLING_SWITCH,
-    DOOR,
-    DOOR_OPEN,
-    EMPTY,
-    FLOOR,
-    GOAL_SQUARE,
-    KEY,
-    KILL_BUTTON,
-    LAVA,
-    MAGIC_WALL,
-    NOTHING,
-    PAUSE_SWITCH,
-    ROCK,
-    SWITCH,
-    UNSTEADY,
-    WALL,
-)
+from empo_multigrid import layout as codes
 
 FIRST_DOOR, FIRST_KEY, MAGIC, OVERLAPPABLE, IMMOBILE, MOBILE, FIRST_AGENT, CHANNELS = (
     15, 22, 29, 30, 31, 32, 33, 40,
 )  # fmt: skip
-TERRAIN_CHANNEL: Final = {WALL: 0, GOAL_SQUARE: 3, LAVA: 4, UNSTEADY: 7, SWITCH: 8, FLOOR: 9}
+TERRAIN_CHANNEL: Final = {
+    codes.WALL: 0,
+    codes.GOAL_SQUARE: 3,
+    codes.LAVA: 4,
+    codes.UNSTEADY: 7,
+    codes.SWITCH: 8,
+    codes.FLOOR: 9,
+}
 FIXED_CHANNEL: Final = {
-    KILL_BUTTON: 10, PAUSE_SWITCH: 11, DISABLING_SWITCH: 12, CONTROL_BUTTON: 13, BUSH: 14,
-    DOOR: FIRST_DOOR, MAGIC_WALL: MAGIC,
+    codes.KILL_BUTTON: 10, codes.PAUSE_SWITCH: 11, codes.DISABLING_SWITCH: 12,
+    codes.CONTROL_BUTTON: 13, codes.BUSH: 14, codes.DOOR: FIRST_DOOR, codes.MAGIC_WALL: MAGIC,
 }  # fmt: skip
-ITEM_CHANNEL: Final = {BALL: 1, BOX: 2, BLOCK: 5, ROCK: 6, KEY: FIRST_KEY}
-DISABLES: Final = {KILL_BUTTON: 1, PAUSE_SWITCH: 2, CONTROL_BUTTON: 3}
+ITEM_CHANNEL: Final = {
+    codes.BALL: 1,
+    codes.BOX: 2,
+    codes.BLOCK: 5,
+    codes.ROCK: 6,
+    codes.KEY: FIRST_KEY,
+}
+DISABLES: Final = {codes.KILL_BUTTON: 1, codes.PAUSE_SWITCH: 2, codes.CONTROL_BUTTON: 3}
 """Value of a disabling switch, by what it disables."""
 SOLID: Final = 6
 """Value of a magic wall that can no longer be entered."""
@@ -57,14 +48,14 @@ class Appearance(NamedTuple):
     sort: int
 
 
-INVISIBLE: Final = Appearance(OVERLAPPABLE, 0, NOTHING)
+INVISIBLE: Final = Appearance(OVERLAPPABLE, 0, codes.NOTHING)
 
 
 def terrain_appearance(kind: int) -> Appearance:
     """Channels of ``EMPTY`` ... ``FLOOR``."""
-    if kind == EMPTY:
+    if kind == codes.EMPTY:
         return INVISIBLE
-    return Appearance(TERRAIN_CHANNEL[kind], 1, IMMOBILE if kind == WALL else OVERLAPPABLE)
+    return Appearance(TERRAIN_CHANNEL[kind], 1, IMMOBILE if kind == codes.WALL else OVERLAPPABLE)
 
 
 def fixed_appearance(kind: int, colour: int, aspect: int, condition: int) -> Appearance:
@@ -77,14 +68,14 @@ def fixed_appearance(kind: int, colour: int, aspect: int, condition: int) -> App
         condition: The lowest bits (``CONDITION``) of its word in a state row.
     """
     channel = FIXED_CHANNEL[kind]
-    if kind == DOOR:
-        sort = OVERLAPPABLE if condition == DOOR_OPEN else IMMOBILE
+    if kind == codes.DOOR:
+        sort = OVERLAPPABLE if condition == codes.DOOR_OPEN else IMMOBILE
         return Appearance(channel + colour, 1 + condition, sort)
-    if kind == BUSH and condition:
+    if kind == codes.BUSH and condition:
         return INVISIBLE
-    if kind == MAGIC_WALL:
+    if kind == codes.MAGIC_WALL:
         return Appearance(channel, 1 + aspect if condition else SOLID, IMMOBILE)
-    if kind == DISABLING_SWITCH:
+    if kind == codes.DISABLING_SWITCH:
         return Appearance(channel, DISABLES[aspect], IMMOBILE)
     return Appearance(channel, 1 + condition, IMMOBILE)
 
@@ -97,12 +88,12 @@ def item_appearance(kind: int, colour: int, content: int) -> Appearance:
         colour: Of a key or ball.
         content: Of a box, see ``content_code``.
     """
-    if kind == KEY:
+    if kind == codes.KEY:
         return Appearance(FIRST_KEY + colour, 1, MOBILE)
-    value = {BALL: 1 + colour, BOX: 1 + content}.get(kind, 1)
+    value = {codes.BALL: 1 + colour, codes.BOX: 1 + content}.get(kind, 1)
     return Appearance(ITEM_CHANNEL[kind], value, MOBILE)
 
 
 def content_code(kind: int, colour: int) -> int:
     """Content of a box as one number: 0 nothing, 1 + colour a key, 8 + colour a ball."""
-    return {KEY: 1 + colour, BALL: 8 + colour}.get(kind, 0)
+    return {codes.KEY: 1 + colour, codes.BALL: 8 + colour}.get(kind, 0)

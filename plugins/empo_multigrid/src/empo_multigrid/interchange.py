@@ -19,44 +19,28 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    BALL,
-    BLOCK,
-    BOX,
-    BUSH,
-    COLOURS,
-    CONTROL_BUTTON,
-    DOOR,
-    DOOR_CLOSED,
-    DOOR_LOCKED,
-    DOOR_OPEN,
-    GONE,
-    KEY,
-    KILL_BUTTON,
-    MAGIC_WALL,
-    NOTHING,
-    PAUSE_SWITCH,
-    PAUSED,
-    ROCK,
-    TERMINATED,
-    Ints,
-    Layout,
-)
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Ints, Layout
 from empo_multigrid.scene import control, scene
 from empo_multigrid.world import MultigridWorld
 
 Entry: TypeAlias = tuple[str | int | None, ...]
 ReferenceState: TypeAlias = tuple[int, tuple[Entry, ...], tuple[Entry, ...], tuple[Entry, ...]]
 
-_ITEMS: Final = {BLOCK: "block", ROCK: "rock", KEY: "key", BALL: "ball", BOX: "box"}
+_ITEMS: Final = {
+    codes.BLOCK: "block",
+    codes.ROCK: "rock",
+    codes.KEY: "key",
+    codes.BALL: "ball",
+    codes.BOX: "box",
+}
 _FIXED: Final = {
-    DOOR: "door",
-    MAGIC_WALL: "magicwall",
-    BUSH: "bush",
-    KILL_BUTTON: "killbutton",
-    PAUSE_SWITCH: "pauseswitch",
-    CONTROL_BUTTON: "controlbutton",
+    codes.DOOR: "door",
+    codes.MAGIC_WALL: "magicwall",
+    codes.BUSH: "bush",
+    codes.KILL_BUTTON: "killbutton",
+    codes.PAUSE_SWITCH: "pauseswitch",
+    codes.CONTROL_BUTTON: "controlbutton",
 }
 
 
@@ -81,19 +65,19 @@ def to_reference(world: MultigridWorld, row: Int[Tensor, " word"], t: int) -> Re
                 True,
                 agent.paused,
                 None if held is None else _ITEMS[held.kind],
-                None if held is None else COLOURS[held.colour],
-                None if agent.forced == NOTHING else agent.forced,
+                None if held is None else codes.COLOURS[held.colour],
+                None if agent.forced == codes.NOTHING else agent.forced,
             )
         )
     mobile = sorted(
         (_ITEMS[thing.kind], *_xy(layout, cell))
         for cell, thing in found.loose.items()
-        if thing.kind in (BLOCK, ROCK)
+        if thing.kind in (codes.BLOCK, codes.ROCK)
     )
     by_cell = _boxes(layout, words) | {
         int(layout.fixed_cell[index]): _fixture(layout, index, word)
         for index, word in enumerate(found.fixed)
-        if word != NOTHING
+        if word != codes.NOTHING
     }
     mutable = (by_cell[cell] for cell in sorted(by_cell))
     return t, tuple(agents), tuple(mobile), tuple(mutable)
@@ -122,7 +106,9 @@ def _row(
     if len(agents) != layout.num_agents:
         raise ValueError(f"it has {len(agents)} agents, the world {layout.num_agents}")
     for index, agent in enumerate(agents):
-        row[AGENT_WORDS * index : AGENT_WORDS * (index + 1)] = _agent_words(layout, agent)
+        row[codes.AGENT_WORDS * index : codes.AGENT_WORDS * (index + 1)] = _agent_words(
+            layout, agent
+        )
     fixtures: dict[int, int] = {}
     lying: dict[str, list[int]] = {"block": [], "rock": [], "box": []}
     for kind, x, y, *values in mutable:
@@ -149,14 +135,14 @@ def _agent_words(layout: Layout, agent: Sequence[Any]) -> tuple[int, int, int, i
         raise ValueError("an agent that has not started is unknown here")
     if direction not in range(4):
         raise ValueError(f"{direction!r} is no direction")
-    flags = TERMINATED * bool(terminated) | PAUSED * bool(paused)
+    flags = codes.TERMINATED * bool(terminated) | codes.PAUSED * bool(paused)
     return _cell(layout, x, y), direction, flags, 0 if forced is None else forced + 1
 
 
 def _word(kind: str, values: Sequence[Any]) -> int:
     if kind == "door":
         is_open, is_locked = values
-        return DOOR_OPEN if is_open else DOOR_LOCKED if is_locked else DOOR_CLOSED
+        return codes.DOOR_OPEN if is_open else codes.DOOR_LOCKED if is_locked else codes.DOOR_CLOSED
     if kind == "pauseswitch":
         is_on, enabled = values
         return int(is_on) | int(enabled) << 1
@@ -171,13 +157,13 @@ def _word(kind: str, values: Sequence[Any]) -> int:
 def _fixture(layout: Layout, index: int, word: int) -> Entry:
     kind = int(layout.fixed_kind[index])
     head = _FIXED[kind], *_xy(layout, int(layout.fixed_cell[index]))
-    if kind == DOOR:
-        return *head, word == DOOR_OPEN, word == DOOR_LOCKED
-    if kind == PAUSE_SWITCH:
+    if kind == codes.DOOR:
+        return *head, word == codes.DOOR_OPEN, word == codes.DOOR_LOCKED
+    if kind == codes.PAUSE_SWITCH:
         return *head, bool(word & 1), bool(word & 2)
-    if kind == CONTROL_BUTTON:
+    if kind == codes.CONTROL_BUTTON:
         button = control(word)
-        agent, action = (None if v == NOTHING else v for v in (button.agent, button.action))
+        agent, action = (None if v == codes.NOTHING else v for v in (button.agent, button.action))
         return *head, button.enabled, agent, action, button.awaiting
     return *head, bool(word)
 
@@ -186,7 +172,7 @@ def _boxes(layout: Layout, row: Ints) -> dict[int, Entry]:
     """The entry of each closed box on the floor, by cell."""
     found: dict[int, Entry] = {}
     contents = _things(layout.item_content_kind, layout.item_content_colour)
-    for item in np.flatnonzero(layout.item_kind == BOX).tolist():
+    for item in np.flatnonzero(layout.item_kind == codes.BOX).tolist():
         place = int(row[layout.first_item_word + item])
         if 0 <= place < layout.num_cells:
             kind, colour = contents[item]
@@ -219,8 +205,8 @@ def _place_items(
             cells.remove(start[item])
         elif cells:
             row[first + item] = cells.pop(0)
-        elif kind == "box" and layout.item_content_kind[item] == NOTHING:
-            row[first + item] = GONE
+        elif kind == "box" and layout.item_content_kind[item] == codes.NOTHING:
+            row[first + item] = codes.GONE
         else:
             raise ValueError(f"a {kind} is missing")
     if any(lying.values()):
@@ -247,7 +233,7 @@ def _held(
 def _things(kinds: Ints, colours: Ints) -> list[tuple[str, str]]:
     """Kind and colour of each in words; of nothing, empty words."""
     return [
-        ("", "") if kind == NOTHING else (_ITEMS[kind], COLOURS[colour])
+        ("", "") if kind == codes.NOTHING else (_ITEMS[kind], codes.COLOURS[colour])
         for kind, colour in zip(kinds.tolist(), colours.tolist(), strict=True)
     ]
 

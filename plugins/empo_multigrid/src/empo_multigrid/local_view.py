@@ -5,25 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    BUSH,
-    CELL,
-    COLOURS,
-    DIRECTION,
-    DOOR,
-    DOOR_CLOSED,
-    DOOR_LOCKED,
-    DOOR_OPEN,
-    DX,
-    DY,
-    KEY,
-    NOTHING,
-    WALL,
-    Bools,
-    Ints,
-    Layout,
-)
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Bools, Ints, Layout
 from empo_multigrid.paths import free_directions
 
 AHEAD, RIGHTWARD, BEHIND, LEFTWARD = range(4)
@@ -36,10 +19,10 @@ def neighbours(layout: Layout) -> Longs:
     cells = np.arange(layout.num_cells)
     x, y = cells % layout.width, cells // layout.width
     around = []
-    for dx, dy in zip(DX, DY, strict=True):
+    for dx, dy in zip(codes.DX, codes.DY, strict=True):
         inside = (x + dx >= 0) & (x + dx < layout.width)
         inside &= (y + dy >= 0) & (y + dy < layout.height)
-        around.append(np.where(inside, cells + dy * layout.width + dx, NOTHING))
+        around.append(np.where(inside, cells + dy * layout.width + dx, codes.NOTHING))
     return np.stack(around, -1)
 
 
@@ -59,8 +42,8 @@ class Surroundings:
         self.rows = rows
         self.agent = agent
         self._layout = layout
-        self.cells = rows[:, AGENT_WORDS * agent + CELL].astype(np.int64)
-        facing = rows[:, AGENT_WORDS * agent + DIRECTION].astype(np.int64)
+        self.cells = rows[:, codes.AGENT_WORDS * agent + codes.CELL].astype(np.int64)
+        facing = rows[:, codes.AGENT_WORDS * agent + codes.DIRECTION].astype(np.int64)
         self.turned = (facing[:, None] + np.arange(4)) % 4
         self.around = around[self.cells[:, None], self.turned]
         self.free = np.take_along_axis(free_directions(layout, rows, agent), self.turned, 1)
@@ -71,13 +54,15 @@ class Surroundings:
         """Relative positions of doors that the agent can open now, `[state relative]`."""
         kind, colour, word = self._fixed_around()
         carried = np.take_along_axis(self._carried_keys(), np.maximum(colour, 0), 1)
-        found: Bools = (kind == DOOR) & ((word == DOOR_CLOSED) | ((word == DOOR_LOCKED) & carried))
+        found: Bools = (kind == codes.DOOR) & (
+            (word == codes.DOOR_CLOSED) | ((word == codes.DOOR_LOCKED) & carried)
+        )
         return found
 
     def open_door_ahead(self) -> Bools:
         """True where the agent faces an open door that nothing blocks, `[state]`."""
         kind, _, word = self._fixed_around()
-        is_open = (kind[:, AHEAD] == DOOR) & (word[:, AHEAD] == DOOR_OPEN)
+        is_open = (kind[:, AHEAD] == codes.DOOR) & (word[:, AHEAD] == codes.DOOR_OPEN)
         found: Bools = is_open & self.free[:, AHEAD]
         return found
 
@@ -98,10 +83,12 @@ class Surroundings:
         """True where something could be put down ahead, `[state]`."""
         layout, ahead = self._layout, self.around[:, AHEAD]
         kind, _, word = self._fixed_around()
-        ground = (kind[:, AHEAD] == NOTHING) | ((kind[:, AHEAD] == BUSH) & (word[:, AHEAD] == 1))
-        room: Bools = (ahead >= 0) & ground & (layout.terrain[np.maximum(ahead, 0)] != WALL)
+        ground = (kind[:, AHEAD] == codes.NOTHING) | (
+            (kind[:, AHEAD] == codes.BUSH) & (word[:, AHEAD] == 1)
+        )
+        room: Bools = (ahead >= 0) & ground & (layout.terrain[np.maximum(ahead, 0)] != codes.WALL)
         for agent in range(layout.num_agents):
-            room &= self.rows[:, AGENT_WORDS * agent + CELL] != ahead
+            room &= self.rows[:, codes.AGENT_WORDS * agent + codes.CELL] != ahead
         for item in range(layout.num_items):
             place = self.rows[:, layout.first_item_word + item]
             room &= np.where(place >= layout.opened, place - layout.opened, place) != ahead
@@ -110,16 +97,16 @@ class Surroundings:
     def _fixed_around(self) -> tuple[Longs, Longs, Longs]:
         """Kind, colour and word of the fixed objects around, else ``NOTHING`` [state relative]."""
         layout = self._layout
-        fixed = np.where(self.around < 0, NOTHING, layout.fixed_at[self.around])
+        fixed = np.where(self.around < 0, codes.NOTHING, layout.fixed_at[self.around])
         if not len(layout.fixed_kind):
             return fixed, fixed, fixed
         word = layout.fixed_word[fixed].astype(np.int64)
         value = np.take_along_axis(self.rows, np.maximum(word, 0), 1)
         there = fixed >= 0
         return (
-            np.where(there, layout.fixed_kind[fixed], NOTHING),
-            np.where(there, layout.fixed_colour[fixed], NOTHING),
-            np.where(there & (word >= 0), value, NOTHING),
+            np.where(there, layout.fixed_kind[fixed], codes.NOTHING),
+            np.where(there, layout.fixed_colour[fixed], codes.NOTHING),
+            np.where(there & (word >= 0), value, codes.NOTHING),
         )
 
     def _find_keys(self) -> tuple[list[tuple[int, Longs]], Bools]:
@@ -131,16 +118,18 @@ class Surroundings:
             opened = place >= layout.opened
             now = np.where(opened, place - layout.opened, place)
             carries |= now == layout.num_cells + self.agent
-            if layout.item_kind[item] == KEY:
+            if layout.item_kind[item] == codes.KEY:
                 keys.append((int(layout.item_colour[item]), place))
-            elif layout.item_content_kind[item] == KEY:
+            elif layout.item_content_kind[item] == codes.KEY:
                 # In the closed box the key is nowhere.
-                keys.append((int(layout.item_content_colour[item]), np.where(opened, now, NOTHING)))
+                keys.append(
+                    (int(layout.item_content_colour[item]), np.where(opened, now, codes.NOTHING))
+                )
         return keys, carries
 
     def _carried_keys(self) -> Bools:
         """True where the agent carries a key of each colour, `[state colour]`."""
-        carried = np.zeros((len(self.rows), len(COLOURS)), dtype=np.bool_)
+        carried = np.zeros((len(self.rows), len(codes.COLOURS)), dtype=np.bool_)
         for colour, places in self._keys:
             carried[:, colour] |= places == self._layout.num_cells + self.agent
         return carried
@@ -148,8 +137,8 @@ class Surroundings:
     def _locked_colours(self) -> Bools:
         """True where a door of each colour is locked somewhere, `[state colour]`."""
         layout = self._layout
-        locked = np.zeros((len(self.rows), len(COLOURS)), dtype=np.bool_)
-        for fixed in np.flatnonzero(layout.fixed_kind == DOOR):
+        locked = np.zeros((len(self.rows), len(codes.COLOURS)), dtype=np.bool_)
+        for fixed in np.flatnonzero(layout.fixed_kind == codes.DOOR):
             word = self.rows[:, layout.fixed_word[fixed]]
-            locked[:, layout.fixed_colour[fixed]] |= word == DOOR_LOCKED
+            locked[:, layout.fixed_colour[fixed]] |= word == codes.DOOR_LOCKED
         return locked

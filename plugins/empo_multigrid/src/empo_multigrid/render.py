@@ -11,27 +11,9 @@ from PIL import Image, ImageDraw
 
 from empo_core.errors import WorldError
 from empo_core.types import Overlay, WorldSpec
+from empo_multigrid import layout as codes
 from empo_multigrid.canvas import AGENT_RGB, INK, PAPER, RGB, Pen, Point, blend, text_on
-from empo_multigrid.layout import (
-    BUSH,
-    CONTROL_BUTTON,
-    DOOR,
-    DX,
-    DY,
-    EMPTY,
-    FORWARD,
-    KILL_BUTTON,
-    LEFT,
-    MAGIC_WALL,
-    NOTHING,
-    PAUSE_SWITCH,
-    RIGHT,
-    WALL,
-    Bools,
-    Floats,
-    Ints,
-    Layout,
-)
+from empo_multigrid.layout import Bools, Floats, Ints, Layout
 from empo_multigrid.scene import Scene, control, scene
 from empo_multigrid.sidebar import add_caption, add_panel, font, heat_colour
 from empo_multigrid.text import agent_mark
@@ -142,9 +124,9 @@ def _board(
     heat = None if human is None else _heat(layout, spec, overlay, human)
     for cell, pen in enumerate(pens):
         draw_ground(pen, int(layout.terrain[cell]), int(layout.terrain_colour[cell]))
-        if heat is not None and not math.isnan(heat[cell]) and layout.terrain[cell] != WALL:
+        if heat is not None and not math.isnan(heat[cell]) and layout.terrain[cell] != codes.WALL:
             # Lava and the like must stay visible.
-            alpha = 0.85 if layout.terrain[cell] == EMPTY else 0.5
+            alpha = 0.85 if layout.terrain[cell] == codes.EMPTY else 0.5
             pen.rect((0.015, 0.015), (0.985, 0.985), heat_colour(float(heat[cell])), alpha=alpha)
     _draw_fixed(layout, found, pens)
     if human is not None:
@@ -180,19 +162,19 @@ def _draw_fixed(layout: Layout, found: Scene, pens: list[Pen]) -> None:
     for fixed, word in enumerate(found.fixed):
         kind, pen = int(layout.fixed_kind[fixed]), pens[layout.fixed_cell[fixed]]
         colour, target = int(layout.fixed_colour[fixed]), int(layout.fixed_target[fixed])
-        if kind == DOOR:
+        if kind == codes.DOOR:
             draw_door(pen, colour, word)
-        elif kind == MAGIC_WALL:
+        elif kind == codes.MAGIC_WALL:
             draw_magic_wall(pen, int(layout.fixed_side[fixed]), word)
-        elif kind == BUSH:
+        elif kind == codes.BUSH:
             draw_bush(pen, word)
-        elif kind == KILL_BUTTON:
+        elif kind == codes.KILL_BUTTON:
             draw_button(pen, kind, colour, target, enabled=bool(word), on=False)
-        elif kind == PAUSE_SWITCH:
+        elif kind == codes.PAUSE_SWITCH:
             draw_button(pen, kind, colour, target, enabled=bool(word & 2), on=bool(word & 1))
-        elif kind == CONTROL_BUTTON:
+        elif kind == codes.CONTROL_BUTTON:
             button = control(word)
-            programmed = button.action != NOTHING
+            programmed = button.action != codes.NOTHING
             draw_button(pen, kind, colour, target, enabled=button.enabled, on=programmed)
         else:
             draw_button(pen, kind, colour, target, enabled=True, on=False)
@@ -201,10 +183,10 @@ def _draw_fixed(layout: Layout, found: Scene, pens: list[Pen]) -> None:
 def _draw_control_lines(layout: Layout, found: Scene, pens: list[Pen]) -> None:
     """A dashed line from each programmed control button to the agent it controls."""
     for fixed, word in enumerate(found.fixed):
-        if layout.fixed_kind[fixed] != CONTROL_BUTTON:
+        if layout.fixed_kind[fixed] != codes.CONTROL_BUTTON:
             continue
         agent = control(word).agent
-        if agent == NOTHING:
+        if agent == codes.NOTHING:
             continue
         here, there = int(layout.fixed_cell[fixed]), found.agents[agent].cell
         x = there % layout.width - here % layout.width
@@ -223,12 +205,12 @@ def _draw_goal_box(layout: Layout, cells: Bools, pens: list[Pen], colour: RGB) -
     for cell in np.flatnonzero(cells).tolist():
         x, y = cell % layout.width, cell // layout.width
         for side in range(4):
-            out = DX[side], DY[side]
+            out = codes.DX[side], codes.DY[side]
             if inside(x + out[0], y + out[1]):
                 continue
             ends = []
             for turn in (1, 3):
-                along = DX[(side + turn) % 4], DY[(side + turn) % 4]
+                along = codes.DX[(side + turn) % 4], codes.DY[(side + turn) % 4]
                 reach = 0.5 - _INSET
                 if inside(x + along[0], y + along[1]):
                     corner = inside(x + along[0] + out[0], y + along[1] + out[1])
@@ -249,7 +231,7 @@ def _draw_arrows(
     """Arrows ahead and to the sides of an agent, as strong as the actions are probable."""
     view = found.agents[agent]
     colour = AGENT_RGB[layout.agent_colour[agent]]
-    turns = {FORWARD: 0, LEFT: 3, RIGHT: 1}
+    turns = {codes.FORWARD: 0, codes.LEFT: 3, codes.RIGHT: 1}
     for action, prob in enumerate(probs):
         meaning = int(layout.actions[action])
         if meaning not in turns or prob < 0.005:
@@ -277,8 +259,8 @@ def _write_marks(layout: Layout, found: Scene, board: Image.Image, tile_size: in
         tint = AGENT_RGB[layout.agent_colour[index]]
         # The triangle's middle lies behind the tile's, away from its tip.
         back = 0.07
-        x = agent.cell % layout.width + 0.5 - back * DX[agent.direction]
-        y = agent.cell // layout.width + 0.5 - back * DY[agent.direction]
+        x = agent.cell % layout.width + 0.5 - back * codes.DX[agent.direction]
+        y = agent.cell // layout.width + 0.5 - back * codes.DY[agent.direction]
         colour = INK if agent.terminated else text_on(tint)
         draw.text(
             (x * tile_size, y * tile_size), agent_mark(index), fill=colour, font=writing,
@@ -291,7 +273,7 @@ def _write_heat(layout: Layout, board: Image.Image, heat: Floats, tile_size: int
     draw = ImageDraw.Draw(board)
     writing = font(max(8, round(tile_size * 0.22)))
     for cell in np.flatnonzero(~np.isnan(heat)).tolist():
-        if layout.terrain[cell] == WALL:
+        if layout.terrain[cell] == codes.WALL:
             continue
         x, y = cell % layout.width, cell // layout.width
         label = f"{heat[cell]:.2f}".removeprefix("0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from empo_multigrid import layout as codes
 from empo_multigrid.canvas import (
     AGENT_RGB,
     GRID,
@@ -15,28 +16,6 @@ from empo_multigrid.canvas import (
     Pen,
     Point,
     blend,
-)
-from empo_multigrid.layout import (
-    ANY_SIDE,
-    BALL,
-    BLOCK,
-    BOX,
-    CONTROL_BUTTON,
-    DISABLING_SWITCH,
-    DOOR_CLOSED,
-    DOOR_LOCKED,
-    DOOR_OPEN,
-    FLOOR,
-    GOAL_SQUARE,
-    GREY,
-    KEY,
-    KILL_BUTTON,
-    LAVA,
-    PAUSE_SWITCH,
-    ROCK,
-    SWITCH,
-    UNSTEADY,
-    WALL,
 )
 from empo_multigrid.scene import AgentView, VisibleItem
 
@@ -55,23 +34,23 @@ def draw_ground(pen: Pen, terrain: int, colour: int) -> None:
     pen.rect((0, 0), (1, 1), GRID)
     inner = GROUND
     tint = AGENT_RGB[colour]
-    if terrain == FLOOR:
+    if terrain == codes.FLOOR:
         inner = blend(GROUND, tint, 0.3)
-    elif terrain == GOAL_SQUARE:
+    elif terrain == codes.GOAL_SQUARE:
         inner = blend(GROUND, tint, 0.22)
     pen.rect((0.015, 0.015), (0.985, 0.985), inner)
-    if terrain == GOAL_SQUARE:
+    if terrain == codes.GOAL_SQUARE:
         _flag(pen, tint)
-    elif terrain == LAVA:
+    elif terrain == codes.LAVA:
         _lava(pen)
-    elif terrain == UNSTEADY:
+    elif terrain == codes.UNSTEADY:
         _unsteady(pen)
-    elif terrain == SWITCH:
+    elif terrain == codes.SWITCH:
         pen.rect((0.18, 0.18), (0.82, 0.82), blend(GROUND, INK, 0.35), radius=0.1)
         pen.rect((0.22, 0.22), (0.78, 0.78), blend(GROUND, INK, 0.12), radius=0.08)
         pen.circle((0.5, 0.5), 0.13, blend(GROUND, INK, 0.35))
-    elif terrain == WALL:
-        draw_wall(pen, _STONE if colour == GREY else blend(tint, INK, 0.35))
+    elif terrain == codes.WALL:
+        draw_wall(pen, _STONE if colour == codes.GREY else blend(tint, INK, 0.35))
 
 
 def draw_wall(pen: Pen, base: RGB) -> None:
@@ -91,17 +70,17 @@ def draw_wall(pen: Pen, base: RGB) -> None:
 def draw_thing(pen: Pen, thing: VisibleItem) -> None:
     """An item, lying or carried."""
     colour = AGENT_RGB[thing.colour]
-    if thing.kind == BLOCK:
+    if thing.kind == codes.BLOCK:
         _block(pen)
-    elif thing.kind == ROCK:
+    elif thing.kind == codes.ROCK:
         _rock(pen)
-    elif thing.kind == KEY:
+    elif thing.kind == codes.KEY:
         _key(pen, colour)
-    elif thing.kind == BALL:
+    elif thing.kind == codes.BALL:
         pen.circle((0.5, 0.52), 0.3, blend(colour, INK, 0.5))
         pen.circle((0.5, 0.52), 0.26, colour)
         pen.circle((0.41, 0.42), 0.08, blend(colour, PAPER, 0.7))
-    elif thing.kind == BOX:
+    elif thing.kind == codes.BOX:
         edge = blend(colour, INK, 0.5)
         pen.rect((0.16, 0.2), (0.84, 0.84), edge, radius=0.06)
         pen.rect((0.2, 0.4), (0.8, 0.8), blend(colour, PAPER, 0.25), radius=0.03)
@@ -114,7 +93,7 @@ def draw_door(pen: Pen, colour: int, word: int) -> None:
     tint = AGENT_RGB[colour]
     edge = blend(tint, INK, 0.55)
     pen.rect((0, 0), (1, 1), edge)
-    if word == DOOR_OPEN:
+    if word == codes.DOOR_OPEN:
         pen.rect((0.1, 0.1), (0.9, 0.9), GROUND)
         pen.rect((0.1, 0.1), (0.22, 0.9), tint)
         pen.circle((0.16, 0.5), 0.035, edge)
@@ -122,10 +101,10 @@ def draw_door(pen: Pen, colour: int, word: int) -> None:
     pen.rect((0.07, 0.07), (0.93, 0.93), blend(tint, PAPER, 0.12))
     pen.rect((0.17, 0.16), (0.83, 0.46), edge, radius=0.03, alpha=0.28)
     pen.rect((0.17, 0.54), (0.83, 0.84), edge, radius=0.03, alpha=0.28)
-    if word == DOOR_CLOSED:
+    if word == codes.DOOR_CLOSED:
         pen.circle((0.78, 0.5), 0.065, edge)
         pen.circle((0.77, 0.49), 0.035, PAPER)
-    elif word == DOOR_LOCKED:
+    elif word == codes.DOOR_LOCKED:
         pen.ring((0.5, 0.4), 0.17, INK, 0.06)
         pen.rect((0.28, 0.42), (0.72, 0.74), INK, radius=0.05)
         pen.circle((0.5, 0.54), 0.055, PAPER)
@@ -142,7 +121,7 @@ def draw_magic_wall(pen: Pen, side: int, word: int) -> None:
     draw_wall(pen, _MAGIC)
     shine = blend(_MAGIC, PAPER, 0.85)
     _spark(pen, (0.5, 0.5), 0.2, shine)
-    for direction in range(4) if side == ANY_SIDE else (side,):
+    for direction in range(4) if side == codes.ANY_SIDE else (side,):
         edge = pen.turned(direction)
         edge.rect((0.88, 0.06), (0.98, 0.94), shine)
         edge.polygon([(0.86, 0.36), (0.86, 0.64), (0.73, 0.5)], shine)
@@ -178,7 +157,7 @@ def draw_button(pen: Pen, kind: int, obeys: int, target: int, enabled: bool, on:
     pen.rect((0.06, 0.06), (0.94, 0.94), blend(_STONE, INK, 0.2), radius=0.14)
     pen.rect((0.1, 0.1), (0.9, 0.9), blend(_STONE, PAPER, 0.72), radius=0.11)
     rim = AGENT_RGB[obeys]
-    disables = kind == DISABLING_SWITCH
+    disables = kind == codes.DISABLING_SWITCH
     cap = blend(_STONE, PAPER, 0.35) if disables else AGENT_RGB[target]
     if not enabled:
         rim, cap = blend(rim, PAPER, 0.6), blend(cap, PAPER, 0.55)
@@ -229,13 +208,13 @@ def draw_agent(pen: Pen, agent: AgentView, colour: int) -> None:
 
 def _symbol(pen: Pen, kind: int, colour: RGB) -> None:
     """Symbol of a button's effect: a cross kills, bars pause, an arrow in a circle controls."""
-    if kind == KILL_BUTTON:
+    if kind == codes.KILL_BUTTON:
         pen.line([(0.4, 0.4), (0.6, 0.6)], colour, 0.075)
         pen.line([(0.6, 0.4), (0.4, 0.6)], colour, 0.075)
-    elif kind == PAUSE_SWITCH:
+    elif kind == codes.PAUSE_SWITCH:
         for x in (0.41, 0.53):
             pen.rect((x, 0.38), (x + 0.07, 0.62), colour)
-    elif kind == CONTROL_BUTTON:
+    elif kind == codes.CONTROL_BUTTON:
         pen.line([(0.37, 0.5), (0.58, 0.5)], colour, 0.06)
         pen.polygon([(0.53, 0.36), (0.67, 0.5), (0.53, 0.64)], colour)
 
