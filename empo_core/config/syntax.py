@@ -7,6 +7,8 @@ import re
 from ruamel.yaml.error import MarkedYAMLError
 
 _COLON = re.compile(r":(\s|$)")
+_BREAK = re.compile("\r\n|[\n\r]")
+"""Ends of lines as the parser counts them."""
 
 
 def mistake(error: MarkedYAMLError, text: str) -> tuple[int, int, str]:
@@ -19,7 +21,7 @@ def mistake(error: MarkedYAMLError, text: str) -> tuple[int, int, str]:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
     begin = error.context_mark.line if error.context_mark else line
-    lines = text.split("\n")
+    lines = _BREAK.split(text)
     problem, context = error.problem or "", error.context or ""
     if "cannot start any token" in problem:
         character = lines[line][column : column + 1]

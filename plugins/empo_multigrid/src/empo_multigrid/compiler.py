@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from empo_core.config.yaml import Document
-from empo_core.printable import printable
 from empo_core.types import AgentSpec, WorldSpec
 from empo_multigrid.agents import Agent, action_mask, action_set, populate
 from empo_multigrid.feature_layout import StateLayout
@@ -235,10 +234,11 @@ def _initial_row(parts: _Parts) -> Ints:
 
 
 def _title(file: WorldFile, document: Document) -> str:
-    """The metadata's name, else the file's, fit for pictures."""
+    """The metadata's name, else the file's, fit for printing."""
     name = (file.metadata or {}).get("name")
     title = name if isinstance(name, str) else Path(document.name).stem
-    return printable(" ".join(title.split()))[:MAX_NAME] or "world"
+    printable = "".join(c for c in " ".join(title.split()) if c.isprintable())
+    return printable[:MAX_NAME] or "world"
 
 
 def _ints(values: Iterable[int]) -> Ints:
