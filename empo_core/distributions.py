@@ -143,6 +143,27 @@ def _kl(one: BoundedNormal, other: BoundedNormal) -> Float[Tensor, "*batch"]:
     return one._summed(wider + 0.5 * ((-2 * wider).exp() + distance - 1))
 
 
+def compute_action_log_prob(
+    action: Float[Tensor, "*sample action"],
+    mu: Float[Tensor, "*#sample action"],
+    log_std: Float[Tensor, "*#sample action"],
+    clamp_bound: float = 0.9999,
+) -> Float[Tensor, "*sample 1"]:
+    """Log-density of actions in [-1, 1] that come from elsewhere, under a squashed policy.
+
+    For actions that the policy drew itself, ``BoundedNormal.log_prob`` of the number before
+    ``tanh`` is exact. An action alone has to be inverted, and at the bounds there is no inverse.
+
+    Args:
+        action: Actions; they are constants, so that the gradient in the parameters is the score.
+        mu: Mean before ``tanh``.
+        log_std: Logarithm of the standard deviation before ``tanh``.
+        clamp_bound: Actions beyond this count as this, below 1.
+    """
+    u = action.detach().clamp(-clamp_bound, clamp_bound).atanh()
+    return BoundedNormal(mu, log_std).log_prob(u).unsqueeze(-1)
+
+
 def log_one_minus_tanh_squared(u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """``log(1 - tanh(u)^2)``, exact however large ``u`` is."""
     return 2 * (math.log(2) - u - F.softplus(-2 * u))

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from empo_core.distributions import BoundedNormal, log_one_minus_tanh_squared
+from empo_core.distributions import (
+    BoundedNormal,
+    compute_action_log_prob,
+    log_one_minus_tanh_squared,
+)
 
 LOC = torch.tensor([[0.3, -1.1, 0.0], [2.0, 0.5, -0.4]], dtype=torch.float64)
 LOG_STD = torch.tensor([[-0.5, 0.2, -2.0], [0.7, -1.0, 0.1]], dtype=torch.float64)
@@ -29,6 +33,32 @@ def test_the_density_is_that_of_the_squashed_action() -> None:
     u = torch.linspace(-4, 4, 5).double()[:, None, None] + LOC
     found = BoundedNormal(LOC, LOG_STD).log_prob(u)
     torch.testing.assert_close(found, squashed(LOC, LOG_STD).log_prob(u.tanh()))
+
+
+def test_the_density_of_an_action_from_elsewhere_is_torch_s_with_the_score_as_gradient() -> None:
+    action = torch.tensor([[0.5, -0.9, 0.0], [0.99, 0.2, -0.7]]).double().requires_grad_()
+    mu, log_std = LOC.clone().requires_grad_(), LOG_STD.clone().requires_grad_()
+    found = compute_action_log_prob(action, mu, log_std)
+    expected = squashed(mu, log_std).log_prob(action.detach())
+    assert found.shape == (2, 1)
+    torch.testing.assert_close(found.squeeze(-1), expected)
+    ours = torch.autograd.grad(found.sum(), (mu, log_std))
+    theirs = torch.autograd.grad(expected.sum(), (mu, log_std))
+    torch.testing.assert_close(ours, theirs)
+    epsilon = (action.detach().atanh() - LOC) / LOG_STD.exp()
+    torch.testing.assert_close(ours, (epsilon / LOG_STD.exp(), epsilon.square() - 1))
+    several = compute_action_log_prob(action.detach().expand(4, 2, 3), LOC, LOG_STD)
+    torch.testing.assert_close(several, found.detach().expand(4, 2, 1))
+
+
+@pytest.mark.parametrize("bound", [0.9999, 0.9])
+def test_actions_at_the_bounds_count_as_the_clamp_bound_that_is_given(bound: float) -> None:
+    ends, clamped = torch.tensor([[1.0, -1.0, 0.3]]), torch.tensor([[bound, -bound, 0.3]])
+    loc, log_std = LOC[:1].float(), LOG_STD[:1].float()
+    found = compute_action_log_prob(ends, loc, log_std, bound)
+    torch.testing.assert_close(found, compute_action_log_prob(clamped, loc, log_std))
+    torch.testing.assert_close(found[:, 0], BoundedNormal(loc, log_std).log_prob(clamped.atanh()))
+    assert torch.equal(compute_action_log_prob(ends, loc, log_std).isfinite(), found.isfinite())
 
 
 def test_the_density_of_clipped_actions_is_the_normal_one() -> None:

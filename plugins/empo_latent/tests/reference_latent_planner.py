@@ -62,8 +62,8 @@ class ReferencePlanner:
         mean = self._masked(torch.cat([mean[1:], torch.zeros_like(mean[:1])]))
         std = self._masked(torch.full_like(mean, params.max_std))
         proposals = [self._proposal(z, noise, env, i) for i in range(params.policy_plans)]
-        for draws in noise.draws[:, :, env]:
-            plans = list(proposals)
+        for number, draws in enumerate(noise.draws[:, :, env]):
+            plans = list(proposals) if number == 0 or params.policy_rounds == "all" else []
             for i in range(draws.shape[1]):
                 plans.append(self._masked((mean + std * draws[:, i]).clamp(-1, 1)))
             scores = [self.score(z, plan, noise) for plan in plans]
@@ -82,9 +82,11 @@ class ReferencePlanner:
         times = [
             float(e) / w if w else math.inf for e, w in zip(noise.choice[env], weights, strict=True)
         ]
-        action = elites[times.index(min(times))][0]
+        best_only = asked.explore and params.chosen == "best"
+        action = elites[0 if best_only else times.index(min(times))][0]
         if asked.explore:
             action = action + params.exploration * std[0] * noise.action[env]
+            action = action + params.action_noise * noise.action[env]
             action = self._masked(action.clamp(-1, 1))
         return action, mean, std[0]
 
@@ -103,7 +105,8 @@ class ReferencePlanner:
             for h in range(heads)
             for v in range(values)
         ]
-        score = _joined(totals, self._params.heads)
+        evaluates = None if self._asked.explore else self._params.heads_evaluation
+        score = _joined(totals, evaluates or self._params.heads)
         if self._asked.explore:
             for t in depths:
                 found = [rest[h][v][t] for h in range(heads) for v in range(values)]

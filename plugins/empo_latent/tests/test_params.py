@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
@@ -55,6 +56,41 @@ def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: 
         return
     with pytest.raises(ValidationError, match="greater than or equal to 39"):
         LatentParams.model_validate({**USUAL, "tasks": [task]})
+
+
+def test_temporal_weights_may_be_given_by_their_last() -> None:
+    params = LatentParams(**USUAL, learning={"horizon": 3, "final_rho": 0.125})  # type: ignore[arg-type]
+
+    assert params.learning.step_rho == pytest.approx(0.5)
+    assert LatentParams(**USUAL, learning={"rho": 0.9}).learning.step_rho == 0.9  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="rho and final_rho say the same in two ways"):
+        LatentParams.model_validate({**USUAL, "learning": {"rho": 0.9, "final_rho": 0.125}})
+
+
+@pytest.mark.parametrize(("plans", "fits"), [(0, False), (1, True), (12, True), (13, False)])
+def test_later_rounds_without_the_policy_need_elites_of_their_own(plans: int, fits: bool) -> None:
+    given = {"samples": 16, "elites": 4, "policy_plans": plans, "policy_rounds": "first"}
+    if fits:
+        PlannerParams.model_validate(given)
+        return
+    with pytest.raises(ValidationError, match=r"policy_plans from 1 to samples - elites \(12\)"):
+        PlannerParams.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("planner", "message"),
+    [
+        ({"heads_evaluation": "min"}, "planner.heads_evaluation: there is one head of everything"),
+        ({"action_noise": 0.1}, "planner.action_noise: it matters where the planner acts"),
+        ({"chosen": "best"}, "planner.chosen: it matters where the planner acts"),
+    ],
+)
+def test_options_without_an_effect_are_refused(planner: dict[str, Any], message: str) -> None:
+    params = LatentParams.model_validate(
+        {**USUAL, "planner": planner, "value": {"heads": 1}, "collection": {"acting": "policy"}}
+    )
+    with pytest.raises(ConfigError, match=message):
+        check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
 
 
 def test_a_proposal_that_never_differs_from_the_policy_is_told_of(

@@ -135,6 +135,10 @@ CASES: dict[str, tuple[Options, Options, Options]] = {
         {"disagreement": 3.0, "policy_noise": 0.2, "depths": "all"},
         {},
     ),
+    "exploring by the best elite": (HEADS, {"chosen": "best", "action_noise": 0.3}, {}),
+    "heads of training": (HEADS, {"heads_evaluation": "min"}, {}),
+    "heads of evaluations": (HEADS, {"heads": "max", "heads_evaluation": "min"}, {}),
+    "proposals at first": (HEADS, {"policy_rounds": "first"}, {}),
     "no proposals": (HEADS, {"policy_plans": 0}, {}),
     "only proposals": (HEADS, {"policy_plans": 16}, {}),
     "two of three value heads": (HEADS, {"value_heads": 2}, {"values": 3}),
@@ -146,7 +150,7 @@ CASES: dict[str, tuple[Options, Options, Options]] = {
 def test_plans_equal_those_of_plain_loops(name: str) -> None:
     of_world, of_params, options = CASES[name]
     world, params = field(**of_world), few(**of_params)
-    explore = optimistic = name == "exploring"
+    explore = optimistic = name.startswith("exploring") or name == "heads of training"
     fast = planner(world, params, **options)
     z, mean = start(2)
     noise = drawn(fast, mean)

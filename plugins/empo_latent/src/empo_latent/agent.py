@@ -111,7 +111,10 @@ def planner_of(
 
 def discounts(params: LatentParams, spec: MultiTaskSpec) -> list[float]:
     """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
-    given = params.gamma
+    given, rule = params.gamma, params.discount
     if given is not None:
         return [given] * len(spec.tasks)
-    return [min(max(1 - 5 / length, 0.95), 0.995) for length in spec.episode_lengths]
+    return [
+        min(max(1 - rule.denominator / length, rule.least), rule.greatest)
+        for length in spec.episode_lengths
+    ]

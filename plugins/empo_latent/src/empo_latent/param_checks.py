@@ -90,8 +90,12 @@ def _of_heads(params: LatentParams) -> Iterator[str]:
             "auxiliary.dynamics: there is one dynamics and one reward head; raise latents.heads or "
             "reward.heads, or drop this"
         )
-    if params.planner.heads != "mean" and not several and values < 2:
-        yield "planner.heads: there is one head of everything; raise value.heads, or drop this"
+    for name in ("heads", "heads_evaluation"):
+        reduces = getattr(params.planner, name) not in ("mean", None)
+        if reduces and not several and values < 2:
+            yield (
+                f"planner.{name}: there is one head of everything; raise value.heads, or drop this"
+            )
     if (params.planner.value_heads or 0) > values:
         yield (
             f"planner.value_heads: {params.planner.value_heads} value heads shall judge plans, and "
@@ -129,7 +133,8 @@ def _of_acting(params: LatentParams) -> Iterator[str]:
                 "optimistic_loss: its policy makes proposals for the planner in training, and "
                 "collection.acting is policy; set that to planner, or drop this"
             )
-        for name in ("policy_noise", "exploration", "disagreement"):
+        names = ("policy_noise", "exploration", "action_noise", "chosen", "disagreement")
+        for name in names:
             if getattr(planner, name) != getattr(default, name):
                 yield (
                     f"planner.{name}: it matters where the planner acts in training, and "

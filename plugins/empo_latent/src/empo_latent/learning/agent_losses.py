@@ -69,7 +69,7 @@ class AgentLosses:
         self._candidates = wanted or max(each.candidates for each in needs)
         self._with_expert = any(each.expert for each in needs)
         learning = params.learning
-        rho, normalise = learning.rho, learning.normalise_rho
+        rho, normalise = learning.step_rho, learning.normalise_rho
         device = discounts.device
         self._rho = step_weights(rho, learning.horizon, normalise).to(device)
         self._auxiliary_discounts = torch.tensor(params.auxiliary.discounts, device=device)

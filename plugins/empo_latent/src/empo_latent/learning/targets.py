@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -118,8 +120,14 @@ def auxiliary_target(
     return heads.reshape(heads.shape[0], moments, sequences, -1, 1).mean(3, keepdim=True)
 
 
-def joined(x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]) -> Float[Tensor, "*rest"]:
-    """Mean, least or greatest over some axes."""
+def joined(
+    x: Float[Tensor, "*axes"], mode: Heads | Literal["single"], dims: tuple[int, ...]
+) -> Float[Tensor, "*rest"]:
+    """Mean, least or greatest over some axes, or the first there (``single``)."""
+    if mode == "single":
+        for dim in sorted(dims, reverse=True):
+            x = x.select(dim, 0)
+        return x
     if mode == "mean":
         return x.mean(dims)
     return x.amin(dims) if mode == "min" else x.amax(dims)

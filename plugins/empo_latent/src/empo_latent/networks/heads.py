@@ -25,7 +25,7 @@ class HeadSizes:
         outputs: Numbers of its output.
         actions: Numbers of an action that it reads beside the latent.
         heads: Networks of the ensemble.
-        width: Units of each of its two hidden layers.
+        width: Units of each of its hidden layers.
         dropout: Share of the first layer left out in training.
         zero_output: Whether the weights of the last layer are 0 at first.
     """
@@ -83,12 +83,14 @@ def head_sizes(params: LatentParams, actions: int, *, optimistic: bool) -> dict[
     return sizes
 
 
-def made_head(sizes: HeadSizes, inputs: int, generator: torch.Generator) -> MlpEnsemble:
+def made_head(
+    sizes: HeadSizes, inputs: int, layers: int, generator: torch.Generator
+) -> MlpEnsemble:
     """A head that reads ``inputs`` numbers and an action, its weights drawn by ``generator``."""
     return MlpEnsemble(
         sizes.heads,
         inputs + sizes.actions,
-        [sizes.width, sizes.width],
+        [sizes.width] * layers,
         sizes.outputs,
         dropout=sizes.dropout,
         zero_output=sizes.zero_output,
@@ -106,7 +108,10 @@ def made_heads(
 ) -> nn.ModuleDict:
     """All heads by name; arguments as of ``head_sizes`` and ``made_head``."""
     sizes = head_sizes(params, actions, optimistic=optimistic)
-    return nn.ModuleDict({name: made_head(each, inputs, generator) for name, each in sizes.items()})
+    layers = params.latents.layers
+    return nn.ModuleDict(
+        {name: made_head(each, inputs, layers, generator) for name, each in sizes.items()}
+    )
 
 
 def made_dynamics(
@@ -117,7 +122,7 @@ def made_dynamics(
     return MlpEnsemble(
         latents.heads,
         inputs + actions,
-        [latents.width] * 2,
+        [latents.width] * latents.layers,
         latents.size,
         final=partial(simnorm, group=latents.group),
         final_norm=latents.layer_norm,

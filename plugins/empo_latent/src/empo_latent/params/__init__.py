@@ -19,7 +19,12 @@ from empo_latent.params.networks import (
 )
 from empo_latent.params.planner import PlannerParams
 from empo_latent.params.run import CollectionParams, ComputeParams, ReportingParams
-from empo_latent.params.update import ImaginationParams, LearningParams, OptimiserParams
+from empo_latent.params.update import (
+    DiscountParams,
+    ImaginationParams,
+    LearningParams,
+    OptimiserParams,
+)
 from empo_latent.presets import PRESETS, Preset
 from empo_learning.params import Replay
 
@@ -41,8 +46,9 @@ class LatentParams(Config):
         None,
         gt=0,
         lt=1,
-        description="Discount per step; null: 1 - 5 / episode length, from 0.95 to 0.995.",
+        description="Discount per step; null: by the length of episodes, see discount.",
     )
+    discount: DiscountParams = DiscountParams()
     tasks: list[EnvironmentRef] = Field(
         default_factory=list,
         description="Environments to learn in, e.g. [gymnasium/Pendulum-v1, "
@@ -92,6 +98,12 @@ class LatentParams(Config):
                     "which leaves something for the encoder's last convolution"
                 )
         return tasks
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> LatentParams:
+        if self.gamma is not None and self.discount != DiscountParams():
+            raise ValueError("discount says what gamma is where that is null: drop one of them")
+        return self
 
     @model_validator(mode="before")
     @classmethod

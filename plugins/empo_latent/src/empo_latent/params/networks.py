@@ -45,6 +45,7 @@ class LatentSpaceParams(Config):
     size: int = Field(512, ge=2, description="Numbers of a latent.")
     group: int = Field(8, ge=2, description="Numbers that share a softmax; divides the size.")
     width: int = Field(512, ge=1, description="Units of each hidden layer of all heads.")
+    layers: int = Field(2, ge=1, description="Hidden layers of all heads.")
     heads: int = Field(1, ge=1, description="Dynamics models.")
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of the first layer left out.")
     layer_norm: bool = Field(True, description="Normalise what SimNorm gets.")
@@ -116,8 +117,9 @@ class ValueParams(Config):
         description="Which heads a head learns from: itself, the mean or least of all, or the "
         "least of two drawn at random.",
     )
-    dynamics: Heads = Field(
-        "mean", description="Reduction of targets over dynamics and reward heads."
+    dynamics: Heads | Literal["single"] = Field(
+        "mean",
+        description="Reduction of targets over dynamics and reward heads; single: the first.",
     )
     average: Literal["target", "cross_entropy"] = Field(
         "target",

@@ -26,11 +26,23 @@ class PlannerParams(Config):
     exploration: float = Field(
         1.0, ge=0, description="Factor of the noise on the chosen action, in training."
     )
+    action_noise: float = Field(
+        0.0, ge=0, description="Standard deviation of further noise on that action, in training."
+    )
+    chosen: Literal["drawn", "best"] = Field(
+        "drawn", description="Elite that is followed in training: by its weight, or the best."
+    )
+    policy_rounds: Literal["all", "first"] = Field(
+        "all", description="Rounds in which what the policy proposes may be an elite."
+    )
     horizon: int | None = Field(None, ge=1, description="Steps of a plan; null: learning.horizon.")
     critic: Literal["online", "target"] = Field(
         "online", description="Value networks that judge where a plan ends."
     )
     heads: Heads = Field("mean", description="Reduction over heads.")
+    heads_evaluation: Heads | None = Field(
+        None, description="Reduction over heads in evaluations; null: as in training."
+    )
     value_heads: int | None = Field(
         None,
         ge=1,
@@ -50,6 +62,12 @@ class PlannerParams(Config):
         if self.policy_plans > self.samples:
             raise ValueError(
                 f"policy_plans ({self.policy_plans}) must not exceed samples ({self.samples})"
+            )
+        most = self.samples - self.elites
+        if self.policy_rounds == "first" and not 1 <= self.policy_plans <= most:
+            raise ValueError(
+                f"policy_rounds 'first' needs policy_plans from 1 to samples - elites ({most}), so "
+                "that later rounds have their elites from others; change one of them, or drop this"
             )
         if self.min_std > self.max_std:
             raise ValueError("min_std must not exceed max_std")

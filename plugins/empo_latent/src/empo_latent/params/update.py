@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from empo_core import Config
 from empo_learning.params import Optimiser
@@ -26,12 +26,34 @@ class ImaginationParams(Config):
     )
 
 
+class DiscountParams(Config):
+    """Discounts of tasks by the length of their episodes: ``1 - denominator / length``, bounded."""
+
+    denominator: float = Field(
+        5.0, gt=0, description="Length of an episode over the time constant of the discount."
+    )
+    least: float = Field(0.95, gt=0, lt=1, description="Least discount.")
+    greatest: float = Field(0.995, gt=0, lt=1, description="Greatest discount.")
+
+    @model_validator(mode="after")
+    def _ascends(self) -> DiscountParams:
+        if self.least > self.greatest:
+            raise ValueError(f"least ({self.least:g}) must not exceed greatest ({self.greatest:g})")
+        return self
+
+
 class LearningParams(Config):
     """Sequences, temporal weights and the frequency of updates."""
 
     horizon: int = Field(3, ge=1, description="Steps of a sequence, and of a plan.")
     rho: float = Field(
         0.5, gt=0, le=1, description="Weight of each step relative to the one before."
+    )
+    final_rho: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Weight horizon steps after the first, from which rho follows; null: rho.",
     )
     normalise_rho: bool = Field(
         False, description="Divide by the sum of these weights instead of the number of steps."
@@ -41,6 +63,18 @@ class LearningParams(Config):
     )
     value_every: int = Field(1, ge=1, description="Updates per update of the values.")
     policy_every: int = Field(1, ge=1, description="Updates per update of the policy.")
+
+    @property
+    def step_rho(self) -> float:
+        """Weight of each step relative to the one before, however it is given."""
+        final = self.final_rho
+        return self.rho if final is None else float(final ** (1 / self.horizon))
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> LearningParams:
+        if self.final_rho is not None and self.rho != type(self).model_construct().rho:
+            raise ValueError("rho and final_rho say the same in two ways: drop one of them")
+        return self
 
 
 class OptimiserParams(Optimiser):

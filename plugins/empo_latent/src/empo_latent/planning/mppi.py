@@ -195,15 +195,20 @@ class Planner:
             jitter = noise.jitter if explore else None
             proposed = self._propose(context, noise.proposals, jitter, optimistic)
         for number, draws in enumerate(noise.draws, start=1):
+            if number > 1 and params.policy_rounds == "first":
+                proposed = None
             found = self._round(context, mean, std, draws, proposed)
             mean, std = found.mean, found.std
             shares[f"policy/planner_policy_share_{number}"] = found.share
         chosen = (noise.choice / found.weight).argmin(-1)
+        if explore and params.chosen == "best":
+            chosen = torch.zeros_like(chosen)  # Elites come in the order of their scores.
         action = found.action.gather(1, chosen[:, None, None].expand(-1, -1, mean.shape[-1]))
         if explore:
-            action = action + params.exploration * std[0] * noise.action.unsqueeze(1)
+            wide = params.exploration * std[0] + params.action_noise
+            action = action + wide * noise.action.unsqueeze(1)
             action = context.masked(action.clamp(-1, 1))
-        metrics = {**_metrics(found.best, mean - start), **(shares if proposed else {})}
+        metrics = {**_metrics(found.best, mean - start), **(shares if params.policy_plans else {})}
         return Plan(action.squeeze(1), mean.squeeze(2), std[0].squeeze(1), metrics)
 
     def _situation(
@@ -216,7 +221,10 @@ class Planner:
             active = (active[:1] if task is None else active[task]).unsqueeze(1)
         task = None if task is None else task.unsqueeze(-1)
         curious = explore and self._params.disagreement != 0
-        return PlanContext(z, task, active, discount, noise.heads, curious)
+        joined = None if explore else self._params.heads_evaluation
+        return PlanContext(
+            z, task, active, discount, noise.heads, curious, joined or self._params.heads
+        )
 
     def _proposed(
         self, context: PlanContext, noise: Tensor, jitter: Tensor | None, optimistic: bool
@@ -246,7 +254,7 @@ class Planner:
         mean = (weight[..., None] * elites).sum(2, keepdim=True)
         variance = (weight[..., None] * (elites - mean).square()).sum(2, keepdim=True)
         std = context.masked(variance.sqrt().clamp(params.min_std, params.max_std))
-        share = (index < params.policy_plans).float().mean()
+        share = (index < (params.policy_plans if proposed else 0)).float().mean()
         return _Round(best, weight, elites[0], mean, std, share)
 
 
