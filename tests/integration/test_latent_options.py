@@ -1,8 +1,15 @@
-"""Every option of the latent agent changes what is learned, or what is planned."""
+"""Every option of the latent agent has an effect of its own on what is learned, or planned.
+
+Sizes and counts change how many random numbers are drawn, and so everything drawn after them. Here
+nothing depends on that: weights that two agents have in common begin alike, and noise is a function
+of its position. What differs is therefore the work of the option itself.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,11 +17,13 @@ import torch
 from torch import Tensor
 
 from empo_core.config import merged
+from empo_core.distributions import BoundedNormal
 from empo_core.experiment import build
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
+from empo_latent.planning.plan import Noise
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 
 NUMBERS = MultiTaskSpec(
@@ -36,7 +45,7 @@ AGENT: dict[str, Any] = {
     "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},
     "bins": {"number": 11},
     "reward": {"heads": 2},
-    "value": {"heads": 3},
+    "value": {"heads": 3, "dropout": 0.0},
     "replay": {"batch_size": 8},
     "learning": {"horizon": 2},
     "imagination": {"candidates": 3},
@@ -45,7 +54,6 @@ AGENT: dict[str, Any] = {
 LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # What it is called: what else is set, and the option itself.
     "policy_loss": ({}, {"policy_loss": "svg"}),
-    "optimistic_loss": ({}, {"optimistic_loss": {"name": "awr", "params": {"reduction": "max"}}}),
     "encoder.layers": ({}, {"encoder": {"layers": 3}}),
     "encoder.width": ({}, {"encoder": {"width": 9}}),
     "encoder.dropout": ({}, {"encoder": {"dropout": 0.5}}),
@@ -58,6 +66,7 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "latents.size": ({}, {"latents": {"size": 12}}),
     "latents.group": ({}, {"latents": {"group": 2}}),
     "latents.width": ({}, {"latents": {"width": 9}}),
+    "latents.layers": ({}, {"latents": {"layers": 3}}),
     "latents.heads": ({}, {"latents": {"heads": 1}}),
     "latents.dropout": ({}, {"latents": {"dropout": 0.5}}),
     "latents.layer_norm": ({}, {"latents": {"layer_norm": False}}),
@@ -85,6 +94,7 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "value.bootstrap: pair": ({}, {"value": {"bootstrap": "pair"}}),
     "value.dynamics: min": ({}, {"value": {"dynamics": "min"}}),
     "value.dynamics: max": ({}, {"value": {"dynamics": "max"}}),
+    "value.dynamics: single": ({}, {"value": {"dynamics": "single"}}),
     "value.average": ({}, {"value": {"average": "cross_entropy"}}),
     "value.weighting": ({}, {"value": {"weighting": "policy"}}),
     "value.gradient: encoder": ({}, {"value": {"gradient": "encoder"}}),
@@ -129,6 +139,7 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"policy_loss": "svg", "imagination": {"critic": "target"}},
     ),
     "learning.rho": ({}, {"learning": {"rho": 0.9}}),
+    "learning.final_rho": ({}, {"learning": {"final_rho": 0.5}}),
     "learning.normalise_rho": ({}, {"learning": {"normalise_rho": True}}),
     "learning.value_every": ({}, {"learning": {"value_every": 2}}),
     "learning.policy_every": ({}, {"learning": {"policy_every": 2}}),
@@ -139,8 +150,8 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "optimiser.weight_decay": ({}, {"optimiser": {"weight_decay": 0.1}}),
     "optimiser.max_grad_norm": ({}, {"optimiser": {"max_grad_norm": 1e-4}}),
 }
-PLANNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    name: ({}, {"planner": {name: value}})
+PLANNING = {
+    name: {"planner": {name: value}}
     for name, value in {
         "iterations": 3,
         "samples": 10,
@@ -151,24 +162,77 @@ PLANNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "max_std": 1.0,
         "temperature": 5.0,
         "exploration": 0.1,
+        "action_noise": 0.3,
+        "chosen": "best",
+        "policy_rounds": "first",
         "horizon": 1,
         "critic": "target",
         "heads": "min",
+        "value_heads": 2,
         "depths": "all",
         "disagreement": 5.0,
     }.items()
 }
 
 
-def agent(options: dict[str, Any]) -> tuple[LatentModel, Updater, LatentParams]:
+ELSEWHERE = {
+    "encoder.channels": "test_encoders.py",
+    "encoder.shift": "test_encoders.py",
+    "latents.task_size": "test_network_inputs.py",
+    "learning.horizon": "test_a_longer_horizon_reads_more_of_each_sequence",
+    "learning.updates_per_step": "test_latent_learning.py",
+    "planner.heads_evaluation": "test_heads_are_reduced_otherwise_in_evaluations",
+}
+"""Tests of options that these tables are not fit for."""
+
+
+@pytest.fixture(autouse=True)
+def _noise_of_position_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def steady(self: BoundedNormal, sample_shape: Any = ()) -> Tensor:
+        shape = self._extended_shape(torch.Size(sample_shape))
+        return self.loc + self.scale * numbers(shape)
+
+    monkeypatch.setattr(BoundedNormal, "rsample", steady)
+
+
+def numbers(shape: torch.Size) -> Tensor:
+    """Irregular numbers; more along the first axis leave the others as they are."""
+    return 1.5 * torch.sin(12.9898 * torch.arange(1.0, shape.numel() + 1)).view(shape)
+
+
+def agent(
+    options: dict[str, Any], base: dict[str, Any] | None = None
+) -> tuple[LatentModel, Updater, LatentParams]:
+    """An agent whose weights begin as those of an agent of ``base``, as far as that has them."""
     params = LatentParams.model_validate(merged(AGENT, options))
     losses = {"policy": build(params.policy_loss)}
     if params.optimistic_loss is not None:
         losses["optimistic"] = build(params.optimistic_loss)
     generator = torch.Generator().manual_seed(0)
     model = LatentModel(params, NUMBERS, generator=generator, optimistic=len(losses) > 1)
+    with torch.no_grad():
+        # Heads that say 0 at first hardly disagree, nor do targets then matter.
+        for each in model.state_dict().values():
+            if each.is_floating_point():
+                each.add_(0.1 * numbers(each.shape))
+    if base is not None:
+        begin_alike(model.state_dict(), agent(base)[0].state_dict())
     torch.manual_seed(1)
     return model, Updater(model, losses, params, torch.tensor([0.9])), params
+
+
+def begin_alike(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    for name in ours.keys() & theirs.keys():
+        one, other = in_common(ours[name], theirs[name])
+        one.copy_(other)
+
+
+def in_common(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """The part of two tensors that both have, as views."""
+    if one.ndim != other.ndim:
+        return one[..., :0].flatten(), other[..., :0].flatten()
+    both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
+    return one[both], other[both]
 
 
 def experience(params: LatentParams, seed: int = 2) -> SequenceBatch:
@@ -184,22 +248,47 @@ def experience(params: LatentParams, seed: int = 2) -> SequenceBatch:
     )
 
 
-def learned(options: dict[str, Any]) -> dict[str, Tensor]:
+def learned(options: dict[str, Any], base: dict[str, Any] | None = None) -> dict[str, Tensor]:
     """All weights after some updates, by name."""
-    model, updater, params = agent(options)
-    for seed in range(2):
+    model, updater, params = agent(options, base)
+    for seed in range(3):
         updater.update(experience(params, seed), 0.5)
-    return dict(model.named_parameters())
+    return {name: each.detach() for name, each in model.named_parameters()}
 
 
-def planned(options: dict[str, Any]) -> Tensor:
+@cache
+def usual(base: str) -> dict[str, Tensor]:
+    """Weights that are learned without an option; most options share theirs."""
+    return learned(json.loads(base))
+
+
+def some_noise(planner: Planner, mean: Tensor, rounds: int = 3, plans: int = 12) -> Noise:
+    """What is random about a plan: the first of the same numbers for every planner."""
+    env, action = mean.shape[1:]
+    wanted, generator = planner.noise(mean), torch.Generator().manual_seed(5)
+
+    def first(shape: tuple[int, ...], like: Tensor) -> Tensor:
+        drawn = torch.randn(shape, generator=generator)
+        return drawn[tuple(slice(size) for size in like.shape)]
+
+    proposals = first((2, env, plans, action), wanted.proposals)
+    jitter = first((2, env, plans, action), wanted.proposals)
+    draws = first((rounds, 2, env, plans, action), wanted.draws)
+    choice = first((env, plans), wanted.choice).abs()
+    heads = None if wanted.heads is None else torch.arange(len(wanted.heads))
+    return Noise(
+        proposals,
+        None if wanted.jitter is None else jitter,
+        draws,
+        choice.flip(-1).cumsum(-1).flip(-1),  # Rather not the best elite.
+        first((env, action), wanted.action),
+        heads,
+    )
+
+
+def planned(options: dict[str, Any], *, explore: bool = True) -> Tensor:
     model, updater, params = agent(options)
-    for seed in range(2):
-        updater.update(experience(params, seed), 0.5)
-    # A model that values nothing leaves a planner nothing to choose by.
-    with torch.no_grad():
-        for weight in (*model.heads["value"].parameters(), *model.heads["reward"].parameters()):
-            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)))
+    updater.update(experience(params), 0.5)  # Behind which target networks lag.
     planner = Planner(
         model,
         params.planner,
@@ -207,18 +296,18 @@ def planned(options: dict[str, Any]) -> Tensor:
         discount=0.9,
         episodic=False,
         critic=params.value.critic,
+        values=params.value.heads,
     )
-    torch.manual_seed(4)
     z = model.encode(torch.ones(1, 3))
     mean = torch.zeros(planner.horizon, 1, 2)
-    plan = planner.plan(z, mean, task=None, explore=True, optimistic=False)
-    return torch.cat([plan.action.flatten(), plan.mean.flatten(), plan.std.flatten()])
+    plan = planner.plan(z, mean, explore=explore, noise=some_noise(planner, mean))
+    return torch.cat([plan.action.flatten(), plan.mean[0].flatten(), plan.std.flatten()])
 
 
 def differ(ours: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
-    """True if any weights with the same name and shape in both are unequal."""
-    common = [(ours[name], others[name]) for name in ours.keys() & others.keys()]
-    return any(one.shape == other.shape and not torch.equal(one, other) for one, other in common)
+    """True if any weights that both have are unequal, by more than rounding."""
+    common = [in_common(ours[name], others[name]) for name in ours.keys() & others.keys()]
+    return any(bool(((one - other).abs() > 1e-7).any()) for one, other in common)
 
 
 def test_what_is_learned_is_the_same_every_time() -> None:
@@ -226,17 +315,71 @@ def test_what_is_learned_is_the_same_every_time() -> None:
     assert torch.equal(planned({}), planned({}))
 
 
+def test_every_option_of_what_is_learned_and_planned_is_in_a_table() -> None:
+    groups = "encoder latents bins reward value auxiliary policy imagination learning optimiser"
+    named = {name.split(":")[0] for name in LEARNING} | ELSEWHERE.keys()
+    named |= {f"planner.{name}" for name in PLANNING}
+    params = LatentParams.model_validate(AGENT)
+    for group in (*groups.split(), "planner"):
+        fields = type(getattr(params, group)).model_fields
+        assert {f"{group}.{name}" for name in fields} - named == set()
+
+
+def test_random_numbers_that_are_drawn_before_have_no_effect() -> None:
+    """Weights that only begin otherwise are no effect: this is what the tables rule out."""
+    one, other = agent({}), agent({"latents": {"width": 9}})
+    assert differ(dict(one[0].state_dict()), dict(other[0].state_dict()))
+    alike = agent({"latents": {"width": 9}}, {})
+    assert not differ(dict(one[0].state_dict()), dict(alike[0].state_dict()))
+
+
 @pytest.mark.parametrize("name", LEARNING)
 def test_an_option_changes_what_is_learned(name: str) -> None:
     base, option = LEARNING[name]
-    assert differ(learned(base), learned(option))
+    assert differ(learned(option, base), usual(json.dumps(base)))
+
+
+def test_an_optimistic_loss_teaches_a_policy_of_its_own_and_no_other() -> None:
+    option = {"optimistic_loss": {"name": "awr", "params": {"reduction": "max"}}}
+    ours = learned(option, {})
+    assert not differ(ours, learned({}))
+    before = dict(agent(option, {})[0].named_parameters())
+    own = {name: each for name, each in ours.items() if name.startswith("heads.optimistic")}
+    assert own
+    assert differ(own, before)
+
+
+def test_a_longer_horizon_reads_more_of_each_sequence() -> None:
+    whole = LatentParams.model_validate(merged(AGENT, {"learning": {"horizon": 3}}))
+    sequences = experience(whole)
+    changed = replace(sequences, reward=sequences.reward.clone())
+    changed.reward[2] += 5.0
+    results = []
+    for each in (sequences, changed):
+        model, updater, _ = agent({"learning": {"horizon": 3}}, {})
+        updater.update(each, 0.5)
+        results.append(dict(model.named_parameters()))
+    assert differ(*results)
 
 
 @pytest.mark.parametrize("name", PLANNING)
 def test_an_option_changes_what_is_planned(name: str) -> None:
-    base, option = PLANNING[name]
-    ours, theirs = planned(base), planned(option)
-    assert ours.shape != theirs.shape or not torch.equal(ours, theirs)
+    """With the same random numbers, of which more plans or rounds only use more."""
+    # What one plan of a policy's is like makes no difference, as long as others are better.
+    base = {"planner": {"policy_plans": 4}} if name in ("policy_noise", "policy_rounds") else {}
+    assert not torch.allclose(planned(base), planned(merged(base, PLANNING[name])))
+
+
+@pytest.mark.parametrize("name", ["policy_noise", "exploration", "action_noise", "chosen"])
+def test_options_of_training_leave_evaluations_alone(name: str) -> None:
+    assert torch.equal(planned({}, explore=False), planned(PLANNING[name], explore=False))
+
+
+def test_heads_are_reduced_otherwise_in_evaluations() -> None:
+    apart, least = ({"planner": {name: "min"}} for name in ("heads_evaluation", "heads"))
+    assert torch.equal(planned(apart), planned({}))
+    assert torch.equal(planned(apart, explore=False), planned(least, explore=False))
+    assert not torch.allclose(planned(apart, explore=False), planned({}, explore=False))
 
 
 def test_an_imitator_learns_nothing_from_random_steps() -> None:

@@ -250,7 +250,6 @@ def test_noise_comes_from_the_global_generator() -> None:
 @pytest.mark.parametrize(
     "params",
     [
-        {"samples": 2},
         {"reduction": "min"},
         {"reduction": "max"},
         {"disagreement": 0.5},
@@ -261,7 +260,7 @@ def test_noise_comes_from_the_global_generator() -> None:
         {"entropy": {"action_power": 0.0}},
     ],
 )
-def test_every_option_changes_the_gradient(params: dict[str, Any]) -> None:
+def test_every_option_changes_the_gradient_at_the_same_actions(params: dict[str, Any]) -> None:
     policy, critic = networks()
     _, usual = found(scaled(2.0), policy, critic, batch())
 
@@ -271,6 +270,23 @@ def test_every_option_changes_the_gradient(params: dict[str, Any]) -> None:
         not torch.allclose(one, other, rtol=1e-6, atol=0)
         for one, other in zip(usual, changed, strict=True)
     )
+
+
+def test_the_gradient_of_several_samples_is_the_mean_of_that_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy, critic = networks()
+    noise = torch.randn(4, 6, 2).double()
+
+    def gradients_with(noise: Tensor) -> Any:
+        monkeypatch.setattr(BoundedNormal, "rsample", lambda self, _: self.loc + self.scale * noise)
+        loss = scaled(2.0, samples=len(noise), entropy={"jacobian": 0.0})
+        return found(loss, policy, critic, batch())[1]
+
+    each = zip(*(gradients_with(one[None]) for one in noise), strict=True)
+    means = tuple(torch.stack(several).mean(0) for several in each)
+    torch.testing.assert_close(gradients_with(noise), means)
+    assert not torch.allclose(gradients_with(noise[:1])[0], means[0])
 
 
 @pytest.mark.parametrize(
