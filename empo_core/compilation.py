@@ -45,6 +45,11 @@ def is_compiled(function: Callable[..., Any]) -> bool:
     )
 
 
+def is_loaded(function: Callable[..., Any]) -> bool:
+    """True if a compiled function's machine code is in this process, or needs none."""
+    return bool(getattr(function, "signatures", True))
+
+
 SHARED = Path(__file__).parent / "worlds"
 """Whose kernels those of plugins call."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,17 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.output import Debug, Json, print_json, print_table, show
-from empo_core.config import RunConfig, WorldModelRef, installed, library_file
+from empo_core.config import AlgorithmRef, RunConfig, WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
-    from jaxtyping import Int
-    from torch import Tensor
-
     from empo_core.protocols import WorldModel
-
-MAX_STATES, MAX_PAIRS, MAX_SECONDS = 20_000, 200_000, 5.0
 
 
 def check(
@@ -110,6 +104,7 @@ def _check_config(path: Path, overrides: list[str]) -> dict[str, JsonData]:
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}
     if world is not None:
         report["world"] = sizes(world)
+        report |= _sizings(world, config.algorithm.name)
     report["algorithm"] = {"name": config.algorithm.name, **build_algorithm(config).check(world)}
     return report
 
@@ -159,7 +154,8 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
         "file": str(path),
         "is": "world",
         "world_model": candidate,
-        "world": {**sizes(world), **count_states(world)},
+        "world": sizes(world),
+        **_sizings(world),
         "agents": agents,
         "goals": goals,
     }
@@ -188,37 +184,19 @@ def _world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
     raise failure
 
 
-def count_states(world: WorldModel) -> dict[str, str | int]:
-    """Number of reachable states, if it is quick to count them."""
-    import torch
+def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData]:
+    """The needs of the algorithms that size any world, with their defaults, but for one."""
+    from empo_core.experiment import build
 
-    horizon, width = world.spec.horizon, world.spec.num_joint_actions
-    if width > MAX_PAIRS:
-        return {"states": f"not counted, with {width:,} joint actions in each"}
-    started, depth = time.monotonic(), 0
-    seen = frontier = world.initial_state()[None]
-    while len(frontier) and (horizon is None or depth < horizon):
-        known = len(seen)
-        size = MAX_PAIRS // width  # So that there are never too many successors at once.
-        for start in range(0, len(frontier), size):
-            if len(seen) > MAX_STATES or time.monotonic() - started > MAX_SECONDS:
-                return {"states": f"more than {len(seen):,}"}
-            reached = torch.unique(world.transitions(frontier[start : start + size]).states, dim=0)
-            seen = _union(seen, reached)
-        frontier, depth = seen[known:], depth + 1
-    return {"states": len(seen), "depth": depth}
-
-
-def _union(
-    seen: Int[Tensor, "state word"], reached: Int[Tensor, "reached word"]
-) -> Int[Tensor, "union word"]:
-    """The seen states in their order, and then those reached that are new."""
-    import torch
-
-    every, inverse = torch.unique(torch.cat([seen, reached]), dim=0, return_inverse=True)
-    is_new = torch.ones(len(every), dtype=torch.bool)
-    is_new[inverse[: len(seen)]] = False
-    return torch.cat([seen, every[is_new]])
+    registry, found = installed(), dict[str, JsonData]()
+    for name in registry.names("algorithm"):
+        if name == chosen or not registry.get("algorithm", name).sizes_worlds:
+            continue
+        try:
+            found[name] = dict(build(AlgorithmRef.model_validate(name)).check(world))
+        except EmpoError as error:
+            found[name] = {"refused": str(error)}
+    return found
 
 
 def library_world(name: str) -> Path | None:

@@ -68,6 +68,8 @@ class Component:
         options: For algorithms: flags that ``empo run`` gets.
         takes_environment: For algorithms: whether they act in what ``run(config,
             environment=make_env)`` is given.
+        sizes_worlds: For algorithms: whether ``empo check`` tells what a bare world, or the world
+            of another algorithm, would take to solve with its defaults.
         short: The param that ``<component>/<rest>`` stands for where there is no library, e.g.
             the ``id`` of an environment.
         regression: For value networks: ``"package.module:callable"`` of the regression that fits
@@ -85,6 +87,7 @@ class Component:
     default: Literal["config", "terminal"] | None = None
     options: tuple[Option, ...] = ()
     takes_environment: bool = False
+    sizes_worlds: bool = False
     short: str | None = None
     regression: str | None = None
 

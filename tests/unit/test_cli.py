@@ -49,6 +49,7 @@ def empo_components():
                     target="fake_parts:load", api=1, library=here / "worlds")
     yield Component(kind="algorithm", name="solve", params=SolveParams,
                     target="fake_parts:Solve", api=1, summary="Solves [b]it[/b].",
+                    sizes_worlds=True,
                     options=(Option(flag="--count-unrolled", key="count_unrolled", help="Count."),))
     yield Component(kind="algorithm", name="elsewhere", params=SolveParams,
                     target="no_such_module:Solve", api=1)
@@ -79,14 +80,15 @@ class CountWorld:
     def initial_state(self):
         return torch.zeros(1, dtype=torch.int16)
     def available(self, states): ...
-    def achieved(self, states): ...
+    def achieved(self, states):
+        return states == 2
     def step(self, states, actions, generator): ...
     def describe(self, state): ...
     def transitions(self, states, actions=None):
         assert actions is None
         both = torch.stack([states, (states + 1).clamp(max=self.limit)], 1).reshape(-1, 1)
         n = len(both)
-        return Successors(torch.arange(n + 1), both, torch.ones(n))
+        return Successors(torch.arange(n + 1), both, torch.ones(n, dtype=torch.float64))
 
 def load(params):
     document = read_yaml(params.file)
@@ -413,8 +415,8 @@ class Outer(Config):
 def test_check_reports_the_sizes_of_a_world(cli: Any, site: Path) -> None:
     report = json.loads(cli("check", "count/small", "--json").stdout)
     assert report["is"] == "world"
-    assert report["world"]["states"] == 3
     assert report["world"]["horizon"] == 5
+    assert report["solve"] == {"memory_bytes": 12345, "counts": False}
     assert report["agents"] == {"hal": "human, 2 actions: stay, count"}
     assert report["goals"] == {"hal: two": 1.0}
     assert cli("check", str(site / "worlds" / "small.yaml"), "--as", "count").exit_code == 0

@@ -6,19 +6,15 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from empo_core.errors import ConfigError, SolveError, StorageError
+from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
-from empo_core.storage.run_directory import RESULTS
-from empo_exact import ram
+from empo_core.storage.run_directory import RESULTS, SUMMARY
+from empo_exact.forecast import forecast
 from empo_exact.goal_axis import check_humans
-from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
 from empo_exact.solver import solve
-
-CHECK_STATES = 200_000
-"""``empo check`` stops counting states here."""
 
 
 class Exact:
@@ -63,36 +59,19 @@ class Exact:
         return SolvedPower(_finished(context))
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
-        """Sizes and RAM of a run, as far as counting states takes little time."""
+        """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
         world = _world(world)
         check_humans(world.spec)
-        sizes: dict[str, JsonValue] = {
-            "agents": len(world.spec.agents),
-            "joint actions": world.spec.num_joint_actions,
-            "goals": len(world.spec.goals),
-            "horizon": world.spec.horizon,
-            "bytes per state row": world.spec.state_words * world.spec.state_dtype.itemsize,
-        }
-        try:
-            graph = build_graph(
-                world,
-                world.spec.horizon,
-                workers=self._params.compute.workers,
-                max_states=CHECK_STATES,
-            )
-        except SolveError as error:
-            return sizes | {"states": f"more than {CHECK_STATES} ({error})"}
-        wanted = ram.needs(graph, len(world.spec.goals), self._params)
-        return sizes | {
-            "states": graph.num_states,
-            "transitions": graph.num_transitions,
-            "RAM (MiB)": round(sum(wanted.values()) / 2**20, 1),
-        }
+        return forecast(world, self._params)
 
 
 def _finished(context: RunContext) -> ExactResult:
     """The result that a run saved at its end, with the values of all times."""
     results = context.directory / RESULTS
+    if (results / SUMMARY).is_file() and not (results / "tables").is_dir():
+        raise StorageError(
+            f"{context.directory}: kept nothing to play; solve with keep: all or disk"
+        )
     if not (results / "tables").is_dir():
         raise StorageError(
             f"{context.directory}: has no results; this algorithm saves them at its end. Go "

@@ -102,8 +102,23 @@ def first_wrong(
     return -1
 
 
-Progress = Callable[[int, int], None]
-"""Called with how many states were expanded, and how many are known so far."""
+@dataclass(frozen=True)
+class Explored:
+    """The state of an exploration after a block.
+
+    Attributes:
+        layers: ``layers[d]`` states are reachable within ``d`` steps, as far as that is known.
+        expanded: States whose transitions are known.
+        known: States found so far.
+    """
+
+    layers: list[int]
+    expanded: int
+    known: int
+
+
+Progress = Callable[[Explored], bool]
+"""Called after every block; False ends the exploration, and the graph has what was found."""
 
 
 def build_graph(
@@ -127,7 +142,7 @@ def build_graph(
         workers: Threads, or processes where the world does not release Python's lock.
         start_method: How worker processes start.
         max_states: Give up beyond this many states.
-        progress: Told after every block.
+        progress: Told after every block; may end the exploration.
         start: Distinct state rows to start from; None means the initial state.
 
     Raises:
@@ -139,13 +154,13 @@ def build_graph(
     table = RowTable(world.spec.state_words, initial.dtype)
     codes = RowTable(2, np.dtype(np.float64))
     table.number(initial)
-    layers, expanded = [len(initial)], 0
+    layers, expanded, goes_on = [len(initial)], 0, True
     counts: list[Int64[np.ndarray, " pair"]] = []
     successor: list[Int32[np.ndarray, " transition"]] = []
     code: list[Codes] = []
     size = max(1, ITEMS_PER_BLOCK // joint)
     with expander(world, workers, start_method) as expand:
-        while expanded < table.count and (horizon is None or len(layers) <= horizon):
+        while goes_on and expanded < table.count and (horizon is None or len(layers) <= horizon):
             layer = table.rows[expanded:].copy()
             blocks = (layer[i : i + size] for i in range(0, len(layer), size))
             for found in expand(blocks):
@@ -172,8 +187,9 @@ def build_graph(
                         f"({table.count} after {len(layers) - 1} complete steps). Use a smaller "
                         "max_steps or raise max_states."
                     )
-                if progress is not None:
-                    progress(expanded, table.count)
+                if progress and not progress(Explored(layers, expanded, table.count)):
+                    goes_on = False
+                    break
             layers.append(table.count)
     prob_of, duration_of = (column.copy() for column in codes.rows.T)
     return StateGraph(

@@ -29,6 +29,7 @@ from empo_exact.problem import Problem
 class Seconds:
     """Wall-clock time of the parts of a solve, in seconds."""
 
+    kernels: float = 0.0
     graph: float = 0.0
     phase1: float = 0.0
     phase2: float = 0.0

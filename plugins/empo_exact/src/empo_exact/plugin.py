@@ -94,7 +94,8 @@ class Compute(Config):
     ram_limit_gb: float | None = Field(
         None,
         gt=0,
-        description="Refuse what makes this process larger; null means 90 % of what is free.",
+        description="Refuse what makes this process larger; null means 80 % of the machine's RAM, "
+        "or what is free where that is less.",
     )
 
 
@@ -110,10 +111,11 @@ class ExactParams(PriorParams):
     compute: Compute = Field(
         default_factory=Compute, description="Processors and RAM that a run may take."
     )
-    keep: Literal["all", "disk", "root"] = Field(
-        "all",
-        description="Keep the values of all times in RAM, in one file per time, or only "
-        "those at the start.",
+    keep: Literal["auto", "all", "disk", "root", "none"] = Field(
+        "auto",
+        description="all: keep the state graph and the values of all times, in RAM and then in the "
+        "run directory; disk: one file per time; root: only the values at the start; none: leave "
+        "the report and pictures only; auto: all where that takes at most 100 MB, else none.",
     )
     count_unrolled: bool = Field(
         False, description="Count (time, state) pairs and edges even where that is costly."
@@ -121,7 +123,8 @@ class ExactParams(PriorParams):
     rollouts: int | None = Field(
         None,
         ge=0,
-        description="Rollouts to play and draw after solving; null means 1, or 0 with keep: root.",
+        description="Rollouts to play and draw after solving; null means 1, or 0 with keep: root "
+        "or none.",
     )
 
     @classmethod
@@ -131,7 +134,9 @@ class ExactParams(PriorParams):
     @property
     def num_rollouts(self) -> int:
         """Rollouts to play after solving."""
-        return self.rollouts if self.rollouts is not None else int(self.keep != "root")
+        return (
+            self.rollouts if self.rollouts is not None else int(self.keep not in ("root", "none"))
+        )
 
     @model_validator(mode="after")
     def _uses_every_key(self) -> ExactParams:
@@ -154,7 +159,7 @@ class ExactParams(PriorParams):
 
     @model_validator(mode="after")
     def _can_play(self) -> ExactParams:
-        if self.keep == "root" and self.rollouts:
+        if self.keep in ("root", "none") and self.rollouts:
             raise ValueError(
                 "rollouts need the values of all times: set keep to all or disk, or rollouts to 0"
             )
@@ -175,6 +180,7 @@ def empo_components() -> Iterable[Component]:
         target="empo_exact.algorithm:Exact",
         api=1,
         summary="Both phases by backward induction in float64: exact policies and values.",
+        sizes_worlds=True,
         options=(
             Option(
                 flag="--count-unrolled",

@@ -14,6 +14,7 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.worlds.row_table import RowTable
+from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.goal_axis import check_humans
 from empo_exact.graph import build_graph
@@ -77,7 +78,9 @@ class ExactPrior:
         world = self._world
         check_humans(world.spec)
         graph = build_graph(world, steps, start=start)
-        problem = pose(world, graph, _with_phase_2(self._params), self._assumed)
+        params = _with_phase_2(self._params)
+        ram.check(graph, params)
+        problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps)
         policies = empty_policies(problem, graph.num_states)
         values: dict[int, Floats] = {}

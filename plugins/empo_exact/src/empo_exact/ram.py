@@ -1,31 +1,134 @@
-"""Estimates of the RAM that a solve needs, and refusals of what cannot fit."""
+"""Estimates of the RAM and disk that a solve needs, and refusals of what cannot fit."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
+from jaxtyping import Int64
 
 from empo_core.errors import SolveError
-from empo_exact.graph import StateGraph
-from empo_exact.kernel_data import Game
+from empo_core.types import WorldSpec
+from empo_exact.goal_axis import goal_order
+from empo_exact.graph import ITEMS_PER_BLOCK, StateGraph
 from empo_exact.plugin import ExactParams
+
+log = logging.getLogger("empo_exact")
 
 GIB = 1 << 30
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+SHARE = 0.8
+"""Share of the machine's RAM that a run may take unless it is told otherwise."""
+SMALL_BYTES = 100_000_000
+"""``keep: auto`` keeps everything where the files take at most this."""
+LARGE_BYTES = 1_000_000_000
+"""Files that take more are announced by a warning."""
+ITEM_BYTES = 110
+"""RAM per transition of the blocks under way, measured; freed memory stays with the process."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a state graph, found or estimated.
+
+    Attributes:
+        spec: The world's specification.
+        layers: ``layers[d]`` states are reachable within ``d`` steps [depth].
+        expanded: How many states have their transitions stored.
+        transitions: Number of transitions.
+    """
+
+    spec: WorldSpec
+    layers: Int64[np.ndarray, " depth"]
+    expanded: int
+    transitions: int
+
+    @classmethod
+    def of(cls, graph: StateGraph) -> Sizes:
+        """The sizes of a graph."""
+        return cls(graph.spec, graph.layers, graph.num_expanded, graph.num_transitions)
+
+    @property
+    def states(self) -> int:
+        """Number of states."""
+        return int(self.layers[-1])
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes of the graph's arrays, in RAM as on disk."""
+        row = self.spec.state_words * self.spec.state_dtype.itemsize
+        pairs = self.expanded * self.spec.num_joint_actions
+        return 6 * self.transitions + 4 * pairs + row * self.states
+
+    @property
+    def by_time(self) -> Int64[np.ndarray, " time"]:
+        """States that are valued at each time [time]."""
+        if self.spec.horizon is None:
+            return np.array([self.states])
+        times = np.minimum(np.arange(self.spec.horizon), len(self.layers) - 1)
+        valued: Int64[np.ndarray, " time"] = np.minimum(self.layers[times], self.expanded)
+        return valued
+
+
+def disk_bytes(sizes: Sizes, keep: str) -> int:
+    """Bytes that a run leaves in its directory, pictures apart."""
+    if keep == "none":
+        return 0
+    kept = sizes.by_time if keep != "root" else sizes.by_time[:2]
+    return sizes.graph_bytes + int(kept.sum()) * _state_bytes(sizes.spec)
+
+
+def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
+    """Bytes that a solve takes at its peak, beyond those of the process before it."""
+    spec, joint = sizes.spec, sizes.spec.num_joint_actions
+    row = spec.state_words * spec.state_dtype.itemsize
+    # Rows and their hash table double as they grow; a pair has a count and an offset.
+    exploring = 6 * sizes.transitions + 12 * sizes.expanded * joint + (3 * row + 16) * sizes.states
+    goals = len(goal_order(spec))
+    now = sizes.by_time
+    after = np.append(now[1:], sizes.states)
+    # What a sweep reads is worked out anew, for both phases; the end's values are untouched zeros.
+    tables, temporary = 16 * goals * after, 9 * goals * after
+    values = _state_bytes(spec) * now
+    later = np.append(values[1:], 0)
+    if params.keep in ("all", "auto"):
+        later = np.append(np.cumsum(values[:0:-1])[::-1], 0)
+    inducing = int((later + tables + np.maximum(temporary, values)).max())
+    inducing += sizes.graph_bytes + 2 * goals * sizes.states
+    return block_bytes(sizes, params) + max(exploring, inducing)
+
+
+def block_bytes(sizes: Sizes, params: ExactParams) -> int:
+    """Bytes of the blocks of an exploration that are under way at a time."""
+    items = min(ITEMS_PER_BLOCK, sizes.transitions)
+    return ITEM_BYTES * (params.compute.workers + 2) * items
+
+
+def _state_bytes(spec: WorldSpec) -> int:
+    """Bytes of the values of one state at one time."""
+    return 8 * (2 * len(goal_order(spec)) + 1)
 
 
 def limit(params: ExactParams) -> int:
     """Bytes that this process may hold."""
     if params.compute.ram_limit_gb is not None:
         return int(params.compute.ram_limit_gb * GIB)
-    free: int = psutil.virtual_memory().available
-    here: int = psutil.Process().memory_info().rss
+    machine = psutil.virtual_memory()
+    all_bytes, free, here = machine.total, machine.available, _used()
     # A container may allow less than the machine has.
     with contextlib.suppress(OSError, ValueError):
-        free = min(free, int(CGROUP_LIMIT.read_text()) - here)
-    return here + max(0, free) * 9 // 10
+        all_bytes = min(all_bytes, int(CGROUP_LIMIT.read_text()))
+    return int(min(SHARE * all_bytes, here + free))
+
+
+def _used() -> int:
+    used: int = psutil.Process().memory_info().rss
+    return used
 
 
 def refuse_beyond(limit_bytes: int, states: int) -> None:
@@ -34,7 +137,7 @@ def refuse_beyond(limit_bytes: int, states: int) -> None:
     Raises:
         SolveError: The process holds more than the limit.
     """
-    used = psutil.Process().memory_info().rss
+    used = _used()
     if used > limit_bytes:
         raise SolveError(
             f"this process holds {used / GIB:.2f} GiB with {states} states found so far; the limit "
@@ -43,43 +146,64 @@ def refuse_beyond(limit_bytes: int, states: int) -> None:
         )
 
 
-def needs(graph: StateGraph, goals: int, params: ExactParams) -> dict[str, int]:
-    """Bytes that the sweeps will take, by what for."""
-    horizon = graph.spec.horizon
-    state_bytes = 8 * (2 * goals + 1)
-    if horizon is None:
-        values = worth = graph.num_states * state_bytes
-    else:
-        counts = [min(graph.within(t), graph.num_expanded) for t in range(horizon)]
-        kept = {"all": sum(counts), "disk": 0, "root": sum(counts[:2])}[params.keep]
-        last = counts[-1] + graph.num_states
-        values, worth = (kept + last) * state_bytes, graph.num_states * state_bytes
-    return {"graph": graph.nbytes + graph.states.nbytes, "values": values, "sweep": worth}
+def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:
+    """The parameters with ``keep: auto`` as what it means for a graph of this size."""
+    if params.keep != "auto":
+        return params
+    is_small = disk_bytes(sizes, "all") <= SMALL_BYTES
+    return params.model_copy(update={"keep": "all" if is_small or params.rollouts else "none"})
 
 
-def statement(graph: StateGraph, game: Game, params: ExactParams) -> str:
-    """Sizes of a solve, in words."""
-    wanted = needs(graph, len(game.weight), params)
-    parts = ", ".join(f"{what} {size / 2**20:.1f} MiB" for what, size in wanted.items())
-    return (
-        f"solving {graph.spec.name!r}: {graph.num_states:,} states, {graph.num_transitions:,} "
-        f"transitions, {len(graph.spec.goals)} goals; RAM: {parts}"
+def announce(graph: StateGraph, params: ExactParams) -> None:
+    """Say what a solve takes before it begins."""
+    sizes = Sizes.of(graph)
+    written = disk_bytes(sizes, params.keep)
+    log.info(
+        "solving %r: %s states, %s transitions, %s goals; about %.2f GiB of RAM",
+        graph.spec.name,
+        f"{graph.num_states:,}",
+        f"{graph.num_transitions:,}",
+        len(graph.spec.goals),
+        (_used() + _more(sizes, params)) / GIB,
     )
+    if written > LARGE_BYTES:
+        log.warning(
+            "keep: %s leaves %.2f GB in the run directory; keep: auto, root or none leave less",
+            params.keep,
+            written / 1e9,
+        )
 
 
-def check(graph: StateGraph, game: Game, params: ExactParams) -> None:
-    """Refuse a solve whose values cannot fit.
+def check(graph: StateGraph, params: ExactParams, directory: Path | None = None) -> None:
+    """Refuse a solve whose values cannot fit into RAM, or what is kept onto the disk.
 
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
-    wanted = needs(graph, len(game.weight), params)
-    used, allowed = psutil.Process().memory_info().rss, limit(params)
-    more = wanted["values"] + wanted["sweep"]
+    sizes, allowed = Sizes.of(graph), limit(params)
+    used, more = _used(), _more(sizes, params)
+    problem = (
+        f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
+        f"transitions, {len(graph.spec.goals)} goals) needs"
+    )
     if used + more > allowed:
         raise SolveError(
-            f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
-            f"transitions, {len(graph.spec.goals)} goals) needs {more / GIB:.2f} GiB for values on "
-            f"top of {used / GIB:.2f} GiB in use; the limit is {allowed / GIB:.2f} GiB. Set keep: "
-            "disk or keep: root, use a smaller max_steps, or raise compute.ram_limit_gb."
+            f"{problem} {more / GIB:.2f} GiB for values on top of {used / GIB:.2f} GiB in use; the "
+            f"limit is {allowed / GIB:.2f} GiB. Set keep: disk, root or none, use a smaller "
+            "max_steps, or raise compute.ram_limit_gb."
         )
+    if directory is None:
+        return
+    there = next(folder for folder in (directory, *directory.parents) if folder.exists())
+    wanted, free = disk_bytes(sizes, params.keep), shutil.disk_usage(there).free
+    if wanted > free:
+        raise SolveError(
+            f"{problem} {wanted / 1e9:.2f} GB on the disk of {there}, which has "
+            f"{free / 1e9:.2f} GB left. Set keep: root or none, use a smaller max_steps, or run it "
+            "on another disk."
+        )
+
+
+def _more(sizes: Sizes, params: ExactParams) -> int:
+    """Bytes of RAM that are still to come where the graph is there."""
+    return max(0, ram_bytes(sizes, params) - sizes.graph_bytes - block_bytes(sizes, params))

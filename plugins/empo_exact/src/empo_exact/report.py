@@ -13,6 +13,7 @@ from rich.text import Text
 
 from empo_exact.induction import Seconds
 from empo_exact.solution import Solution, StateValues
+from empo_exact.terminal_states import warning_after
 
 MAX_ROBOT_ROWS = 20
 BAR = 10
@@ -26,8 +27,15 @@ def tables(solution: Solution, seconds: Seconds) -> RenderableType:
         _values(solution, root),
         _robot(solution, root),
         _goals(solution, root),
+        *(Text(f"warning: {line}", style="yellow") for line in warnings(solution)),
         _sizes(solution, seconds),
     )
+
+
+def warnings(solution: Solution) -> list[str]:
+    """What a reader should know before trusting the policies."""
+    found = warning_after(solution)
+    return [found] if found else []
 
 
 def root_data(solution: Solution) -> dict[str, JsonValue]:
@@ -120,8 +128,8 @@ def _goals(solution: Solution, root: StateValues) -> Table:
 def _sizes(solution: Solution, seconds: Seconds) -> Text:
     graph = solution.graph
     return Text(
-        f"{graph.num_states:,} states, {graph.num_transitions:,} transitions; graph "
-        f"{seconds.graph:.3f} s, phase 1 {seconds.phase1:.3f} s, phase 2 {seconds.phase2:.3f} s, "
-        f"total {seconds.total:.3f} s",
+        f"{graph.num_states:,} states, {graph.num_transitions:,} transitions; kernels "
+        f"{seconds.kernels:.3f} s, graph {seconds.graph:.3f} s, phase 1 {seconds.phase1:.3f} s, "
+        f"phase 2 {seconds.phase2:.3f} s, total {seconds.total:.3f} s",
         style="dim",
     )

@@ -118,6 +118,7 @@ class ExactResult(Solution):
             "world": self.spec.name,
             "root": report.root_data(self),
             "graph": graph,
+            "warnings": [*report.warnings(self)],
             "seconds": vars(self.seconds),
             "peak_memory_bytes": self._peak_memory,
         }
@@ -127,9 +128,10 @@ class ExactResult(Solution):
         return report.tables(self, self.seconds)
 
     def save(self, directory: Path) -> None:
-        """Write tables that ``load`` reads, and pictures where possible."""
+        """Write tables that ``load`` reads unless nothing is kept, and pictures where possible."""
         record = storage.Record(self.params, self.seconds, self.seed)
-        storage.save(self, record, directory)
+        if self.params.keep != "none":
+            storage.save(self, record, directory)
         pictures.draw(self, directory, rollouts=self.params.num_rollouts, seed=self.seed)
 
 

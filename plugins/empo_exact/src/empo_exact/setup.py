@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.types import WorldSpec
-from empo_exact import ram
 from empo_exact.beliefs import Believed, belief_table, believe
 from empo_exact.goal_axis import goal_places, padded
 from empo_exact.graph import StateGraph
@@ -28,8 +26,6 @@ from empo_exact.human_policies import answers, check_policy, uniform_policy
 from empo_exact.kernel_data import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
-
-log = logging.getLogger("empo_exact")
 
 OfGoals = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal"]]
 OfActions = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal action"]]
@@ -64,14 +60,12 @@ def pose(
     """Everything that the sweep needs, from the graph and the parameters.
 
     Raises:
-        SolveError: The values would not fit into RAM, or an assumption is impossible.
+        SolveError: An assumption is impossible.
     """
     if assumed.habit is None and assumed.habit_prior is None:
         assumed = replace(assumed, habit_prior=build_prior(params.habit, world))
     achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
     game = make_game(graph, achieved, params.theory)
-    ram.check(graph, game, params)
-    log.info("%s", ram.statement(graph, game, params))
     return Problem(
         world=world,
         graph=graph,

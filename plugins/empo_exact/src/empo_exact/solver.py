@@ -6,20 +6,22 @@ import hashlib
 import logging
 import math
 import time as clock
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from empo_core.compilation import is_compiled
+from empo_core.compilation import is_compiled, is_loaded
 from empo_core.errors import NonFiniteError, SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
+from empo_exact.forecast import share_explored, sweep_seconds
 from empo_exact.goal_axis import check_humans
-from empo_exact.graph import StateGraph, build_graph
+from empo_exact.graph import Explored, StateGraph, build_graph
 from empo_exact.induction import (
     Seconds,
     Solver,
@@ -29,14 +31,21 @@ from empo_exact.induction import (
 )
 from empo_exact.kernel_data import Floats, Values
 from empo_exact.phase1 import phase1
+from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
+from empo_exact.ram import Sizes
 from empo_exact.reach import reachable_masks
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
+from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 
 log = logging.getLogger("empo_exact")
+
+GRAPH = "state graph"
+PROGRESS_S = 0.1
+"""Seconds between signs of progress."""
 
 
 def solve(
@@ -70,12 +79,21 @@ def solve(
     params = params or ExactParams()
     start, seconds = clock.perf_counter(), Seconds()
     check_humans(world.spec)
-    if not is_compiled(phase1):
-        log.info("compiling; only the first use on a machine takes this half a minute")
+    assumed = assumed or Assumptions()
+    if not is_loaded(phase2):
+        has_prior = bool(assumed.human_prior or params.human_prior)
+        _load_kernels(world, params, tracker, has_prior=has_prior)
+    seconds.kernels = clock.perf_counter() - start
     horizon = world.spec.horizon
     graph = _explore(world, horizon, params, tracker)
-    seconds.graph = clock.perf_counter() - start
-    problem = pose(world, graph, params, assumed or Assumptions())
+    seconds.graph = clock.perf_counter() - start - seconds.kernels
+    if found := warning_before(world, graph, params.theory):
+        log.warning("%s", found)
+    params = ram.resolved(Sizes.of(graph), params)
+    ram.check(graph, params, directory)
+    ram.announce(graph, params)
+    with stage(tracker, "arranging the problem"):
+        problem = pose(world, graph, params, assumed)
     digest = _digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     induce = _induce_over_time if horizon is not None else _induce_over_levels
@@ -85,16 +103,47 @@ def solve(
     return ExactResult(problem, store, params, seconds, seed)
 
 
+@contextmanager
+def stage(tracker: Tracker | None, task: str) -> Iterator[None]:
+    """A task whose parts are not told apart."""
+    if tracker is not None:
+        tracker.progress(task, 0, 1)
+    yield
+    if tracker is not None:
+        tracker.progress(task, 1, 1)
+
+
+def _load_kernels(
+    world: WorldModel, params: ExactParams, tracker: Tracker | None, *, has_prior: bool
+) -> None:
+    """Compile or load the kernels of the world and of both phases, by a sweep over one state."""
+    is_there = is_compiled(phase2) and (has_prior or is_compiled(phase1))
+    if not is_there:
+        log.info("compiling kernels; only the first use on a machine takes a minute or two")
+    with stage(tracker, "loading kernels" if is_there else "compiling kernels"):
+        sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
+
+
 def _explore(
     world: WorldModel, horizon: int | None, params: ExactParams, tracker: Tracker | None
 ) -> StateGraph:
-    limit = ram.limit(params)
+    limit, share, shown = ram.limit(params), 0.0, 0.0
 
-    def progress(expanded: int, known: int) -> None:
-        ram.refuse_beyond(limit, known)
-        if tracker is not None:
-            tracker.progress("state graph", expanded, known)
+    def progress(explored: Explored) -> bool:
+        nonlocal share, shown
+        ram.refuse_beyond(limit, explored.known)
+        if tracker is not None and clock.monotonic() - shown > PROGRESS_S:
+            shown = clock.monotonic()
+            share = max(share, share_explored(explored, horizon))
+            of = "" if horizon is None else f" of {horizon}"
+            tracker.narrate(
+                GRAPH, f"{len(explored.layers) - 1}{of} steps, {explored.known:,} states found"
+            )
+            tracker.progress(GRAPH, share, 1.0)
+        return True
 
+    if tracker is not None:
+        tracker.progress(GRAPH, 0.0, 1.0)
     graph = build_graph(
         world,
         horizon,
@@ -104,7 +153,7 @@ def _explore(
         progress=progress,
     )
     if tracker is not None:
-        tracker.progress("state graph", graph.num_states, graph.num_states)
+        tracker.progress(GRAPH, 1.0, 1.0)
     return graph
 
 

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays
@@ -19,12 +18,11 @@ class ValueStore:
     """The values of all times, kept as asked.
 
     Attributes:
-        keep: What is kept; ``root`` keeps times 0 and 1, which the policy at time 0 needs.
+        keep: What is kept; ``root`` and ``none`` keep times 0 and 1, which the policy at time 0
+            needs.
     """
 
-    def __init__(
-        self, keep: Literal["all", "disk", "root"], directory: Path | None, digest: str
-    ) -> None:
+    def __init__(self, keep: str, directory: Path | None, digest: str) -> None:
         if keep == "disk" and directory is None:
             raise StorageError("keep: disk needs a directory to keep the values in")
         self.keep = keep
@@ -45,7 +43,7 @@ class ValueStore:
 
     def put(self, time: int, values: Values) -> None:
         """Keep the values of one time."""
-        if self.keep == "root" and time > 1:
+        if self.keep in ("root", "none") and time > 1:
             return
         if self.keep == "disk":
             save_arrays(self._folder(time), values._asdict(), {"problem": self._digest})

@@ -1,0 +1,221 @@
+"""Sizes, RAM, disk and time of a solve, from a few seconds of exploration."""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import fmean
+
+import numpy as np
+import psutil
+from jaxtyping import Float64, Int64
+from pydantic import JsonValue
+
+from empo_core.protocols import WorldModel
+from empo_exact import ram
+from empo_exact.graph import Explored, StateGraph, build_graph
+from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
+from empo_exact.plugin import ExactParams, UniformParams
+from empo_exact.prior import UniformPrior
+from empo_exact.ram import Sizes
+from empo_exact.setup import Assumptions, pose
+from empo_exact.terminal_states import warning_before
+
+EXPLORE_S = 5.0
+"""Seconds of exploration."""
+EXPLORE_BYTES = 256 << 20
+"""RAM that the exploration may take."""
+SAMPLE = 100_000
+"""Transitions of the states whose sweep is timed."""
+MAX_JOINT = 200_000
+"""Joint actions of a state beyond which nothing is expanded: it would take too much RAM."""
+SPREAD = 1.2
+"""RAM and transitions per state may be so many times greater than estimated, seconds twice that,
+since other processes work on the same cores."""
+MOST = 1e15
+"""States beyond which an extrapolation says nothing."""
+
+
+Layers = Sequence[int] | Int64[np.ndarray, " depth"]
+
+
+class _Watch:
+    """Ends an exploration in time; the clock runs from the first block, which loads kernels."""
+
+    def __init__(self) -> None:
+        self.is_complete = True
+        self.depth = 0
+        self.base = self._first = self._last = 0
+        self._begin: float | None = None
+        self.seconds = 0.0
+
+    def __call__(self, explored: Explored) -> bool:
+        used: int = psutil.Process().memory_info().rss
+        if self._begin is None:
+            self._begin, self.base, self._first = clock.monotonic(), used, explored.expanded
+        self.seconds = clock.monotonic() - self._begin
+        self.depth, self._last = len(explored.layers) - 1, explored.expanded
+        self.is_complete = self.seconds < EXPLORE_S and used - self.base < EXPLORE_BYTES
+        return self.is_complete
+
+    @property
+    def seconds_per_state(self) -> float:
+        return self.seconds / max(1, self._last - self._first)
+
+
+def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
+    """The needs of a solve; ranges, where the exploration did not end in time."""
+    spec = world.spec
+    if spec.num_joint_actions > MAX_JOINT:
+        return {"states": f"not counted, with {spec.num_joint_actions:,} joint actions in each"}
+    watch, compute = _Watch(), params.compute
+    graph = build_graph(
+        world,
+        spec.horizon,
+        workers=compute.workers,
+        start_method=compute.start_method,
+        progress=watch,
+    )
+    sizes = [Sizes.of(graph)]
+    if watch.is_complete:
+        found: dict[str, JsonValue] = {
+            "states": graph.num_states,
+            "transitions": graph.num_transitions,
+            "depth": len(graph.layers) - 1,
+        }
+    else:
+        sizes.append(_extrapolated(graph, watch.depth))
+        steps = "" if spec.horizon is None else f" of {spec.horizon}"
+        found = {
+            "states": _range([each.states for each in sizes]),
+            "transitions": _range([each.transitions for each in sizes]),
+            "explored": f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s",
+        }
+    least, most = sizes[0], sizes[-1]
+    keeps = [ram.resolved(each, params) for each in sizes]
+    needed = (
+        watch.base + ram.ram_bytes(least, keeps[0]) - ram.block_bytes(least, params),
+        watch.base + SPREAD * ram.ram_bytes(most, keeps[-1]),
+    )
+    sweep = sweep_seconds(world, graph, params, has_prior=params.human_prior is not None)
+    took = [
+        each.expanded * watch.seconds_per_state + int(each.by_time.sum()) * sweep for each in sizes
+    ]
+    found |= {
+        "RAM (MiB)": _range([size / 2**20 for size in needed]),
+        "RAM limit (MiB)": round(ram.limit(params) / 2**20),
+        "keep": " or ".join(dict.fromkeys(each.keep for each in keeps)),
+        "disk (MB)": _range(
+            [ram.disk_bytes(each, p.keep) / 1e6 for each, p in zip(sizes, keeps, strict=True)]
+        ),
+        "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
+        "fits": _verdict(least.states > compute.max_states, *needed, ram.limit(params)),
+    }
+    if warning := warning_before(world, graph, params.theory):
+        found["warning"] = warning
+    return found
+
+
+def _verdict(is_refused: bool, least: float, most: float, allowed: int) -> str:
+    if is_refused:
+        return "no: more states than compute.max_states"
+    if least > allowed:
+        return "no: more RAM than compute.ram_limit_gb allows"
+    return "yes" if most <= allowed else "perhaps: RAM may not suffice"
+
+
+def _extrapolated(graph: StateGraph, depth: int) -> Sizes:
+    """The sizes if layers go on to grow, ever more slowly, after ``depth`` complete ones."""
+    found, horizon = graph.layers[: depth + 1], graph.spec.horizon
+    later = most_layers(found, graph.num_states, horizon)
+    layers = np.append(found, np.maximum(later, graph.num_states))
+    expanded = layers[-1 if horizon is None else -2]
+    each = graph.num_transitions / max(1, graph.num_expanded)
+    return Sizes(graph.spec, layers.astype(np.int64), int(expanded), int(SPREAD * each * expanded))
+
+
+def most_layers(layers: Layers, known: int, horizon: int | None) -> Float64[np.ndarray, " later"]:
+    """How many states are reachable within later numbers of steps, at most.
+
+    In most worlds growth falls as 1 over the depth or faster; the square root of it, of more than
+    the fastest growth of late, is on the safe side.
+    """
+    return grown(layers, known, horizon, recent=lambda rates: SPREAD * max(rates), fade=0.5)
+
+
+def grown(
+    layers: Layers,
+    known: int,
+    horizon: int | None,
+    *,
+    recent: Callable[[Sequence[float]], float],
+    fade: float,
+) -> Float64[np.ndarray, " later"]:
+    """How many states are reachable within each later number of steps, at most 1,000 of them.
+
+    Args:
+        layers: How many are within 0, 1, ... steps.
+        known: How many were found, in a further layer too.
+        horizon: Steps of an episode; None looks four times as far as ``layers`` go.
+        recent: The rate of growth that goes on, from the last four.
+        fade: The power of the depth that the rate falls with.
+    """
+    depth = len(layers) - 1
+    steps = min(1000, (4 * (depth + 1) if horizon is None else horizon) - depth)
+    rates = [*np.diff(np.log(layers[-5:])), math.log(known / layers[-1])]
+    rate = recent([float(each) for each in (rates[:-1] or rates)])
+    start = max(depth, 1)
+    rising = rate * np.cumsum((start / (start + np.arange(1.0, steps + 1))) ** fade)
+    found: Float64[np.ndarray, " later"] = np.exp(
+        np.minimum(math.log(layers[-1]) + rising, math.log(MOST))
+    )
+    return found
+
+
+def share_explored(explored: Explored, horizon: int | None) -> float:
+    """The share of the states to be expanded that is, if growth falls as 1 over the depth."""
+    later = grown(explored.layers, explored.known, horizon, recent=fmean, fade=1.0)
+    before_last = later[-1 if horizon is None else -2] if len(later) > 1 else explored.layers[-1]
+    return min(0.99, explored.expanded / max(float(before_last), explored.layers[-1]))
+
+
+def sweep_seconds(
+    world: WorldModel, graph: StateGraph, params: ExactParams, *, has_prior: bool
+) -> float:
+    """Seconds that both phases take per state and time, from a sweep over a sample.
+
+    A prior may take long to build, or to answer; the uniform one stands for it.
+    """
+    each = max(1, graph.num_transitions // max(1, graph.num_expanded))
+    sample = min(graph.num_expanded, max(1, SAMPLE // each))
+    if not graph.num_transitions:
+        return 0.0
+    theory = params.theory.model_copy(update={"nu": 0.0})
+    assumed = Assumptions(human_prior=UniformPrior(UniformParams(), world) if has_prior else None)
+    problem = pose(world, graph, ExactParams(theory=theory, compute=params.compute), assumed)
+    end = int(graph.offsets[sample * graph.spec.num_joint_actions])
+    reached = max(sample, int(graph.successor[:end].max(initial=0)) + 1)
+    after, values = continuation(problem, terminal_values(problem, reached)), room(problem, sample)
+    solver, order = Solver(problem, Seconds()), np.arange(sample, dtype=np.int32)
+    with ThreadPoolExecutor(params.compute.workers) as threads:
+        solver.sweep(order, after, values, 1, threads)  # The first one loads kernels.
+        begin = clock.perf_counter()
+        solver.sweep(order, after, values, 1, threads)
+    return (clock.perf_counter() - begin) / sample
+
+
+def _range(ends: Sequence[float]) -> str:
+    """The least and the greatest number, to two digits, or one where they are equal."""
+    low, high = _rounded(ends[0], math.floor), _rounded(ends[-1], math.ceil)
+    return low if low == high else f"{low} to {high}"
+
+
+def _rounded(value: float, way: Callable[[float], int]) -> str:
+    if value >= MOST:
+        return "far too many"
+    if value < 0.1:
+        return "0" if way is math.floor else "0.1"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{way(round(value / unit, 6)) * unit:,.{max(0, -round(math.log10(unit)))}f}"
