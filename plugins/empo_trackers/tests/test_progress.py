@@ -3,6 +3,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -126,6 +127,37 @@ def test_another_run_begins_with_nothing_said(
     tracker.start(tmp_path, {})
     tracker.progress("rollout", 1, 1)
     assert capfd.readouterr().err == "rollout: 100%, 0.0 s elapsed\n"
+
+
+def test_a_task_that_says_nothing_for_long_gets_lines_all_the_same(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.progress("sweep", 1, 4)
+    tracker.progress("other", 1, 1)
+    for _ in range(3):
+        clock.now += 6
+        tracker.repeat()
+        tracker.repeat()
+    tracker.progress("sweep", 4, 4)
+    tracker.repeat()
+    tracker.finish("finished")
+    times = [line.split(", ")[1] for line in capfd.readouterr().err.splitlines()]
+    assert times == ["0.0 s elapsed", "0.0 s elapsed"] + [
+        f"{seconds}.0 s elapsed" for seconds in (6, 12, 18, 18)
+    ]
+
+
+def test_lines_come_from_beside_the_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tracker = ProgressTracker(ProgressParams(style="lines", interval_s=0.05))
+    tracker.start(tmp_path, {})
+    tracker.progress("sweep", 0, 1)
+    shown = ""
+    deadline = time.monotonic() + 20
+    while shown.count("sweep: 0%") < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)  # The work, which says nothing.
+        shown += capfd.readouterr().err
+    tracker.finish("finished")
+    assert shown.count("sweep: 0%") >= 3
 
 
 SCRIPT = """

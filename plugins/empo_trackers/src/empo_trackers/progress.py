@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,15 @@ class _Task:
     printed: float = -math.inf
     finished: bool = False
     bar: TaskID | None = None
+    done: float = 0.0
+    total: float = 1.0
+
+    def left(self, now: float) -> float:
+        """Seconds that the rest takes; NaN where that is not known."""
+        made = self.done - self.first
+        if self.finished or made <= 0:
+            return math.nan
+        return (now - self.started) * (self.total - self.done) / made
 
 
 class _Bars(Progress):
@@ -52,7 +62,7 @@ class _Bars(Progress):
 
 
 class ProgressTracker(Tracker):
-    """Shows each task on standard error: a bar on a terminal, now and then a line elsewhere.
+    """Shows each task on standard error: a bar on a terminal, a line per interval elsewhere.
 
     The time left assumes that a task goes on as fast as it went on average so far; work of an
     earlier attempt does not count. Colours follow ``NO_COLOR`` and ``TERM``.
@@ -65,9 +75,13 @@ class ProgressTracker(Tracker):
         self._said: dict[str, str] = {}
         self._console = Console(stderr=True)
         self._bars: Progress | None = None
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._repeater: threading.Thread | None = None
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
         """Look where standard error leads and choose bars or lines."""
+        self.finish("finished")
         self._tasks = {}
         self._said.clear()
         self._console = Console(stderr=True)
@@ -83,34 +97,60 @@ class ProgressTracker(Tracker):
                 console=self._console,
             )
             self._bars.start()
+            return
+        self._over = threading.Event()
+        self._repeater = threading.Thread(target=self._repeat, args=(self._over,), daemon=True)
+        self._repeater.start()
+
+    def _repeat(self, over: threading.Event) -> None:
+        """Say again and again how far the newest task is while nothing else says it."""
+        while not over.wait(self._params.interval_s):
+            self.repeat()
+
+    def repeat(self) -> None:
+        """Print a line about the newest unfinished task, unless there was one just now."""
+        with self._lock:
+            unfinished = [name for name, task in self._tasks.items() if not task.finished]
+            if unfinished:
+                task = self._tasks[unfinished[-1]]
+                self._print(unfinished[-1], task, self._clock())
 
     def progress(self, task: str, done: float, total: float) -> None:
         """Show how far a task is; a finished task that goes back starts anew."""
-        now = self._clock()
+        with self._lock:
+            self._progress(task, done, total, self._clock())
+
+    def _progress(self, task: str, done: float, total: float, now: float) -> None:
         known = self._tasks.get(task)
         finished = done >= total
         if known is None or (known.finished and not finished):
+            self._tasks.pop(task, None)  # The newest task comes last.
             known = self._tasks[task] = _Task(started=now, first=done)
         elif known.finished:
             return
-        known.finished = finished
-        made = done - known.first
-        left = math.nan if finished or made <= 0 else (now - known.started) * (total - done) / made
+        known.finished, known.done, known.total = finished, done, total
         if self._bars is not None:
             if known.bar is None:
-                known.bar = self._bars.add_task(printable(task), total=total, left="")
-            self._bars.update(known.bar, completed=done, total=total, left=_left(left))
-        elif finished or now - known.printed >= self._params.interval_s:
-            known.printed = now
-            share = done / total if total > 0 else 1.0
-            parts = [
-                f"{share:.0%}",
-                f"{_time(now - known.started)} elapsed",
-                _left(left),
-                self._said.get(task),
-            ]
-            line = f"{task}: {', '.join(filter(None, parts))}"
-            self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+                known.bar = self._bars.add_task(task, total=total, left="")
+            left = _left(known.left(now))
+            self._bars.update(known.bar, completed=done, total=total, left=left)
+        else:
+            self._print(task, known, now)
+
+    def _print(self, name: str, task: _Task, now: float) -> None:
+        """A line, if the task is over or its last line was long ago."""
+        if not task.finished and now - task.printed < self._params.interval_s:
+            return
+        task.printed = now
+        share = task.done / task.total if task.total > 0 else 1.0
+        parts = [
+            f"{share:.0%}",
+            f"{_time(now - task.started)} elapsed",
+            _left(task.left(now)),
+            self._said.get(name),
+        ]
+        line = f"{name}: {', '.join(filter(None, parts))}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def narrate(self, task: str, text: str) -> None:
         """Show a text below the bars, or at the end of the task's next plain line."""
@@ -118,6 +158,10 @@ class ProgressTracker(Tracker):
 
     def finish(self, status: RunStatus) -> None:
         """Leave the last state of the bars on the screen and give the cursor back."""
+        self._over.set()
+        if self._repeater is not None:
+            self._repeater.join()
+            self._repeater = None
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
