@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json as jsonlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from empo_core.cli.output import Debug, Json, print_json, print_table, stdout
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import KINDS, Kind
+from empo_core.suggestions import nearest
 
 if TYPE_CHECKING:
     from empo_core.plugins.registry import Offer
@@ -157,6 +157,6 @@ def _kind(word: str) -> Kind:
     for kind in KINDS:
         if kind == word:
             return kind
-    close = difflib.get_close_matches(word, KINDS, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    close = nearest(word, KINDS)
+    hint = f" Did you mean {close!r}?" if close else ""
     raise ConfigError(f"There is no kind {word!r}.{hint} Kinds: {', '.join(KINDS)}.")

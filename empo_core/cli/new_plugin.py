@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,6 +16,7 @@ from empo_core import __version__
 from empo_core.config import installed
 from empo_core.plugins.discovery import NAME
 from empo_core.plugins.hookspecs import KINDS
+from empo_core.suggestions import nearest
 
 # Distributions of the core itself, present or to come.
 RESERVED = {"core", "plugin", "plugins", "testing"}
@@ -92,8 +92,8 @@ def _component(name: str) -> str:
 
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
-        close = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        close = nearest(kind, KINDS)
+        hint = f" Did you mean {close!r}?" if close else ""
         raise typer.BadParameter(
             f"there is no kind {kind!r}.{hint} Kinds: {', '.join(KINDS)}.", param_hint="--kind"
         )

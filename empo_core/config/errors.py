@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 
@@ -13,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from empo_core.config import installed
 from empo_core.config.schema import FieldType, children, key_paths, keys_of, models
-from empo_core.config.yaml import Document, Loc, child, dotted
+from empo_core.config.yaml import MAX_PROBLEMS, Document, Loc, child, dotted
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
 
@@ -41,7 +42,7 @@ def explain(
     model: type[BaseModel] | None = None,
     registry: Registry | None = None,
 ) -> list[str]:
-    """One line per problem, in the order of the file.
+    """One line per problem, in the order of the file; of very many the first ones.
 
     Args:
         errors: What pydantic found wrong with ``document.data``.
@@ -49,7 +50,8 @@ def explain(
         model: What the data should have been; adds what is allowed to each line.
         registry: The components that references may name; default: the installed ones.
     """
-    return _Explainer(document, model, registry).lines(errors)
+    lines = _Explainer(document, model, registry).lines(errors)
+    return list(itertools.islice(lines, MAX_PROBLEMS + 1))
 
 
 def quote(value: object) -> str:
@@ -68,10 +70,11 @@ class _Explainer:
         self._registry = registry if registry is not None else installed()
         self._hints_left = MAX_HINTS
 
-    def lines(self, errors: ValidationError) -> list[str]:
+    def lines(self, errors: ValidationError) -> Iterator[str]:
         """One line per place; the branches of a union that all failed share theirs."""
         by_path: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
-        for error in errors.errors(include_url=False):
+        # Several errors may be about one place.
+        for error in errors.errors(include_url=False)[: 4 * MAX_PROBLEMS]:
             path, _ = self._trace(error["loc"], missing=error["type"] == "missing")
             by_path.setdefault(path, []).append(error)
         for path in list(by_path):
@@ -79,11 +82,8 @@ class _Explainer:
             branched = all(len(error["loc"]) > len(path) for error in by_path[path])
             if branched and any(len(p) > len(path) and p[: len(path)] == path for p in by_path):
                 del by_path[path]
-        located = [
-            (self._document.locate(path), index, self._line(path, found))
-            for index, (path, found) in enumerate(by_path.items())
-        ]
-        return [line for _, _, lines in sorted(located, key=lambda x: x[:2]) for line in lines]
+        for path in sorted(by_path, key=self._document.locate):
+            yield from self._line(path, by_path[path])
 
     def _trace(
         self, loc: Loc, *, missing: bool = False

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +32,7 @@ from empo_core.config.yaml import (
 )
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.registry import Registry
+from empo_core.suggestions import few_suggestions
 
 __all__ = [
     "Document",
@@ -72,6 +73,7 @@ def load_config(
     return validate_document(RunConfig, document, {"registry": registry})
 
 
+@few_suggestions()
 def validate_document(
     model: type[Model], document: Document, context: Mapping[str, object] | None = None
 ) -> Model:
@@ -120,7 +122,7 @@ def located_error(
     return problems([f"{place}: {key}: {text}" if key else f"{place}: {text}"])
 
 
-def joined(errors: Sequence[ConfigError]) -> ConfigError:
+def joined(errors: Iterable[ConfigError]) -> ConfigError:
     """Several errors as one that reports them all."""
     return problems(line for error in errors for line in str(error).splitlines()[:-1])
 

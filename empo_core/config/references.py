@@ -6,7 +6,6 @@ only says what a valid config is.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -32,6 +31,7 @@ from empo_core.errors import DuplicateComponentError, EmpoError
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.hookspecs import Component, Kind
 from empo_core.plugins.registry import Registry
+from empo_core.suggestions import nearest
 
 
 class Config(BaseModel):
@@ -45,7 +45,13 @@ class Config(BaseModel):
 def _resolve(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
         base = (info.context or {}).get("base")
-        return Path(base or ".") / Path(value).expanduser()
+        try:
+            path = Path(base or ".") / Path(value).expanduser()
+            path.exists()  # Only of a path that no file can have does the system complain.
+        except (OSError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ValueError(f"cannot be used as a path: {reason}") from error
+        return path
     return value
 
 
@@ -231,7 +237,7 @@ def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
     if not files:
         raise ValueError(f"{kind} {name!r} has no library; give its params instead")
     if stem not in files:
-        close = difflib.get_close_matches(stem, files, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        close = nearest(stem, files)
+        hint = f"did you mean {close!r}? " if close else ""
         raise ValueError(f"{name!r} has no file {stem!r}; {hint}it has {', '.join(files)}")
     return files[stem]

@@ -1,17 +1,20 @@
 """YAML files as plain data with the place of every value.
 
 The rules are those of YAML 1.2's core schema (``1e-3`` is a number, ``no`` is a string), with
-less to go wrong: no tags, anchors or aliases, one document, no key twice, at most 1 MiB and 50
-levels. JSON is a subset. ``empo_core.config.files`` is the public face of this module.
+less to go wrong: no tags, anchors or aliases, one document, no key twice. A file has at most
+128 KiB, 6,000 keys and values, and 50 levels, so that any is answered within a second. JSON is a
+subset. ``empo_core.config.files`` is the public face of this module.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,8 +37,13 @@ from empo_core.errors import ConfigError
 from empo_core.printable import printable
 from empo_core.trees import JsonData
 
-MAX_BYTES = 2**20
+MAX_BYTES = 2**17
 MAX_DEPTH = 50
+MAX_VALUES = 6_000
+"""Keys and values of a file: the parser takes some 50 microseconds for each."""
+MAX_PROBLEMS = 100
+"""Lines of one error."""
+_MAX_LINE = 4000
 
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str | int, Plain] | None"
 """Data of a document."""
@@ -106,11 +114,16 @@ class Document:
         path = tuple(str(part) for part in loc)
         line, start = self.starts.get(path, mark)
         if path not in self.blocks:  # Then it is on one line.
-            quoted = self.text.split("\n")[line - 1][start - 1 : start] in ("'", '"')
+            quoted = self._lines[line - 1][start - 1 : start] in ("'", '"')
             return f"{self.name}:{line}:{start + quoted + column}"
-        first = next((text for text in self.text.split("\n")[line:] if text.strip()), "")
+        below = itertools.islice(self._lines, line, None)
+        first = next((text for text in below if text.strip()), "")
         indent = len(first) - len(first.lstrip(" "))
         return f"{self.name}:{line + 1 + row}:{indent + column + 1}"
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n")
 
     def _mark(self, loc: Loc) -> tuple[int, int] | str:
         path = tuple(str(part) for part in loc)
@@ -223,10 +236,16 @@ def dotted(loc: Loc) -> str:
 
 
 def problems(lines: Iterable[str]) -> ConfigError:
-    """One error that reports every line, without terminal escapes, and counts them."""
-    clean = [printable(line, keep="") for line in lines]
-    count = f"{len(clean)} error{'s' if len(clean) != 1 else ''}; nothing was run"
-    return ConfigError("\n".join([*clean, count]))
+    """One error that reports the first lines, without terminal escapes, and counts them."""
+    clean = [
+        printable(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} ...", keep="")
+        for line in itertools.islice(lines, MAX_PROBLEMS + 1)
+    ]
+    count = f"{len(clean)} error{'s' if len(clean) != 1 else ''}"
+    if len(clean) > MAX_PROBLEMS:
+        *clean, _ = clean
+        count = f"{MAX_PROBLEMS} errors, and there are more"
+    return ConfigError("\n".join([*clean, f"{count}; nothing was run"]))
 
 
 @dataclass
@@ -246,7 +265,7 @@ class _Builder:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._frames: list[_Frame] = []
-        self._documents = 0
+        self._documents = self._values = 0
 
     def build(self, events: Iterator[Event]) -> None:
         """Fill the document."""
@@ -263,6 +282,10 @@ class _Builder:
                 self._frames.pop()
 
     def _node(self, event: NodeEvent) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            reason = f"the file has more than {MAX_VALUES:,} keys and values; shorten or split it"
+            raise self._error(event, reason)
         if event.anchor is not None:
             raise self._error(event, f"anchor '&{event.anchor}' is not allowed: {_NO_ANCHORS}")
         tag = getattr(event, "tag", None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
 from empo_core.plugins.hookspecs import Command, Component, Kind
+from empo_core.suggestions import nearest
 
 BLOCK = "EMPO_BLOCK_PLUGINS"
 """Environment variable: plugins to leave out, by entry point or distribution, comma-separated."""
@@ -100,8 +100,8 @@ class Registry:
             return offers[0]
         names = self.names(kind)
         lines = [f"No {kind} named {name!r}."]
-        if close := difflib.get_close_matches(name, names, n=1):
-            lines.append(f"Did you mean {close[0]!r}?")
+        if close := nearest(name, names):
+            lines.append(f"Did you mean {close!r}?")
         lines.append(f"Installed: {', '.join(names) or 'none'}.")
         lines += [
             f"Plugin {provider.distribution} is unusable and may provide it: {provider.problem}"

@@ -346,7 +346,7 @@ def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
 def test_size_depth_and_encoding_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     path.write_bytes(b"#" * (MAX_BYTES + 1))
-    with pytest.raises(ConfigError, match="larger than 1,048,576 bytes"):
+    with pytest.raises(ConfigError, match="larger than 131,072 bytes"):
         read_yaml(path)
     for text in ("[" * 100_000, "- " * 1000 + "x", '{"a":' * 1000):
         with pytest.raises(ConfigError, match=f"deeper than {MAX_DEPTH} levels"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +13,7 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from empo_core import Config
 from empo_core.config.files import joined, located_error, read_yaml, validate_document
-from empo_core.config.yaml import Document
+from empo_core.config.yaml import MAX_PROBLEMS, Document
 from empo_core.errors import ConfigError
 
 MAX_CELLS = 4096
@@ -134,7 +136,8 @@ def read_layout(
     """
     document = read_yaml(path)
     world = validate_document(WorldFile, document)
-    if problems := _map_problems(document, world, impenetrable or world.B):
+    found = _map_problems(document, world, impenetrable or world.B)
+    if problems := list(itertools.islice(found, MAX_PROBLEMS + 1)):
         raise joined(problems)
     return layout_of(world, max_steps, impenetrable)
 
@@ -169,24 +172,22 @@ def _ordered(goal: list[int]) -> tuple[int, int, int, int]:
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
-def _map_problems(document: Document, world: WorldFile, impenetrable: int) -> list[ConfigError]:
+def _map_problems(document: Document, world: WorldFile, impenetrable: int) -> Iterator[ConfigError]:
     """Checks that need the whole map."""
     rows, tokens = world.map, [token for row in world.map for token in row]
     if not rows or not all(rows):
-        return [located_error(document, ("map",), "is empty; write rows of Ro, Hu, . and numbers")]
-    problems = []
+        yield located_error(document, ("map",), "is empty; write rows of Ro, Hu, . and numbers")
+        return
     for y, row in enumerate(rows):
         if len(row) != len(rows[0]):
             reason = f"row {y} has {len(row)} cells, but row 0 has {len(rows[0])}"
-            problems.append(_map_error(document, y, 0, reason))
-        problems += [
-            _map_error(document, y, x, reason)
-            for x, token in enumerate(row)
-            if (reason := _token_problem(token, impenetrable))
-        ]
+            yield _map_error(document, y, 0, reason)
+        for x, token in enumerate(row):
+            if reason := _token_problem(token, impenetrable):
+                yield _map_error(document, y, x, reason)
     if world.fill_density > impenetrable:
         reason = f"{world.fill_density} is more than B = {impenetrable}"
-        problems.append(located_error(document, ("fill_density",), reason))
+        yield located_error(document, ("fill_density",), reason)
     humans, robots = tokens.count("Hu"), tokens.count("Ro")
     for wrong, reason in (
         (not humans, "has no human; write Hu where one starts"),
@@ -194,8 +195,8 @@ def _map_problems(document: Document, world: WorldFile, impenetrable: int) -> li
         (len(tokens) > MAX_CELLS, f"has {len(tokens)} cells; at most {MAX_CELLS} fit"),
     ):
         if wrong:
-            problems.append(located_error(document, ("map",), reason))
-    return problems + _goal_problems(document, world)
+            yield located_error(document, ("map",), reason)
+    yield from _goal_problems(document, world)
 
 
 def _token_problem(token: str, impenetrable: int) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from empo_core.config.yaml import Document
+from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, WorldSpec
 from empo_multigrid.agents import Agent, action_mask, action_set, populate
 from empo_multigrid.feature_layout import StateLayout
@@ -45,6 +46,7 @@ SWITCHED_ON = 1
 """Bit of a pause switch's word."""
 
 
+@few_suggestions()
 def compile_world(
     file: WorldFile,
     document: Document,

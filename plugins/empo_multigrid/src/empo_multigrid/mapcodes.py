@@ -6,10 +6,10 @@ a blue key is written ``KB``.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
+from empo_core.suggestions import nearest
 from empo_multigrid.layout import (
     ANY_SIDE,
     BALL,
@@ -163,10 +163,10 @@ def _hint(first: str, second: str) -> str:
         also = f"; other codes with {first!r}: {fixed}" if fixed else ""
         return f"{COLOURED_CODES[first].name} {first!r} takes a colour letter ({letters}){also}"
     known = list(all_codes())
-    folded = [code for code in known if code.lower() == (first + second).lower()]
-    near = folded or difflib.get_close_matches(first + second, known, n=1, cutoff=0.5)
+    folded = (code for code in known if code.lower() == (first + second).lower())
+    near = next(folded, None) or nearest(first + second, known, cutoff=0.5)
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"did you mean {near!r}?"
     return f"a map has {' '.join(FIXED_CODES)} and {' '.join(COLOURED_CODES)} with a colour letter"
 
 

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Problems:
-    """Located problems; ``check`` raises them."""
+    """Located problems; ``check`` raises them, and so does the last that is shown."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -22,15 +22,18 @@ class Problems:
 
     def add(self, loc: Loc, reason: str) -> None:
         """Note that the value at ``loc`` cannot be used."""
-        if len(self._errors) < MAX_SHOWN:
-            self._errors.append(located_error(self._document, loc, reason))
+        self._append(located_error(self._document, loc, reason))
 
     def add_in_map(self, place: Place, reason: str) -> None:
         """Note that a cell of the map cannot be used."""
-        if len(self._errors) < MAX_SHOWN:
-            loc: Loc = ("map", *place.loc)
-            at = self._position(loc, place)
-            self._errors.append(located_error(self._document, loc, reason, at=at))
+        loc: Loc = ("map", *place.loc)
+        at = self._position(loc, place)
+        self._append(located_error(self._document, loc, reason, at=at))
+
+    def _append(self, error: ConfigError) -> None:
+        self._errors.append(error)
+        if len(self._errors) == MAX_SHOWN:  # Looking for more would take time and tell little.
+            self.check()
 
     def warn(self, loc: Loc, reason: str) -> None:
         """Log that the value at ``loc`` has no effect; existing files have such values."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from empo_core.suggestions import nearest
 from empo_tabular.table import ANY, Table, TableRule
 
 Problem = tuple[tuple[str | int, ...], str]
@@ -14,13 +15,21 @@ Problem = tuple[tuple[str | int, ...], str]
 MAX_PAIRS = 4_000_000
 """More (state, joint action) pairs than this belong into code, not into a file."""
 
+MAX_WORK = 25_000_000
+"""Pairs times rules and agents: every one is held against every pair."""
+
 
 def problems_with_names(table: Table) -> list[Problem]:
     """Every duplicate or unknown name, and every lottery that does not sum to 1."""
+    states, terminal = dict.fromkeys(table.states), frozenset(table.terminal)
     return [
         *_agents(table),
-        *_states(table),
-        *(problem for i, rule in enumerate(table.transitions) for problem in _rule(table, i, rule)),
+        *_states(table, states),
+        *(
+            problem
+            for i, rule in enumerate(table.transitions)
+            for problem in _rule(table, i, rule, states, terminal)
+        ),
         *_available(table),
         *_goals(table),
     ]
@@ -38,21 +47,31 @@ def _agents(table: Table) -> Iterator[Problem]:
             f"the game has {pairs} pairs of a state and a joint action, more than {MAX_PAIRS}; "
             "write it in Python (empo_core.worlds.enumeration)",
         )
+    elif pairs * (len(table.transitions) + len(table.agents)) > MAX_WORK:
+        yield (
+            ("transitions",),
+            f"{len(table.transitions)} rules and {len(table.agents)} agents are too many for "
+            f"{pairs} pairs of a state and a joint action; write the game in Python "
+            "(empo_core.worlds.enumeration)",
+        )
 
 
-def _states(table: Table) -> Iterator[Problem]:
+def _states(table: Table, states: Collection[str]) -> Iterator[Problem]:
     yield from _repeated(("states",), "state", table.states)
-    yield from _unknown(("initial",), "state", [table.initial], table.states)
-    yield from _unknown(("terminal",), "state", table.terminal, table.states, listed=True)
+    yield from _unknown(("initial",), "state", [table.initial], states)
+    yield from _unknown(("terminal",), "state", table.terminal, states, listed=True)
     if table.initial in table.terminal:
         yield ("initial",), f"state {table.initial!r} is terminal; episodes would end at once"
 
 
-def _rule(table: Table, i: int, rule: TableRule) -> Iterator[Problem]:
+def _rule(
+    table: Table, i: int, rule: TableRule, states: Collection[str], terminal: Collection[str]
+) -> Iterator[Problem]:
     loc = ("transitions", i)
-    yield from _unknown((*loc, "state"), "state", rule.state, [*table.states, ANY])
+    named = [state for state in rule.state if state != ANY]
+    yield from _unknown((*loc, "state"), "state", named, states)
     for state in rule.state:
-        if state in table.terminal:
+        if state in terminal:
             yield (*loc, "state"), f"state {state!r} is terminal and cannot have transitions"
     if rule.actions is not None and len(rule.actions) != len(table.agents):
         yield (
@@ -63,7 +82,7 @@ def _rule(table: Table, i: int, rule: TableRule) -> Iterator[Problem]:
     for k, (agent, actions) in enumerate(zip(table.agents, rule.actions or (), strict=False)):
         known = [*agent.actions, ANY]
         yield from _unknown((*loc, "actions", k), f"action of {agent.name}", actions, known)
-    yield from _unknown((*loc, "to"), "state", rule.to, table.states)
+    yield from _unknown((*loc, "to"), "state", rule.to, states)
     total = math.fsum(rule.to.values())
     if abs(total - 1) > 1e-9:
         yield (*loc, "to"), f"the probabilities sum to {total:.12g}, not to 1"
@@ -107,21 +126,20 @@ def _unknown(
     loc: tuple[str | int, ...],
     what: str,
     names: Iterable[str],
-    known: Sequence[str],
+    known: Collection[str],
     *,
     listed: bool = False,
 ) -> Iterator[Problem]:
-    table = set(known)
     for i, name in enumerate(names):
-        if name not in table:
-            close = difflib.get_close_matches(name, known[:1000], n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {_some(known)}"
+        if name not in known:
+            close = nearest(name, known)
+            hint = f"did you mean {close!r}?" if close else f"there are {_some(known)}"
             here = (*loc, i) if listed else (*loc, name) if isinstance(names, Mapping) else loc
             yield here, f"there is no {what} {name!r}; {hint}"
 
 
-def _some(known: Sequence[str]) -> str:
-    shown = ", ".join(known[:8]) or "none"
+def _some(known: Collection[str]) -> str:
+    shown = ", ".join(itertools.islice(known, 8)) or "none"
     return shown if len(known) <= 8 else f"{shown}, ... ({len(known)} in all)"
 
 

@@ -92,7 +92,9 @@ class Table(Config):
 
     name: Name = Field("table", description="Title of the game.")
     description: str = Field("", description="Description of the game.")
-    agents: list[TableAgent] = Field(min_length=1, description="Everybody who acts, in order.")
+    agents: list[TableAgent] = Field(
+        min_length=1, max_length=32, description="Everybody who acts, in order."
+    )
     states: list[Name] = Field(min_length=1, description="The names of all states.")
     initial: Name = Field(description="The state that episodes start from.")
     terminal: list[Name] = Field(

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 
 from empo_core.config.files import joined, located_error, read_yaml, validate_document
 from empo_core.errors import WorldError
+from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_tabular.checks import Problem, problems_with_names
@@ -29,6 +30,7 @@ def load_world(params: TableParams) -> EnumeratedWorld:
     return world_of(table, params.max_steps)
 
 
+@few_suggestions()
 def read_table(path: str | Path) -> Table:
     """The game in a file, checked.
 
@@ -38,7 +40,7 @@ def read_table(path: str | Path) -> Table:
     document = read_yaml(path)
     table = validate_document(Table, document)
     if problems := find_problems(table):
-        raise joined([located_error(document, loc, reason) for loc, reason in problems])
+        raise joined(located_error(document, loc, reason) for loc, reason in problems)
     return table
 
 
@@ -117,15 +119,16 @@ def _available(table: Table) -> Bool[np.ndarray, "state agent action"]:
     available = np.zeros((len(table.states), len(table.agents), most), dtype=bool)
     for k, agent in enumerate(table.agents):
         available[:, k, : len(agent.actions)] = True
+    number = {state: i for i, state in enumerate(table.states)}
     # Narrow everywhere first, then what single states say for themselves.
     for state, by_agent in sorted(table.available.items(), key=lambda item: item[0] != ANY):
-        rows = slice(None) if state == ANY else table.states.index(state)
+        rows = slice(None) if state == ANY else number[state]
         for k, agent in enumerate(table.agents):
             if agent.name in by_agent:
                 available[rows, k] = False
                 for action in by_agent[agent.name]:
                     available[rows, k, agent.actions.index(action)] = True
-    available[[table.states.index(state) for state in table.terminal]] = False
+    available[[number[state] for state in table.terminal]] = False
     return available
 
 
@@ -195,9 +198,9 @@ def _problems_with_coverage(table: Table) -> list[Problem]:
 
 
 def _successors(table: Table) -> Successors:
+    number = {state: i for i, state in enumerate(table.states)}
     lotteries = [
-        [(table.states.index(state), p) for state, p in rule.to.items() if p > 0]
-        for rule in table.transitions
+        [(number[state], p) for state, p in rule.to.items() if p > 0] for rule in table.transitions
     ]
     target = np.array([state for lottery in lotteries for state, _ in lottery], dtype=np.int32)
     prob = np.array([p / sum(q for _, q in lottery) for lottery in lotteries for _, p in lottery])

@@ -1,0 +1,32 @@
+"""Guesses at the word that a misspelt one was meant to be."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+
+MOST = 5
+_MAX_CHOICES, _MAX_LENGTH = 1000, 100
+_left: ContextVar[Iterator[int] | None] = ContextVar("_left", default=None)
+
+
+@contextlib.contextmanager
+def few_suggestions() -> Iterator[None]:
+    """Within it only the first few words get a guess, since each costs up to a millisecond."""
+    token = _left.set(_left.get() or iter(range(MOST)))
+    try:
+        yield
+    finally:
+        _left.reset(token)
+
+
+def nearest(word: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The choice that a word resembles most, if there is one and it has its turn."""
+    left = _left.get()
+    if len(word) > _MAX_LENGTH or (left is not None and next(left, None) is None):
+        return None
+    known = list(itertools.islice(choices, _MAX_CHOICES))
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=cutoff)), None)
