@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from empo_core.config.files import load_config, parse_yaml
 from empo_core.errors import ConfigError
 
+EMPO = str(Path(sys.executable).with_name("empo"))
 CONFIG = """\
 world_model: multigrid/trivial
 algorithm: {name: exact, params: {preset: paper, theory: {beta_r: 50.0}}}
@@ -97,3 +100,10 @@ def test_syntax_is_explained_without_the_words_of_a_parser(text: str, line: str)
     assert said.startswith(line)
     for word in ("token", "block mapping", "scalar", "scanning", "parsing", "expected"):
         assert word not in said
+
+
+def test_empo_alone_suggests_a_first_command_that_works(tmp_path: Path) -> None:
+    said = subprocess.run([EMPO], capture_output=True, text=True, check=False).stdout
+    line = next(line for line in said.splitlines() if "Begin with: " in line)
+    words = line.partition("empo ")[2].split()
+    subprocess.run([EMPO, *words, "-q"], cwd=tmp_path, check=True, capture_output=True)

@@ -450,3 +450,24 @@ def test_a_duplicate_key_is_refused(
     once = f'"{name}": {json.dumps(value)}'
     text = changed(path, name, "MARK").replace(f'"{name}": "MARK"', f"{once}, {once}")
     assert f"key {name!r} is already given" in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            'map: |\n  We Ay Ae\npossible_goals: ["0,0, 2,0", "0,0"]\n',
+            "world.yaml:3:30: possible_goals.1: can never be reached: all of its cells are walls",
+        ),
+        ('map: |\n  We Ay\npossible_goals: ["1,0"]\n', "world.yaml:1:1: map: has no robot"),
+        ("map: |\n  We Ae\n", "world.yaml:1:1: map: has no human"),
+        ("map: |\n  We Ae Ay\nhumans: []\n", "world.yaml:3:1: humans: has no human"),
+    ],
+)
+def test_what_is_most_likely_a_mistake_is_a_warning_with_its_place(
+    text: str, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="empo_multigrid"):
+        world_from_text(text)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(warning)

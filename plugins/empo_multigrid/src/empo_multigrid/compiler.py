@@ -114,6 +114,13 @@ def _assemble(file: WorldFile, problems: Problems) -> _Parts:
     problems.check()  # What follows allocates arrays of these sizes.
     mask = action_mask(file, agents, actions, size, problems)
     humans = [index for index, agent in enumerate(agents) if agent.role == "human"]
+    roles = {agent.role for agent in agents}
+    for role, letter in (("human", "Ay"), ("robot", "Ae")):
+        if role not in roles:
+            problems.warn(
+                (f"{role}s" if getattr(file, f"{role}s") is not None else "map",),
+                f"has no {role}; write {letter} where one starts, or list one in '{role}s'",
+            )
     goals = compile_goals(file, codes, size, humans, problems)
     problems.check()
     stumble = stumble_chances(file, codes, settings)

@@ -61,6 +61,7 @@ def compile_goals(
             f"their product may be {MAX_GOAL_CELLS:,}",
         )
         problems.check()
+    _warn_of_walls(lists, codes, size[0], problems)
     goals: list[Goal] = []
     cells = np.zeros((count, len(codes)), dtype=np.bool_)
     for human in humans:
@@ -124,6 +125,20 @@ def _check_entries(
         given.add(entry.name or "")
     if entries and not any(entry.weight != 0 for entry in entries):
         problems.add(loc, "all weights are 0; give some goal a positive weight")
+
+
+def _warn_of_walls(
+    lists: list[tuple[Loc, list[GoalEntry]]], codes: list[Code], width: int, problems: Problems
+) -> None:
+    walls = np.array([code.layer == "terrain" and code.kind == WALL for code in codes])
+    marked = np.zeros(len(codes), dtype=np.bool_)
+    for loc, entries in lists:
+        for position, entry in enumerate(entries):
+            marked[:] = False
+            _mark(marked, entry, width)
+            if walls[marked].all():
+                reason = "can never be reached: all of its cells are walls; drop or move the goal"
+                problems.warn((*loc, position), reason)
 
 
 def _check_coverage(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from empo_core.config.files import joined, located_error
 from empo_core.config.yaml import Document, Loc
@@ -10,6 +11,7 @@ from empo_core.errors import ConfigError
 from empo_multigrid.mapcodes import Place
 
 MAX_SHOWN = 20
+_LIBRARY = Path(__file__).parent / "worlds"
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +38,12 @@ class Problems:
             self.check()
 
     def warn(self, loc: Loc, reason: str) -> None:
-        """Log that the value at ``loc`` has no effect; existing files have such values."""
+        """Log that the value at ``loc`` is most likely a mistake; existing files have such values.
+
+        Of the library's worlds, which follow published ones, it is known.
+        """
+        if Path(self._document.name).is_relative_to(_LIBRARY):
+            return
         key = ".".join(str(part) for part in loc)
         _log.warning("%s: %s: %s", self._document.place(loc), key, reason)
 
