@@ -102,6 +102,7 @@ def test_syntax_is_explained_without_the_words_of_a_parser(text: str, line: str)
         assert word not in said
 
 
+@pytest.mark.slow  # Kernels may have to be compiled first.
 def test_empo_alone_suggests_a_first_command_that_works(tmp_path: Path) -> None:
     said = subprocess.run([EMPO], capture_output=True, text=True, check=False).stdout
     line = next(line for line in said.splitlines() if "Begin with: " in line)
