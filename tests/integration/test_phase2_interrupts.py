@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
@@ -56,7 +57,7 @@ def empo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "empo_core", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=heed_ctrl_c,
+        preexec_fn=heed_ctrl_c, start_new_session=True,
     )  # fmt: skip
 
 
@@ -68,14 +69,18 @@ def lines_of(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
+def await_numbers(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until a run has logged its first numbers."""
+    while not any(path.stat().st_size for path in folder.glob("runs/*/metrics.jsonl")):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.005)
+
+
 def stopped(folder: Path, number: signal.Signals) -> tuple[Path, subprocess.Popen[str], str]:
     """A run that gets a signal soon after its first numbers: directory, process, errors."""
     (folder / "run.yaml").write_text(CONFIG)
-    process = empo(folder, "run", "run.yaml", "--quiet")
-    with process:
-        while not any(path.stat().st_size for path in folder.glob("runs/*/metrics.jsonl")):
-            assert process.poll() is None, process.communicate()[1]
-            time.sleep(0.005)
+    with empo(folder, "run", "run.yaml", "--quiet") as process:
+        await_numbers(folder, process)
         process.send_signal(number)
         _, errors = process.communicate(timeout=PATIENCE_S)
     (directory,) = (folder / "runs").iterdir()
@@ -125,6 +130,30 @@ def test_a_stopped_run_goes_on_to_the_end_of_one_that_was_not(
     for key in whole[-1].keys() - {"step"}:
         drawn = [event.step for event in events.Scalars(key)]
         assert drawn == [line["step"] for line in whole if key in line], key
+
+
+def test_a_signal_to_the_whole_group_ends_a_run_with_actors_as_one_to_the_learner(
+    tmp_path: Path,
+) -> None:
+    """As ``timeout`` sends it: to the fork server and the actors as well."""
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    actors = "algorithm.params.collector={name: async, params: {actors: 2, min_env_steps: 50}}"
+    with empo(tmp_path, "run", "run.yaml", actors, "algorithm.params.total_steps=100000") as run:
+        await_numbers(tmp_path, run)
+        family = psutil.Process(run.pid).children(recursive=True)
+        os.killpg(run.pid, signal.SIGTERM)
+        _, errors = run.communicate(timeout=PATIENCE_S)
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert run.returncode == 130, errors
+    said = errors + (directory / "log.txt").read_text()
+    assert "replaced" not in said
+    assert "killed by signal" not in said
+    assert f"interrupted; go on with: empo resume {directory}" in errors
+    assert json.loads((directory / "status.json").read_text())["status"] == "interrupted"
+    assert Checkpoints(directory / "checkpoints").newest() is not None
+    assert len(family) >= 4  # The resource tracker, the fork server and two actors.
+    alive = psutil.wait_procs(family, timeout=PATIENCE_S)[1]
+    assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
 
 
 class Stopper(RecordingTracker):

@@ -76,10 +76,11 @@ def test_no_process_outlives_the_run(
         assert learner.stdout.readline() == "now\n"
         family = psutil.Process(learner.pid).children(recursive=True)
         for number in SIGNALS.get(ending, []):
-            # As a terminal does it: to the whole group, actors included.
-            os.killpg(learner.pid, number) if number == signal.SIGINT else learner.send_signal(
-                number
-            )
+            # As a terminal or ``timeout`` does it: to the whole group, actors included.
+            if number == signal.SIGKILL:
+                learner.kill()
+            else:
+                os.killpg(learner.pid, number)
         try:
             _, errors = learner.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:

@@ -451,10 +451,9 @@ def test_signals_that_reach_everybody_leave_workers_alone(build: Build, name: st
     arrival = recv_block(vector, 0)
     worker = int(arrival.observation[0, 0])
     os.kill(worker, signal.Signals[name])
-    if name == "SIGHUP":  # A closed terminal sends it to the fork server as well.
-        server = psutil.Process(worker).ppid()
-        assert server != os.getpid()
-        os.kill(server, signal.SIGHUP)
+    server = psutil.Process(worker).ppid()
+    assert server != os.getpid()
+    os.kill(server, signal.Signals[name])
     act(vector, 0, GO, GO)
     recv_block(vector, 1)
     assert recv_block(vector, 0).observation[:, 2].tolist() == [1, 1]

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
@@ -26,6 +26,9 @@ Pipe: TypeAlias = "Connection[bytes, bytes]"
 KILL_S = 1.0
 """Seconds that the system may need to take a killed process away."""
 _PR_SET_PDEATHSIG = 1
+_SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 
 def process_context(method: StartMethod | None = None, preload: Sequence[str] = ()) -> Context:
@@ -94,7 +97,7 @@ class SupervisedProcess:
             name=name,
         )
         try:
-            with _hangup_ignored():
+            with _signals_held():
                 self._process.start()
         except BaseException:
             self.pipe.close()
@@ -183,9 +186,10 @@ def _enter(
     if lasting:
         _let_the_kernel_kill()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # Windows has no SIGHUP.
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):  # For programs that the target starts.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
     import torch
 
@@ -195,20 +199,21 @@ def _enter(
 
 
 @contextlib.contextmanager
-def _hangup_ignored() -> Iterator[None]:
-    """Ignore SIGHUP, and let a fork server that is started meanwhile ignore it for good.
+def _signals_held() -> Iterator[None]:
+    """Hold the signals back, which what is started meanwhile, e.g. a fork server, does for good.
 
-    A closed terminal sends it to the whole group, and children end with their fork server.
+    They reach the whole group, and children end with their fork server. This process gets what
+    has arrived at the end.
     """
-    number = getattr(signal, "SIGHUP", None)
-    if number is None or threading.current_thread() is not threading.main_thread():
+    if not hasattr(signal, "pthread_sigmask"):  # Windows knows no groups of processes.
         yield
         return
-    before = signal.signal(number, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # Which would let them through again, once it is started.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:
-        signal.signal(number, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _let_the_kernel_kill() -> None:
