@@ -389,6 +389,3 @@ class EnvironmentTests(VectorEnvTests):
 
     def test_the_spec_is_the_same_each_time(self, environment: Environment) -> None:
         assert environment.spec() == environment.spec()
-
-
-__all__ = ["EnvironmentTests", "Player", "VectorEnvTests", "differences", "kept", "random_action"]

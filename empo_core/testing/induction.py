@@ -242,6 +242,3 @@ def reachable(world: WorldModel) -> tuple[Int[Tensor, "state word"], Int[Tensor,
     states = torch.tensor(list(number), dtype=world.spec.state_dtype)
     following = world.transitions(states).states.tolist()
     return states, torch.tensor([number.get(tuple(row), 0) for row in following], dtype=torch.long)
-
-
-__all__ = ["Induction", "Values", "reachable"]

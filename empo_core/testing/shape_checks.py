@@ -156,6 +156,3 @@ def _sort(kind: type) -> Literal["array", "mapping", "plain", "sequence", "text"
     if kind is dict:
         return "mapping"
     return "unknown" if issubclass(kind, (Mapping, Set, Iterator)) else "plain"
-
-
-__all__ = ["check_new_shapes", "install"]

@@ -365,6 +365,3 @@ def _possible_pairs(
     for agent, (stride, number) in enumerate(zip(spec.strides, spec.num_actions, strict=True)):
         possible &= available[:, agent, joint // stride % number]
     return possible.flatten()
-
-
-__all__ = ["EnumerableModel", "EnumeratedWorld", "enumerate_world"]

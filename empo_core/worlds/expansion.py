@@ -298,6 +298,3 @@ def _check_state(state: object, where: str) -> None:
             f"{where} the state {state!r}, whose type {type(state).__name__} compares by identity, "
             "so that no two states would ever be equal; use a tuple or a frozen dataclass"
         )
-
-
-__all__ = ["SUM_TOLERANCE", "Expander", "Expansion", "Predicate"]

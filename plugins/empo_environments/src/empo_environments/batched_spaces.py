@@ -199,9 +199,3 @@ def check_finite(
         f"the {name} of environment {row if envs is None else int(envs[row])} is "
         f"{values[row].tolist()!r:.500}{after}; NaN and infinity cannot be learned from"
     )
-
-
-__all__ = [
-    "BatchedActions", "BatchedObservations", "Flags", "Mask", "Rows", "check_available",
-    "check_finite", "legal", "masks", "numbers",
-]  # fmt: skip

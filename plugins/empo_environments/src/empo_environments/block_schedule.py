@@ -99,6 +99,3 @@ def check_action(
         raise ValueError(
             f"the action of row {row} is {action[row].tolist()}; number {place} must be {limit}"
         )
-
-
-__all__ = ["BlockScheduler", "check_action"]

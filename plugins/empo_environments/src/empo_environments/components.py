@@ -259,9 +259,3 @@ def prepare_rendering() -> None:
     displays = ("DISPLAY", "WAYLAND_DISPLAY")
     if sys.platform == "linux" and not any(os.environ.get(each) for each in displays):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-
-
-__all__ = [
-    "CallableEnvironment", "DmcEnvironment", "GymnasiumBacked", "GymnasiumEnvironment",
-    "GymnasiumVectorEnvironment", "PettingZooEnvironment", "of_caller", "prepare_rendering",
-]  # fmt: skip

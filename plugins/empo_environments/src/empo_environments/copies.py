@@ -94,6 +94,3 @@ class CopiedEnvironment:
             on_crash=layout.on_crash,
             first=layout.first,
         )
-
-
-__all__ = ["CopiedEnvironment", "MakeWrapped"]

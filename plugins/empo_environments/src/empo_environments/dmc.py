@@ -212,6 +212,3 @@ def _close(name: str, known: Iterable[str]) -> str:
     if found:
         return f". Did you mean {' or '.join(map(repr, found))}?"
     return f"; there are: {', '.join(sorted(known))}"
-
-
-__all__ = ["DmcEnv"]

@@ -224,6 +224,3 @@ class EnvGroup:
 def _are_finite(numbers: np.ndarray) -> bool:
     # Counting takes half the time of 'all'.
     return int(np.count_nonzero(np.isfinite(numbers))) == numbers.size
-
-
-__all__ = ["Crash", "Description", "EnvGroup", "common_spec"]

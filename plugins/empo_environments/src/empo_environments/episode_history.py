@@ -49,6 +49,3 @@ class History:
         """The actions, step by step and agent by agent."""
         dtype = np.int64 if self._words.typecode == "q" else np.float32
         return torch.from_numpy(np.array(self._words, dtype).reshape(-1, *self._shape))
-
-
-__all__ = ["History"]

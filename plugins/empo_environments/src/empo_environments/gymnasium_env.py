@@ -202,6 +202,3 @@ def _unlimited(environment: GymEnv) -> tuple[int, GymEnv]:
     if type(environment) is OrderEnforcing:
         environment = environment.env
     return limit, environment
-
-
-__all__ = ["GymnasiumEnv"]

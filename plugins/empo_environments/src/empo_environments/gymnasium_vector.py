@@ -294,6 +294,3 @@ def _mode(env: GymVectorEnv, given: Autoreset | None) -> Autoreset:
         f"{env}: metadata['autoreset_mode'] is {told!r}, which is no gymnasium.vector."
         f"AutoresetMode; set environment.autoreset to one of {', '.join(get_args(Autoreset))}"
     )
-
-
-__all__ = ["Autoreset", "GymnasiumVectorEnv"]

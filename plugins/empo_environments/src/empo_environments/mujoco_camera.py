@@ -97,6 +97,3 @@ def _backend() -> str:
     if asked in ("egl", "osmesa", "glfw", "cgl"):
         return asked
     return {"Linux": "egl", "Darwin": "cgl"}.get(platform.system(), "glfw")
-
-
-__all__ = ["Camera"]

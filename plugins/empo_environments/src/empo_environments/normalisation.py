@@ -267,6 +267,3 @@ class Normaliser:
         """Moments of observations and of running returns, as far as they are kept."""
         found = [] if self.observations is None else [self.observations]
         return found if self._scaler is None else [*found, self._scaler.moments]
-
-
-__all__ = ["Moments", "Normaliser", "RewardScaler", "normalise_observations"]

@@ -204,9 +204,3 @@ class DmcParams(WrapperParams):
         if not self.pixels and self.picture_size is not None:
             raise ValueError("picture_size belongs to pixels: set that to true, or drop it")
         return self
-
-
-__all__ = [
-    "DmcParams", "GymnasiumParams", "GymnasiumVectorParams", "NormaliseParams", "PettingZooParams",
-    "WrapperParams",
-]  # fmt: skip

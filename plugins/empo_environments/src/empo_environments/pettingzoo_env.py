@@ -238,6 +238,3 @@ def _require_equal(kind: str, spaces: Mapping[Name, Space]) -> None:
                 f"{str(first)!r} is {spaces[first]}; all agents of a run must have equal spaces: "
                 "wrap the environment so that they have, e.g. by supersuit.pad_observations_v0"
             )
-
-
-__all__ = ["ParallelEnv", "PettingZooEnv"]

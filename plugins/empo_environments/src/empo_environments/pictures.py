@@ -88,6 +88,3 @@ def _with_high(space: Space, high: int) -> Space:
 
 def _same(observation: Value) -> Value:
     return observation
-
-
-__all__ = ["ResizePicture", "resized", "with_picture_high"]

@@ -300,6 +300,3 @@ def _check_sizes(envs: int, workers: int, blocks: int) -> None:
 def _payload(make: Sequence[MakeEnv]) -> bytes:
     serial = "step the environments in this process (backend: serial)"
     return pickled(list(make), "what makes the environments", instead=serial, error=ConfigError)
-
-
-__all__ = ["ProcessVectorEnv"]

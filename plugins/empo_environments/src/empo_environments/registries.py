@@ -170,9 +170,3 @@ def _register(name: str) -> None:
             f"id: {name!r} comes with the package {package!r}, which cannot be imported: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-
-__all__ = [
-    "GROUP", "PACKAGES", "PICTURE_HIGHS", "make_gymnasium", "make_pettingzoo", "packages",
-    "picture_high",
-]  # fmt: skip

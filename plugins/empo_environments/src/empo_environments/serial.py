@@ -135,6 +135,3 @@ class SerialVectorEnv:
         if block in self._acting:
             self._groups[block].step()
             self._acting.remove(block)
-
-
-__all__ = ["SerialVectorEnv"]

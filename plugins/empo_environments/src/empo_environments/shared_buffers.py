@@ -169,6 +169,3 @@ def _layout(env_spec: EnvSpec) -> list[tuple[str, str, tuple[int, ...]]]:
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
-__all__ = ["Memory", "SharedBuffers", "buffer_bytes", "clear"]

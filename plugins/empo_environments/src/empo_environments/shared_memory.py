@@ -54,6 +54,3 @@ def _unnamed_file() -> int:
         return os.memfd_create("empo-rollout")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-__all__ = ["SharedMemory"]

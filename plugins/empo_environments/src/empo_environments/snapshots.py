@@ -62,6 +62,3 @@ def shares(items: Sequence[T], count: int) -> list[list[T]]:
     """Cut a sequence into ``count`` pieces of equal length."""
     size = len(items) // count
     return [list(items[i * size : (i + 1) * size]) for i in range(count)]
-
-
-__all__ = ["Snapshot", "shares"]

@@ -352,6 +352,3 @@ def _unfit(kind: str, path: tuple[str | int, ...], space: Space) -> str:
         f"{known}. Observe other parts (keys), or wrap the environment and give that to "
         "empo_core.run(config, environment=...)"
     )
-
-
-__all__ = ["Bind", "Decode", "Write", "acting", "is_channel_first", "observing", "picture_scale"]

@@ -128,6 +128,3 @@ class ActionMasks:
                 f"the policy chose {options.tolist()}, which info['action_mask'] excludes; "
                 f"available options, counted through all choices: {available}"
             )
-
-
-__all__ = ["FLAGS", "ActionMasks", "EndReasons", "flag", "frames_per_second", "number"]

@@ -21,5 +21,3 @@ Value: TypeAlias = Any
 """An observation or action of a space: an array, a number, a mapping or a tuple of them."""
 Info: TypeAlias = Mapping[str, Any]
 """Further information about a step, by names that are up to the environment."""
-
-__all__ = ["GymEnv", "GymVectorEnv", "Info", "Space", "Value"]

@@ -113,6 +113,3 @@ class Worker:
     def _obituary(self) -> str:
         who = f"worker {self.number} (process {self.pid})"
         return self._process.obituary(who, at_start=not self._answered)
-
-
-__all__ = ["Context", "Worker", "worker_context"]

@@ -72,6 +72,3 @@ def _tell(pipe: Pipe, error: BaseException) -> None:
         kind, text = CollectError, traceback.format_exc()
     with contextlib.suppress(OSError):
         _answer(pipe, RAISED, (kind, text))
-
-
-__all__ = ["DONE", "RAISED", "REQUEST", "RESULT", "STEP", "run_worker"]

@@ -281,6 +281,3 @@ class DesyncEnv(EnvWrapper):
         if not exact:
             self._left = 0
         return exact
-
-
-__all__ = ["DesyncEnv", "EnvWrapper", "LimitSteps", "RepeatAction", "StackFrames"]

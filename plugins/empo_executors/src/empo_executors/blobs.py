@@ -82,6 +82,3 @@ def _digest(version: int, blob: bytes | memoryview) -> bytes:
     digest = hashlib.blake2b(struct.pack("<QQ", version, len(blob)), digest_size=32)
     digest.update(blob)
     return digest.digest()
-
-
-__all__ = ["BlobWriter", "blob_path", "read_blob"]

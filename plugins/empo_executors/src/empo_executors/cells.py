@@ -62,6 +62,3 @@ class Cells:
         """Unmap the file; the cells cannot be used afterwards."""
         self._words.release()
         self._map.close()
-
-
-__all__ = ["Cell", "Cells"]

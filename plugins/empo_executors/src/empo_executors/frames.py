@@ -208,15 +208,3 @@ def decode_arrays(payload: bytearray, start: int = 0) -> dict[str, np.ndarray]:
         )
         for name, dtype, shape, position in json.loads(payload[start + _PREFIX.size : base])
     }
-
-
-__all__ = [
-    "Disconnected",
-    "Frame",
-    "Kind",
-    "Receiver",
-    "Sender",
-    "decode_arrays",
-    "encode_arrays",
-    "pickled",
-]

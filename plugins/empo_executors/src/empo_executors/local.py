@@ -347,6 +347,3 @@ def _folder(directory: Path) -> Path:
         raise StorageError(
             f"{directory}: the files that workers need cannot be made there: {error}"
         ) from error
-
-
-__all__ = ["LocalExecutor"]

@@ -59,6 +59,3 @@ class RestartBudget:
         log.warning(
             "%s\nIt is replaced in %.2f s (%d of %d).", reason, pause, count, self._max_restarts
         )
-
-
-__all__ = ["WINDOW_S", "RestartBudget"]

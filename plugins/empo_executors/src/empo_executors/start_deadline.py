@@ -22,6 +22,3 @@ class StartDeadline:
         passed = time.monotonic() - self._begun
         self._first_s = self._first_s or passed
         return passed > self._first_s + max(self._first_s, _OTHERS_S)
-
-
-__all__ = ["StartDeadline"]

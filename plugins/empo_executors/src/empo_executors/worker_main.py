@@ -118,6 +118,3 @@ class _Link:
 
 def _text(error: BaseException) -> bytes:
     return "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
-
-
-__all__ = ["BEAT_S", "run_worker"]

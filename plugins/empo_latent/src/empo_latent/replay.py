@@ -269,6 +269,3 @@ def _widths(rows: list[Mapping[str, Tensor]]) -> tuple[int, int]:
     if not rows:
         return 0, 0
     return rows[0]["seen"].shape[1], rows[0]["steps"].shape[1]
-
-
-__all__ = ["Replay"]

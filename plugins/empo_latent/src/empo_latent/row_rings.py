@@ -98,6 +98,3 @@ class RowRings:
         for env, row in enumerate(rows):
             for name in COLUMNS:
                 getattr(self, name)[env, : len(row[name])] = row[name].numpy()
-
-
-__all__ = ["FEWEST_ROWS", "RowRings"]

@@ -295,6 +295,3 @@ class TaskVector:
         for line, row in zip(table, rows, strict=True):
             line[: row.size] = row
         return table
-
-
-__all__ = ["TaskStep", "TaskVector"]

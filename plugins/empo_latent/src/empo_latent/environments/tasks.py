@@ -349,18 +349,3 @@ def _check_actions(actions: ActionSpec, where: str) -> None:
 def _unequal(names: Sequence[str], found: Sequence[str], advice: str) -> ConfigError:
     shown = ", ".join(f"{name} shows {each}" for name, each in zip(names, found, strict=True))
     return ConfigError(f"{TASKS}: {shown}; tasks share one encoder, {advice}")
-
-
-__all__ = [
-    "PICTURE_SIZE",
-    "TASKS",
-    "EnvStep",
-    "Task",
-    "TaskEnv",
-    "environment_of",
-    "location",
-    "merge_specs",
-    "task_names",
-    "task_spec",
-    "tasks_of",
-]  # fmt: skip
