@@ -19,108 +19,61 @@ algorithm      ``factory(params)``
 =============  ==========================================
 """
 
+# ruff: noqa: I001  (``A as A`` exports a name; ruff would sort each into an import of its own)
+
 from __future__ import annotations
 
 from empo_core.protocols.collection import (
-    Actor,
-    ActorFactory,
-    Collector,
-    Explorer,
-    LearnedExplorer,
-    Weights,
+    Actor as Actor,
+    ActorFactory as ActorFactory,
+    Collector as Collector,
+    Explorer as Explorer,
+    LearnedExplorer as LearnedExplorer,
+    Weights as Weights,
 )
-from empo_core.protocols.context import RunContext
-from empo_core.protocols.environments import Environment, VectorEnv
-from empo_core.protocols.episodes import EpisodeMetric
+from empo_core.protocols.context import RunContext as RunContext
+from empo_core.protocols.environments import Environment as Environment, VectorEnv as VectorEnv
+from empo_core.protocols.episodes import EpisodeMetric as EpisodeMetric
 from empo_core.protocols.executors import (
-    Account,
-    Executor,
-    Needs,
-    Payload,
-    Reply,
-    Send,
-    Worker,
-    WorkerFactory,
-    WorkerState,
+    Account as Account,
+    Executor as Executor,
+    Needs as Needs,
+    Payload as Payload,
+    Reply as Reply,
+    Send as Send,
+    Worker as Worker,
+    WorkerFactory as WorkerFactory,
+    WorkerState as WorkerState,
 )
 from empo_core.protocols.networks_and_losses import (
-    AdaptivePolicyLoss,
-    Aggregator,
-    Critic,
-    Policy,
-    PolicyLoss,
-    Regression,
-    SharesEncoders,
-    ValueNetwork,
-    WeighsCandidates,
+    AdaptivePolicyLoss as AdaptivePolicyLoss,
+    Aggregator as Aggregator,
+    Critic as Critic,
+    Policy as Policy,
+    PolicyLoss as PolicyLoss,
+    Regression as Regression,
+    SharesEncoders as SharesEncoders,
+    ValueNetwork as ValueNetwork,
+    WeighsCandidates as WeighsCandidates,
 )
-from empo_core.protocols.parallel_maps import ParallelMap
+from empo_core.protocols.parallel_maps import ParallelMap as ParallelMap
 from empo_core.protocols.runs import (
-    Algorithm,
-    CheckpointChoice,
-    Empowering,
-    EpisodePlayer,
-    IntrinsicReward,
-    Playable,
-    PlayedEpisodes,
-    Result,
-    Solution,
+    Algorithm as Algorithm,
+    CheckpointChoice as CheckpointChoice,
+    Empowering as Empowering,
+    EpisodePlayer as EpisodePlayer,
+    IntrinsicReward as IntrinsicReward,
+    Playable as Playable,
+    PlayedEpisodes as PlayedEpisodes,
+    Result as Result,
+    Solution as Solution,
 )
-from empo_core.protocols.trackers import RunStatus, Tracker
+from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
 from empo_core.protocols.world import (
-    Compactable,
-    Drawable,
-    HumanPrior,
-    Located,
-    RobotPolicy,
-    WorldModel,
+    Compactable as Compactable,
+    Drawable as Drawable,
+    HumanPrior as HumanPrior,
+    Located as Located,
+    RobotPolicy as RobotPolicy,
+    WorldModel as WorldModel,
 )
-
-__all__ = [
-    "Account",
-    "Actor",
-    "ActorFactory",
-    "AdaptivePolicyLoss",
-    "Aggregator",
-    "Algorithm",
-    "CheckpointChoice",
-    "Collector",
-    "Compactable",
-    "Critic",
-    "Drawable",
-    "Empowering",
-    "Environment",
-    "EpisodeMetric",
-    "EpisodePlayer",
-    "Executor",
-    "Explorer",
-    "HumanPrior",
-    "IntrinsicReward",
-    "LearnedExplorer",
-    "Located",
-    "Needs",
-    "ParallelMap",
-    "Payload",
-    "Playable",
-    "PlayedEpisodes",
-    "Policy",
-    "PolicyLoss",
-    "Regression",
-    "Reply",
-    "Result",
-    "RobotPolicy",
-    "RunContext",
-    "RunStatus",
-    "Send",
-    "SharesEncoders",
-    "Solution",
-    "Tracker",
-    "ValueNetwork",
-    "VectorEnv",
-    "WeighsCandidates",
-    "Weights",
-    "Worker",
-    "WorkerFactory",
-    "WorkerState",
-    "WorldModel",
-]

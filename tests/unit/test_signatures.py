@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from empo_core import Config
-from empo_core.config.references import ComponentRef
+from empo_core.config import ComponentRef
 from empo_core.errors import PluginLoadError
 from empo_core.experiment import build
 from empo_core.plugins.discovery import discover
