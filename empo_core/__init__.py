@@ -10,13 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from empo_core.config import Config, ConfigFile, ConfigPath, RunConfig
+    from empo_core.config import Config, ConfigFile, ConfigPath
+    from empo_core.config.files import load_config
+    from empo_core.experiment import run
     from empo_core.plugins.hookspecs import Command, Component, Option, hookimpl
-    from empo_core.plugins.registry import Registry
-    from empo_core.protocols import Result
 
 __all__ = [
     "Command",
@@ -34,6 +31,8 @@ __version__ = "0.1.0"
 _HOMES = {
     **dict.fromkeys(["Config", "ConfigFile", "ConfigPath"], "empo_core.config"),
     **dict.fromkeys(["Command", "Component", "Option", "hookimpl"], "empo_core.plugins.hookspecs"),
+    "load_config": "empo_core.config.files",
+    "run": "empo_core.experiment",
 }
 
 
@@ -44,24 +43,3 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
-
-
-def load_config(
-    path: str | Path, overrides: Sequence[str] | None = None, registry: Registry | None = None
-) -> RunConfig:
-    """Read and validate a config file; see ``empo_core.config.files.load_config``."""
-    from empo_core.config.files import load_config as load
-
-    return load(path, overrides, registry)
-
-
-def run(
-    config: RunConfig,
-    *,
-    registry: Registry | None = None,
-    environment: Callable[[], object] | None = None,
-) -> Result:
-    """Build what ``config`` names and run it; see ``empo_core.experiment.run``."""
-    from empo_core.experiment import run as run_experiment
-
-    return run_experiment(config, registry=registry, environment=environment)
