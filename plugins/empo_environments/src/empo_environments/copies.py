@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from empo_core.protocols.environments import EnvSpec, VectorEnv, VectorLayout
-from empo_environments.env_group import Description, common_spec
+from empo_environments.env_group import spec_of
 from empo_environments.params import WrapperParams
 from empo_environments.process import ProcessVectorEnv
 from empo_environments.serial import SerialVectorEnv
@@ -70,7 +70,7 @@ class CopiedEnvironment:
         """Constants of one copy, which is built and closed."""
         env = MakeWrapped(self._make, self.params)()
         try:
-            return common_spec([Description.of(env)], 1)
+            return spec_of(env)
         finally:
             env.close()
 

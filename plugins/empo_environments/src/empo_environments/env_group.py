@@ -6,14 +6,14 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
 from empo_core.errors import CollectError, ConfigError
-from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
+from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers, clear
 from empo_environments.single_env import MakeEnv, SingleEnv
@@ -25,47 +25,30 @@ class Crash(CollectError):
     """Error raised by an environment's own code; a restart may help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The specification that environments of one vector must share."""
-
-    observations: ObservationSpec
-    actions: ActionSpec
-    agents: tuple[str, ...]
-    masks: bool
-    reasons: tuple[str, ...]
-    max_episode_steps: int | None
-    action_repeat: int
-    render_fps: float | None
-
-    @classmethod
-    def of(cls, env: SingleEnv) -> Description:
-        """The description of an environment."""
-        return cls(
-            env.observations, env.actions, tuple(env.agents), env.masks, env.reasons,
-            env.max_episode_steps, env.action_repeat, env.render_fps,
-        )  # fmt: skip
+def spec_of(env: SingleEnv) -> EnvSpec:
+    """The specification of one environment, which those of one vector must share."""
+    return EnvSpec(
+        env.observations, env.actions, tuple(env.agents), 1, 1, env.masks, env.reasons,
+        env.max_episode_steps, env.action_repeat, env.render_fps,
+    )  # fmt: skip
 
 
-def common_spec(descriptions: Sequence[Description], blocks: int) -> EnvSpec:
-    """The env_spec of environments like these.
+def common_spec(specs: Sequence[EnvSpec], blocks: int) -> EnvSpec:
+    """The specification of a vector of environments like these.
 
     Raises:
-        ConfigError: They differ, or cannot be divided into so many blocks.
+        ConfigError: They differ.
     """
-    envs, first = len(descriptions), descriptions[0]
-    for number, other in enumerate(descriptions):
-        for name in Description.__slots__:
-            one, another = getattr(first, name), getattr(other, name)
+    first = specs[0]
+    for number, other in enumerate(specs):
+        for field in fields(EnvSpec):
+            one, another = getattr(first, field.name), getattr(other, field.name)
             if one != another:
                 raise ConfigError(
-                    f"environment {number} differs from environment 0 in its {name}: {another}, "
-                    f"not {one}; all environments of a run must be alike"
+                    f"environment {number} differs from environment 0 in its {field.name}: "
+                    f"{another}, not {one}; all environments of a run must be alike"
                 )
-    return EnvSpec(
-        first.observations, first.actions, first.agents, envs, blocks, first.masks, first.reasons,
-        first.max_episode_steps, first.action_repeat, first.render_fps,
-    )  # fmt: skip
+    return replace(first, num_envs=len(specs), num_blocks=blocks)
 
 
 class EnvGroup:
@@ -90,9 +73,9 @@ class EnvGroup:
             with self._located(number, "could not be made"):
                 self._environments.append(make_one())
 
-    def descriptions(self) -> list[Description]:
+    def specs(self) -> list[EnvSpec]:
         """Specification of each environment."""
-        return [Description.of(one) for one in self._environments]
+        return [spec_of(one) for one in self._environments]
 
     def attach(self, board: SharedBuffers) -> None:
         """Bind all environments to these shared buffers."""

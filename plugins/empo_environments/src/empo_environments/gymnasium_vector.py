@@ -90,7 +90,7 @@ class GymnasiumVectorEnv:
         except BaseException:
             self.close()
             raise
-        self._spec = EnvSpec(
+        self.spec = EnvSpec(
             observations=self._observations.format,
             actions=self._actions.format,
             agents=("agent",),
@@ -100,11 +100,6 @@ class GymnasiumVectorEnv:
         self._turns = BlockScheduler(1, "rotation")
         self._seed = self._restarts = 0
         self._action: Action | None = None
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Its specification."""
-        return self._spec
 
     def start(self, seed: int) -> None:
         """Begin an episode in every copy.
@@ -137,9 +132,9 @@ class GymnasiumVectorEnv:
         """
         self._turns.check(block)
         acts, mask = self._arrival.acts, self._arrival.mask
-        check_action(self._spec, action, acts)
+        check_action(self.spec, action, acts)
         if mask is not None:
-            check_available(self._spec.actions, action, mask, acts)
+            check_available(self.spec.actions, action, mask, acts)
         self._action = action.copy()
         self._turns.leave(block)
 
@@ -168,7 +163,7 @@ class GymnasiumVectorEnv:
         words = SeedSequence((self._seed, self._restarts)).generate_state(1)
         with self._calling("reset"):
             observation, info = self._env.reset(seed=int(words[0]) >> 1)
-        count, actions = self._spec.num_envs, self._spec.actions
+        count, actions = self.spec.num_envs, self.spec.actions
         everybody = np.ones(count, bool)
         rows = self._observations.rows(observation, count)
         check_finite("observation", rows)
@@ -182,15 +177,15 @@ class GymnasiumVectorEnv:
             acts=everybody,
             final_row=np.empty(0, np.int64),
             final_observation=rows[:0],
-            mask=masks(info, actions, everybody) if self._spec.masks else None,
+            mask=masks(info, actions, everybody) if self.spec.masks else None,
             reason=np.full(count, -1),
         )
         self._action = None
         self._turns.begin()
 
     def _step(self, action: Action) -> TimeStep:
-        acted, count = self._arrival.acts, self._spec.num_envs
-        batch = self._actions.batch(legal(self._spec.actions, action))
+        acted, count = self._arrival.acts, self.spec.num_envs
+        batch = self._actions.batch(legal(self.spec.actions, action))
         with self._calling("step"):
             observation, reward, terminated, truncated, info = self._env.step(batch)
         reward = numbers("rewards", reward, count, "fiub").astype(np.float32)
@@ -205,7 +200,7 @@ class GymnasiumVectorEnv:
             rows, terminated | truncated if self._terminal else truncated, info
         )
         goes_on = np.ones_like(over) if self._autoreset == "same_step" else ~over
-        mask = masks(info, self._spec.actions, goes_on) if self._spec.masks else None
+        mask = masks(info, self.spec.actions, goes_on) if self.spec.masks else None
         if self._autoreset == "disabled" and over.any():
             rows, mask = self._reset(over, rows, mask)
         # What shows the last observation of an episode resets next, whatever it is told.
@@ -259,7 +254,7 @@ class GymnasiumVectorEnv:
                 "would be lost; let the vector environment obey the mask, or restart by itself"
             )
         if mask is not None:
-            mask = np.where(over[:, None], masks(info, self._spec.actions, over), mask)
+            mask = np.where(over[:, None], masks(info, self.spec.actions, over), mask)
         return np.where(over[:, None], fresh, rows), mask
 
     @contextmanager

@@ -43,7 +43,7 @@ def run_worker(pipe: Pipe, first: int, offset: int) -> None:
 
 
 def _serve(pipe: Pipe, group: EnvGroup) -> None:
-    _answer(pipe, RESULT, group.descriptions())
+    _answer(pipe, RESULT, group.specs())
     env_spec = cloudpickle.loads(pipe.recv_bytes())
     descriptor = recv_handle(pipe)
     group.attach(SharedBuffers(env_spec, mmap(descriptor, buffer_bytes(env_spec))))
