@@ -10,7 +10,7 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from empo_core.errors import CollectError, ConfigError
-from empo_core.protocols.environments import Action, EnvSpec, OnCrash, Order, TimeStep
+from empo_core.protocols.environments import Action, OnCrash, Order, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 from empo_environments.env_group import Crash, common_spec
@@ -79,14 +79,9 @@ class ProcessVectorEnv:
             self.close()
             raise
 
-    @property
-    def spec(self) -> EnvSpec:
-        """The specification of the environments."""
-        return self._spec
-
     def start(self, seed: int) -> None:
         """Begin an episode in every environment."""
-        self._seeds = [seed] * self._spec.num_envs
+        self._seeds = [seed] * self.spec.num_envs
         self._ask("start", [(seeds,) for seeds in shares(self._seeds, len(self._workers))])
         self._turns.begin()
 
@@ -106,7 +101,7 @@ class ProcessVectorEnv:
         self._turns.check(block)
         self._board.answer(block, action)
         self._turns.leave(block)
-        size = len(self._workers) // self._spec.num_blocks
+        size = len(self._workers) // self.spec.num_blocks
         for worker in self._workers[block * size : (block + 1) * size]:
             if worker.number in self._fresh:
                 # It was started anew after this block had arrived, so there is nothing that the
@@ -128,7 +123,7 @@ class ProcessVectorEnv:
             worker.request("state_dict")
         states = [state for worker in self._workers for state in self._state_of(worker.number)]
         queue = self._turns.queue()
-        return Snapshot(queue, self._seeds, states, self._board.state_dict()).state_dict()
+        return Snapshot(queue, self._seeds, states, self._board.state_dict())._asdict()
 
     def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play every episode again, in all workers at once."""
@@ -157,11 +152,11 @@ class ProcessVectorEnv:
         for number in range(workers):
             self._workers.append(self._worker(number, number // (workers // blocks)))
         found = [one for worker in self._workers for one in worker.reply()]
-        self._spec = common_spec(found, blocks)
-        self._memory = SharedMemory(buffer_bytes(self._spec))
-        self._board = SharedBuffers(self._spec, self._memory.memory)
+        self.spec = common_spec(found, blocks)
+        self._memory = SharedMemory(buffer_bytes(self.spec))
+        self._board = SharedBuffers(self.spec, self._memory.memory)
         for worker in self._workers:
-            worker.attach(self._spec, self._memory.descriptor)
+            worker.attach(self.spec, self._memory.descriptor)
         for worker in self._workers:
             worker.reply()
             self._watch(worker)
@@ -262,14 +257,14 @@ class ProcessVectorEnv:
     def _begin_anew(self, worker: Worker) -> None:
         found = worker.reply()
         mine = slice(worker.number * self._envs, (worker.number + 1) * self._envs)
-        alike = common_spec(found * (self._spec.num_envs // len(found)), self._spec.num_blocks)
-        if alike != self._spec:
+        alike = common_spec(found * (self.spec.num_envs // len(found)), self.spec.num_blocks)
+        if alike != self.spec:
             raise CollectError(
                 f"worker {worker.number} was started anew, and its environments are not what they "
-                f"were: {alike}, not {self._spec}"
+                f"were: {alike}, not {self.spec}"
             )
         assert self._memory is not None
-        worker.attach(self._spec, self._memory.descriptor)
+        worker.attach(self.spec, self._memory.descriptor)
         worker.reply()
         # With the old seeds they would play the same episodes once more.
         self._seeds[mine] = [

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.protocols.environments import Action, EnvSpec, Order, TimeStep
+from empo_core.protocols.environments import Action, Order, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 from empo_environments.env_group import EnvGroup, common_spec
@@ -52,27 +52,22 @@ class SerialVectorEnv:
         try:
             for place in range(0, len(make), size):
                 self._groups.append(EnvGroup(make[place : place + size], place, first))
-            found = [one for group in self._groups for one in group.descriptions()]
-            self._spec = common_spec(found, blocks)
+            found = [one for group in self._groups for one in group.specs()]
+            self.spec = common_spec(found, blocks)
         except BaseException:
             self.close()
             raise
-        self._board = SharedBuffers(self._spec, terminal=terminal_observations)
+        self._board = SharedBuffers(self.spec, terminal=terminal_observations)
         for group in self._groups:
             group.attach(self._board)
         self._turns = BlockScheduler(blocks, order)
         self._acting: set[int] = set()
         self._seeds: list[int] = []
 
-    @property
-    def spec(self) -> EnvSpec:
-        """The specification of the environments."""
-        return self._spec
-
     def start(self, seed: int) -> None:
         """Begin an episode in every environment; again, whatever they are at."""
         self._acting.clear()
-        self._seeds = [seed] * self._spec.num_envs
+        self._seeds = [seed] * self.spec.num_envs
         for group, seeds in zip(self._groups, self._shares(self._seeds), strict=True):
             group.start(seeds)
         self._turns.begin()
@@ -97,7 +92,7 @@ class SerialVectorEnv:
             self._act(block)
         states = [state for group in self._groups for state in group.state_dict()]
         queue = self._turns.queue()
-        return Snapshot(queue, self._seeds, states, self._board.state_dict()).state_dict()
+        return Snapshot(queue, self._seeds, states, self._board.state_dict())._asdict()
 
     def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play every episode again."""
@@ -120,7 +115,7 @@ class SerialVectorEnv:
         Raises:
             ConfigError: None can be drawn; the message says why.
         """
-        size = self._spec.num_envs // len(self._groups)
+        size = self.spec.num_envs // len(self._groups)
         return self._groups[number // size].render(number)
 
     def close(self) -> None:

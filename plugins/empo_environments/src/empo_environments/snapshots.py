@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
@@ -13,8 +12,7 @@ from empo_environments.shared_buffers import SharedBuffers
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """States of environments, independent of how many processes step them.
 
     Attributes:
@@ -29,18 +27,9 @@ class Snapshot:
     environments: list[StateDict]
     outcome: StateDict
 
-    def state_dict(self) -> StateDict:
-        """It as a tree."""
-        return {
-            "queue": self.queue,
-            "seeds": self.seeds,
-            "environments": self.environments,
-            "outcome": self.outcome,
-        }
-
     @staticmethod
     def of(state_dict: StateDict, board: SharedBuffers) -> Snapshot:
-        """The snapshot that became this tree.
+        """The snapshot whose ``_asdict`` this is.
 
         Raises:
             ConfigError: It is of another number of environments.
@@ -54,8 +43,7 @@ class Snapshot:
             )
         if len(snapshot.queue) == env_spec.num_blocks:
             return snapshot
-        queue = list(range(env_spec.num_blocks))
-        return Snapshot(queue, snapshot.seeds, snapshot.environments, snapshot.outcome)
+        return snapshot._replace(queue=list(range(env_spec.num_blocks)))
 
 
 def shares(items: Sequence[T], count: int) -> list[list[T]]:
