@@ -13,8 +13,6 @@ from empo_core import Config
 
 OTHER = "other"
 """The name that trackers of episodes give a reason without one."""
-GYMNASIUM_ID = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"
-"""An id of Gymnasium's registry; no ``module:Name``, which Gymnasium would import."""
 PETTINGZOO_ID = r"^[a-z]+/[a-z][a-z0-9_]*_v[0-9]+$"
 DMC_TASK = r"^[A-Za-z0-9_]+-[A-Za-z0-9_]+$"
 SMALLEST_PICTURE = 8
@@ -76,6 +74,18 @@ def _is_importable(text: str) -> bool:
         return True
 
 
+def _of_this_registry(name: str) -> str:
+    if name.startswith(_LEGACY):
+        raise ValueError(f"{name!r} makes environments of other registries")
+    return name
+
+
+GymnasiumId = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"),
+    AfterValidator(_of_this_registry),
+]
+"""An id of Gymnasium's registry; no ``module:Name``, which Gymnasium would import."""
 Kwargs = Annotated[dict[str, Any], AfterValidator(_plain)]
 """Keyword arguments of an environment: numbers, strings, flags, and lists and mappings of them."""
 ReasonNames = Annotated[list[str], AfterValidator(_distinct)]
@@ -125,9 +135,7 @@ class NormaliseParams(Config):
 class GymnasiumParams(WrapperParams):
     """Copies of a Gymnasium environment."""
 
-    id: str = Field(
-        pattern=GYMNASIUM_ID, description="As gymnasium.make takes it, e.g. CartPole-v1."
-    )
+    id: GymnasiumId = Field(description="As gymnasium.make takes it, e.g. CartPole-v1.")
     kwargs: Kwargs = Field(
         default_factory=dict, description="Keyword arguments of the environment; plain data."
     )
@@ -149,31 +157,17 @@ class GymnasiumParams(WrapperParams):
         "and 'truncated', after the flags.",
     )
 
-    @model_validator(mode="after")
-    def _is_of_this_registry(self) -> GymnasiumParams:
-        if self.id.startswith(_LEGACY):
-            raise ValueError(f"id: {self.id!r} makes environments of other registries")
-        return self
-
 
 class GymnasiumVectorParams(Config):
     """One Gymnasium vector environment, which steps all its copies itself."""
 
-    id: str = Field(
-        pattern=GYMNASIUM_ID, description="As gymnasium.make_vec takes it, e.g. CartPole-v1."
-    )
+    id: GymnasiumId = Field(description="As gymnasium.make_vec takes it, e.g. CartPole-v1.")
     kwargs: Kwargs = Field(default_factory=dict, description="Its keyword arguments; plain data.")
     autoreset: Literal["next_step", "same_step", "disabled", "inside_step"] | None = Field(
         None,
         description="Autoreset mode; null reads the environment's metadata. 'inside_step': the "
         "action chosen from the last observation is applied to the new episode.",
     )
-
-    @model_validator(mode="after")
-    def _is_of_this_registry(self) -> GymnasiumVectorParams:
-        if self.id.startswith(_LEGACY):
-            raise ValueError(f"id: {self.id!r} makes environments of other registries")
-        return self
 
 
 class PettingZooParams(WrapperParams):

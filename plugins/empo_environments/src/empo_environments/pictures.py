@@ -73,7 +73,7 @@ def with_picture_high(env: GymEnv, high: int) -> GymEnv:
     space = _with_high(env.observation_space, high)
     if space == env.observation_space:
         return env
-    return TransformObservation(env, _same, space)
+    return TransformObservation(env, lambda observation: observation, space)
 
 
 def _with_high(space: Space, high: int) -> Space:
@@ -84,7 +84,3 @@ def _with_high(space: Space, high: int) -> Space:
     if picture_scale(space) is None:
         return space
     return spaces.Box(0, high, space.shape, np.uint8)
-
-
-def _same(observation: Value) -> Value:
-    return observation

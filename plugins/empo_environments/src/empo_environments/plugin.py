@@ -22,11 +22,7 @@ def _environment(name: str, stem: str, summary: str, short: str = "id") -> Compo
 @hookimpl
 def empo_components() -> Iterable[Component]:
     """Offer environments of Gymnasium, PettingZoo and DeepMind Control."""
-    yield _environment(
-        "gymnasium",
-        "Gymnasium",
-        "Copies of a registered Gymnasium environment.",
-    )
+    yield _environment("gymnasium", "Gymnasium", "Copies of a registered Gymnasium environment.")
     yield _environment(
         "gymnasium-vector",
         "GymnasiumVector",
@@ -37,9 +33,4 @@ def empo_components() -> Iterable[Component]:
         "PettingZoo",
         "Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
     )
-    yield _environment(
-        "dmc",
-        "Dmc",
-        "Copies of a task of the DeepMind Control Suite.",
-        short="task",
-    )
+    yield _environment("dmc", "Dmc", "Copies of a task of the DeepMind Control Suite.", "task")
