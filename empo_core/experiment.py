@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, DuplicateComponentError, UnknownComponentError
+from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
 from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
@@ -115,7 +113,7 @@ def execute(
     started = time.monotonic()
     resume = directory is not None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_terminable())
+        termination = stack.enter_context(Termination())
         if directory is not None:
             stack.callback(directory.release)
         seed_everything(config.seed)
@@ -135,7 +133,7 @@ def execute(
             world_model=config.world_model,
             environment=environment,
         )
-        result = _supervised(algorithm, context, config, directory)
+        result = _supervised(algorithm, context, config, directory, termination)
     return Run(
         result=result,
         directory=directory.path,
@@ -256,7 +254,11 @@ def peak_memory_bytes() -> int | None:
 
 
 def _supervised(
-    algorithm: Algorithm, context: RunContext, config: RunConfig, directory: RunDirectory
+    algorithm: Algorithm,
+    context: RunContext,
+    config: RunConfig,
+    directory: RunDirectory,
+    termination: Termination,
 ) -> Result:
     """Run the algorithm, and leave true records whichever way it ends."""
     status: RunStatus = "failed"
@@ -271,6 +273,7 @@ def _supervised(
             write_file(directory.path / RESULTS / SUMMARY, strict_json(result.summary()) + "\n")
             status = "finished"
         except KeyboardInterrupt as error:
+            termination.begin()
             status = "interrupted"
             if directory.is_temporary:
                 raise
@@ -292,25 +295,3 @@ def _supervised(
             finally:
                 directory.mark(status, reason)
     return result
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, so that a run that they stop leaves true records."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may set handlers.
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = [signal.SIGTERM]
-    # Windows has no SIGHUP; under ``nohup`` it is ignored, and is to stay so.
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

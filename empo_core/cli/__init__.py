@@ -8,11 +8,17 @@ import sys
 def main() -> None:
     """Run the command line; nothing is imported before Ctrl-C is taken care of."""
     try:
-        from empo_core.cli.app import app
-        from empo_core.printable import encode_plainly
+        try:
+            from empo_core.cli.app import app
+            from empo_core.printable import encode_plainly
 
-        encode_plainly(sys.stdout, sys.stderr)
-        app()
+            encode_plainly(sys.stdout, sys.stderr)
+            app()
+        finally:
+            import signal
+
+            # Another Ctrl-C cuts short what is still done at exit, without tracebacks of it.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

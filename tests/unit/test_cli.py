@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -313,6 +314,32 @@ def test_an_interrupted_run_says_how_to_go_on(
     done = cli("resume", str(directory), "--json")
     assert json.loads(done.stdout)["run_dir"] == str(directory)
     assert cli("resume", str(directory)).exit_code == 2
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.02, 0.2])
+def test_three_quick_ctrl_c_end_a_run_in_as_good_order_as_one(
+    site: Path, tmp_path: Path, gap_s: float
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "empo_core", "run", config(tmp_path, "hang")],
+        env=subprocess_environment(site),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stdout is not None
+        assert any(line == "hanging\n" for line in process.stdout)
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(gap_s)
+        _, errors = process.communicate(timeout=30)
+    # A shell calls both 130; the last one may come when Python is at its own exit.
+    assert process.returncode in (130, -signal.SIGINT)
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert errors.splitlines()[-1] == f"interrupted; go on with: empo resume {directory}"
+    assert "Traceback" not in errors
+    assert json.loads((directory / "status.json").read_text())["status"] == "interrupted"
 
 
 # Looking.

@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Literal, TypeAlias
 
+from empo_core.interrupts import SIGNALS
 from empo_core.plugins.imports import extra_imports, import_extra
 
 StartMethod = Literal["forkserver", "spawn"]
@@ -26,9 +27,6 @@ Pipe: TypeAlias = "Connection[bytes, bytes]"
 KILL_S = 1.0
 """Seconds that the system may need to take a killed process away."""
 _PR_SET_PDEATHSIG = 1
-_SIGNALS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-]
 
 
 def process_context(method: StartMethod | None = None, preload: Sequence[str] = ()) -> Context:
@@ -186,10 +184,10 @@ def _enter(
     if lasting:
         _let_the_kernel_kill()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for number in _SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # For programs that the target starts.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
     import torch
 
@@ -209,7 +207,7 @@ def _signals_held() -> Iterator[None]:
         yield
         return
     resource_tracker.ensure_running()  # Which would let them through again, once it is started.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:

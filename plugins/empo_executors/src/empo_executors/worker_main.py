@@ -35,7 +35,11 @@ def run_worker(pipe: Pipe, cells: Path, number: int, incarnation: int) -> None:
         number: The worker's number.
         incarnation: How often it has been replaced.
     """
-    link = _Link(pipe, Cells(cells), cells.parent, Sender(pipe, number, incarnation))
+    try:
+        counts = Cells(cells)
+    except FileNotFoundError:
+        return  # The caller was interrupted while it started this process.
+    link = _Link(pipe, counts, cells.parent, Sender(pipe, number, incarnation))
     threading.Thread(target=link.beat, daemon=True).start()
     try:
         make: WorkerFactory = cloudpickle.loads(pipe.recv_bytes())

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError, TrackerError
+from empo_core.interrupts import Interrupts
 from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
 from empo_core.trees import StateDict
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group
 from empo_learning.finite import check_finite_state
-from empo_learning.interrupts import Interrupts
 from empo_learning.learner import Learner, Metrics
 from empo_learning.pace import Pace
 from empo_learning.params import Reporting

@@ -50,7 +50,7 @@ class _Bars(Progress):
     """Bars, and below them what was said: beside them, 80 columns leave no room for it."""
 
     def __init__(self, said: dict[str, str], *columns: ProgressColumn, console: Console) -> None:
-        self._said = said
+        self._said, self.over = said, False
         # Standard output belongs to the result, which may be piped elsewhere.
         super().__init__(*columns, console=console, redirect_stdout=False)
 
@@ -59,6 +59,8 @@ class _Bars(Progress):
         yield self.make_tasks_table(self.tasks)
         for task, text in list(self._said.items()):
             yield Text(f"{printable(task)}: {text}", no_wrap=True, overflow="ellipsis")
+        if not self.over:  # The cursor's line: in a full one, the echo of Ctrl-C would shift bars.
+            yield Text()
 
 
 class ProgressTracker(Tracker):
@@ -74,7 +76,7 @@ class ProgressTracker(Tracker):
         self._tasks: dict[str, _Task] = {}
         self._said: dict[str, str] = {}
         self._console = Console(stderr=True)
-        self._bars: Progress | None = None
+        self._bars: _Bars | None = None
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._repeater: threading.Thread | None = None
@@ -163,6 +165,7 @@ class ProgressTracker(Tracker):
             self._repeater.join()
             self._repeater = None
         if self._bars is not None:
+            self._bars.over = True
             self._bars.stop()
             self._bars = None
 

@@ -1,0 +1,86 @@
+"""Ctrl-C, SIGTERM and SIGHUP: they end a run in good order, or wait for a good moment."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Self, TypeAlias
+
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Windows has no SIGHUP, which says that a terminal was closed."""
+REPEATED_S = 2.0
+"""Seconds in which a further signal is taken for a repetition of the one that ends a run."""
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+"""What ``signal.signal`` takes and returns."""
+
+
+def heeded() -> list[signal.Signals]:
+    """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
+    hangup = getattr(signal, "SIGHUP", None)
+    return [each for each in SIGNALS if each != hangup or signal.getsignal(each) != signal.SIG_IGN]
+
+
+class Termination:
+    """While entered, signals raise KeyboardInterrupt, but not while a run is being wound up.
+
+    Who presses Ctrl-C several times means it once; a second KeyboardInterrupt would leave half of
+    the records, moving bars and processes. One that takes long can still be cut short.
+    """
+
+    def __init__(self) -> None:
+        self._since = -REPEATED_S
+        self._before: dict[signal.Signals, Handler] = {}
+
+    def __enter__(self) -> Self:
+        """Take over the signals; only the main thread may, elsewhere nothing changes."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self.handle) for number in heeded()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the signals back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def begin(self) -> None:
+        """The run is being wound up from now on."""
+        self._since = time.monotonic()
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """End the run, unless it is ending anyway."""
+        if time.monotonic() - self._since >= REPEATED_S:
+            self.begin()
+            raise KeyboardInterrupt
+
+
+class Interrupts(Termination):
+    """While entered, the first signal only sets ``are_pending``; a second one acts at once.
+
+    A learner looks between its steps, so that what it saves is never half of a step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._requested = False
+
+    @property
+    def are_pending(self) -> bool:
+        """True if a signal has arrived."""
+        return self._requested
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Note the first signal; of later ones, the handler before decides if there is one."""
+        before = self._before.get(signal.Signals(number))
+        if not self._requested:
+            self._requested = True
+        elif callable(before):
+            before(number, frame)
+        else:
+            raise KeyboardInterrupt
