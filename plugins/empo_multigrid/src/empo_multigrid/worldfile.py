@@ -136,13 +136,9 @@ class GoalEntry(Config):
 
     cells: Area = Field(description="A cell, a rectangle, or a list of them as strings.")
     weight: float | None = Field(
-        default=None,
-        ge=0,
-        description="Factor in X_h; default 1 over the number of the human's goals.",
+        None, ge=0, description="Factor in X_h; default 1 over the number of the human's goals."
     )
-    name: Name | None = Field(
-        default=None, description="Short name; default: its cells, e.g. (2,1)."
-    )
+    name: Name | None = Field(None, description="Short name; default: its cells, e.g. (2,1).")
 
 
 def _goal(value: JsonValue) -> JsonValue:
@@ -158,47 +154,39 @@ GoalItem = Annotated[
 class AgentSettings(Config):
     """Settings of one agent; those not given follow from its colour."""
 
-    name: Name | None = Field(default=None, description="Name in reports.")
-    role: Role | None = Field(
-        default=None, description="Whether it is a human, a robot or neither."
-    )
-    can_push_rocks: bool | None = Field(default=None, description="Whether it can push rocks.")
-    can_enter_magic_walls: bool = Field(
-        default=False, description="Whether it can enter magic walls."
-    )
+    name: Name | None = Field(None, description="Name in reports.")
+    role: Role | None = Field(None, description="Whether it is a human, a robot or neither.")
+    can_push_rocks: bool | None = Field(None, description="Whether it can push rocks.")
+    can_enter_magic_walls: bool = Field(False, description="Whether it can enter magic walls.")
 
 
 class ObjectSettings(Config):
     """Settings of the object or ground in one cell; each key needs its object."""
 
-    stumble_probability: Probability | None = Field(default=None, description="Unsteady ground.")
+    stumble_probability: Probability | None = Field(None, description="Unsteady ground.")
     enter_probability: Probability | None = Field(
-        default=None, description="Magic wall or bush: chance that an attempt to enter succeeds."
+        None, description="Magic wall or bush: chance that an attempt to enter succeeds."
     )
     solidify_probability: Probability | None = Field(
-        default=None, description="Magic wall: chance that a failed attempt makes it solid."
+        None, description="Magic wall: chance that a failed attempt makes it solid."
     )
-    active: bool | None = Field(default=None, description="Magic wall: false for a solid one.")
-    contains: str | None = Field(
-        default=None, description="Box: map code of the key or ball inside."
-    )
+    active: bool | None = Field(None, description="Magic wall: false for a solid one.")
+    contains: str | None = Field(None, description="Box: map code of the key or ball inside.")
     trigger_colour: Colour | None = Field(
-        default=None, description="Button or switch: colour of the agents that can use it."
+        None, description="Button or switch: colour of the agents that can use it."
     )
     target_colour: Colour | None = Field(
-        default=None, description="Kill or control button, pause switch: colour of whom it affects."
+        None, description="Kill or control button, pause switch: colour of whom it affects."
     )
     enabled: bool | None = Field(
-        default=None, description="Kill or control button, pause switch: false if disabled."
+        None, description="Kill or control button, pause switch: false if disabled."
     )
-    is_on: bool | None = Field(
-        default=None, description="Pause switch: true if its targets start paused."
-    )
+    is_on: bool | None = Field(None, description="Pause switch: true if its targets start paused.")
     programmed_agent: AgentIndex | None = Field(
-        default=None, description="Control button: the agent it already controls."
+        None, description="Control button: the agent it already controls."
     )
     programmed_action: ActionName | None = Field(
-        default=None, description="Control button: the action it already makes that agent do."
+        None, description="Control button: the action it already makes that agent do."
     )
 
 
@@ -206,10 +194,9 @@ class ActionRule(Config):
     """Actions that some agents do not have while they stand in some cells."""
 
     agents: Literal["all", "humans", "robots"] | Colour | list[AgentIndex] = Field(
-        default="robots",
-        description="Agents: all, humans, robots, a colour, or a list of agent indices.",
+        "robots", description="Agents: all, humans, robots, a colour, or a list of agent indices."
     )
-    cells: Area | None = Field(default=None, description="Cells; default: everywhere.")
+    cells: Area | None = Field(None, description="Cells; default: everywhere.")
     forbid: list[ActionName] = Field(min_length=1, description="Actions that they cannot do there.")
 
 
@@ -217,17 +204,14 @@ class UnusedKeys(Config):
     """Keys that existing EMPO files carry and that mean nothing to planning."""
 
     metadata: dict[str, Any] | None = Field(
-        default=None, description="Name (the world's title), description, author and so on."
+        None, description="Name (the world's title), description, author and so on."
     )
-    seed: int | None = Field(
-        default=None, description="Not used by planning: runs have their own seed."
-    )
-    partial_obs: bool | None = Field(default=None, description="Not used by planning.")
-    agent_view_size: int | None = Field(default=None, ge=1, description="Not used by planning.")
-    see_through_walls: bool | None = Field(default=None, description="Not used by planning.")
+    seed: int | None = Field(None, description="Not used by planning: runs have their own seed.")
+    partial_obs: bool | None = Field(None, description="Not used by planning.")
+    agent_view_size: int | None = Field(None, ge=1, description="Not used by planning.")
+    see_through_walls: bool | None = Field(None, description="Not used by planning.")
     rocks_can_kill: bool | None = Field(
-        default=None,
-        description="Not used: rocks never kill, here as in the public implementation.",
+        None, description="Not used: rocks never kill, here as in the public implementation."
     )
 
 
@@ -237,36 +221,30 @@ class PublicKeys(UnusedKeys):
     map: str | list[str] | list[list[str]] = Field(
         description="The grid: two characters per cell, a row per line."
     )
-    max_steps: int = Field(
-        default=100, ge=1, le=10**6, description="Steps after which an episode ends."
-    )
+    max_steps: int = Field(100, ge=1, le=10**6, description="Steps after which an episode ends.")
     orientations: list[Direction] | None = Field(
-        default=None,
-        description="Directions that agents face: e, s, w, n or 0 to 3; repeated if too few.",
+        None, description="Directions that agents face: e, s, w, n or 0 to 3; repeated if too few."
     )
     can_push_rocks: Annotated[str, AfterValidator(_colour_letters)] = Field(
-        default="e", description="Letters of the colours whose agents can push rocks."
+        "e", description="Letters of the colours whose agents can push rocks."
     )
-    grid_size: int | None = Field(
-        default=None, ge=1, description="Width and height; must fit the map."
-    )
-    width: int | None = Field(default=None, ge=1, description="Columns; must fit the map.")
-    height: int | None = Field(default=None, ge=1, description="Rows; must fit the map.")
+    grid_size: int | None = Field(None, ge=1, description="Width and height; must fit the map.")
+    width: int | None = Field(None, ge=1, description="Columns; must fit the map.")
+    height: int | None = Field(None, ge=1, description="Rows; must fit the map.")
     stumble_probability: Probability = Field(
-        default=0.5, description="Chance of stumbling when leaving unsteady ground forward."
+        0.5, description="Chance of stumbling when leaving unsteady ground forward."
     )
     solidify_probability: Probability = Field(
-        default=0.1, description="Chance that a failed attempt makes a magic wall solid."
+        0.1, description="Chance that a failed attempt makes a magic wall solid."
     )
     enter_bush_success_prob: Probability = Field(
-        default=1.0, description="Chance that a human's attempt to enter a bush succeeds."
+        1.0, description="Chance that a human's attempt to enter a bush succeeds."
     )
     action_class: ActionSet | None = Field(
-        default=None,
-        description="Actions of agents; default: ObjectActions if the map needs them.",
+        None, description="Actions of agents; default: ObjectActions if the map needs them."
     )
     possible_goals: list[GoalItem] | None = Field(
-        default=None, description="Goals of every human that has none of its own in 'goals'."
+        None, description="Goals of every human that has none of its own in 'goals'."
     )
 
 
@@ -277,15 +255,15 @@ class WorldFile(PublicKeys):
         default_factory=dict, description="Goals of single humans, by agent index."
     )
     goal_coverage: Literal["complete", "partial"] = Field(
-        default="complete",
+        "complete",
         description="Whether each human's goals must cover all cells that can be walked on, "
         "which keeps its power positive.",
     )
     humans: list[AgentIndex] | None = Field(
-        default=None, description="Agents that are humans; default: the yellow ones."
+        None, description="Agents that are humans; default: the yellow ones."
     )
     robots: list[AgentIndex] | None = Field(
-        default=None, description="Agents that are robots; default: the grey ones."
+        None, description="Agents that are robots; default: the grey ones."
     )
     agents: dict[AgentKey, AgentSettings] = Field(
         default_factory=dict, description="Settings of single agents, by index."
