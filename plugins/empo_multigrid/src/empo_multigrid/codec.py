@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
+from empo_multigrid import layout as codes
 from empo_multigrid.channels import (
     CHANNELS,
     CONDITION,
@@ -41,9 +42,8 @@ from empo_multigrid.channels import (
     item_appearance,
     terrain_appearance,
 )
-from empo_multigrid.layout import BOX, COLOURS, CONTROL_BUTTON, DISABLING_SWITCH, FLOOR
 
-FIRST_FIXED: Final = FLOOR + 1
+FIRST_FIXED: Final = codes.FLOOR + 1
 COLOUR_AT, CONDITION_AT, ASPECT_AT, ITEM_AT, ITEM_COLOUR_AT, CONTENT_AT, AGENT_AT = (
     4, 7, 9, 12, 15, 18, 22,
 )  # fmt: skip
@@ -109,7 +109,7 @@ class _Appearances(NamedTuple):
 def _appearances(device: torch.device) -> _Appearances:
     ground = [_packed(_ground_appearance(word)) for word in range(GROUND_MASK + 1)]
     item = [_packed(_item_appearance(word)) for word in range(ITEM_MASK + 1)]
-    agent = range(1, 1 + len(COLOURS))
+    agent = range(1, 1 + len(codes.COLOURS))
     return _Appearances(
         *(torch.tensor(part, dtype=torch.int32, device=device) for part in (ground, item, agent))
     )
@@ -126,14 +126,14 @@ def _ground_appearance(word: int) -> Appearance:
     kind = ground - FIRST_FIXED
     if kind < 0:
         return terrain_appearance(ground)
-    means_nothing = kind > CONTROL_BUTTON or colour == len(COLOURS)
-    if means_nothing or (kind == DISABLING_SWITCH and aspect not in DISABLES):
+    means_nothing = kind > codes.CONTROL_BUTTON or colour == len(codes.COLOURS)
+    if means_nothing or (kind == codes.DISABLING_SWITCH and aspect not in DISABLES):
         return INVISIBLE
     return fixed_appearance(kind, colour, aspect, condition)
 
 
 def _item_appearance(word: int) -> Appearance:
     number, colour, content = word & 7, word >> 3 & 7, word >> 6
-    if number == 0 or number > BOX + 1 or colour == len(COLOURS):
+    if number == 0 or number > codes.BOX + 1 or colour == len(codes.COLOURS):
         return Appearance(MOBILE, 0, MOBILE)
     return item_appearance(number - 1, colour, content)

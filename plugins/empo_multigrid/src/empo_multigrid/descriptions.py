@@ -29,19 +29,9 @@ import torch
 from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
+from empo_multigrid import layout as codes
 from empo_multigrid.codec import ASPECT_AT, COLOUR_AT, FIRST_FIXED, GROUND_MASK, ITEM_AT
-from empo_multigrid.layout import (
-    BALL,
-    BOX,
-    CONTROL_BUTTON,
-    DISABLING_SWITCH,
-    KEY,
-    KILL_BUTTON,
-    PAUSE_SWITCH,
-    PROGRAMMED_SHIFT,
-    RECORDED_SHIFT,
-    Longs,
-)
+from empo_multigrid.layout import Longs
 
 CELL_MASK: Final = (1 << 15) - 1
 DIRECTION_AT, FLAGS_AT, FORCED_AT, CARRIED_AT, MAGIC_AT, ROCKS_AT, STATE_AT = (
@@ -50,7 +40,12 @@ DIRECTION_AT, FLAGS_AT, FORCED_AT, CARRIED_AT, MAGIC_AT, ROCKS_AT, STATE_AT = (
 CARRIED_COLOUR_AT: Final = CARRIED_AT + 3
 AGENT_SHIFTS: Final = (0, DIRECTION_AT, FLAGS_AT, FORCED_AT)
 """Destinations of the four words that an agent has in a state row."""
-DESCRIBED: Final = (KILL_BUTTON, PAUSE_SWITCH, DISABLING_SWITCH, CONTROL_BUTTON)
+DESCRIBED: Final = (
+    codes.KILL_BUTTON,
+    codes.PAUSE_SWITCH,
+    codes.DISABLING_SWITCH,
+    codes.CONTROL_BUTTON,
+)
 """The fixed objects that are described one by one, besides being in the picture."""
 AGENT_FEATURES: Final = 13
 OBJECT_FEATURES: Final = 14
@@ -60,7 +55,7 @@ FIRST_BALL: Final = 8
 
 def carried_bits(kind: int, colour: int, content: int) -> int:
     """An item in its carrier's word; blocks and rocks, which are never carried, have no bits."""
-    number, shown = {KEY: 1, BALL: 2, BOX: 3}.get(kind, 0), colour
+    number, shown = {codes.KEY: 1, codes.BALL: 2, codes.BOX: 3}.get(kind, 0), colour
     if content:
         holds_ball = content >= FIRST_BALL
         number, shown = 4 + holds_ball, content - (FIRST_BALL if holds_ball else 1)
@@ -141,20 +136,20 @@ _BIT_0, _BIT_1 = (STATE_OVER_GROUND, 1, 0), (STATE_OVER_GROUND + 1, 1, 0)
 _WHO, _WHOM = (COLOUR_AT, 7, 0), (ASPECT_AT, 7, 0)
 # KILL_BUTTON, PAUSE_SWITCH and CONTROL_BUTTON are 3, 4 and 6; halved, 1, 2 and 3.
 _WHAT = (ASPECT_AT + 1, 3, -1)
-_PROGRAMMED = (STATE_OVER_GROUND + PROGRAMMED_SHIFT, 63, -1)
-_RECORDED = (STATE_OVER_GROUND + RECORDED_SHIFT, 15, -1)
+_PROGRAMMED = (STATE_OVER_GROUND + codes.PROGRAMMED_SHIFT, 63, -1)
+_RECORDED = (STATE_OVER_GROUND + codes.RECORDED_SHIFT, 15, -1)
 # Enabled, on, who, whom, what it disables, programmed agent, recorded action, awaiting.
 _OBJECT: Final[dict[int, tuple[Field, ...]]] = {
-    KILL_BUTTON: (_BIT_0, _NO, _WHO, _WHOM, _NONE, _NONE, _NONE, _NO),
-    PAUSE_SWITCH: (_BIT_1, _BIT_0, _WHO, _WHOM, _NONE, _NONE, _NONE, _NO),
-    DISABLING_SWITCH: (_YES, _NO, _WHO, _NONE, _WHAT, _NONE, _NONE, _NO),
-    CONTROL_BUTTON: (_BIT_0, _NO, _WHO, _WHOM, _NONE, _PROGRAMMED, _RECORDED, _BIT_1),
+    codes.KILL_BUTTON: (_BIT_0, _NO, _WHO, _WHOM, _NONE, _NONE, _NONE, _NO),
+    codes.PAUSE_SWITCH: (_BIT_1, _BIT_0, _WHO, _WHOM, _NONE, _NONE, _NONE, _NO),
+    codes.DISABLING_SWITCH: (_YES, _NO, _WHO, _NONE, _WHAT, _NONE, _NONE, _NO),
+    codes.CONTROL_BUTTON: (_BIT_0, _NO, _WHO, _WHOM, _NONE, _PROGRAMMED, _RECORDED, _BIT_1),
 }
 
 
 @cache
 def _fields(device: torch.device) -> _Fields:
-    no_object = (_NO,) * len(_OBJECT[KILL_BUTTON])
+    no_object = (_NO,) * len(_OBJECT[codes.KILL_BUTTON])
     objects = [_OBJECT.get(ground - FIRST_FIXED, no_object) for ground in range(16)]
     kinds = [FIRST_FIXED + kind for kind in DESCRIBED]
     parts: tuple[object, ...] = (_AGENT, objects, list(range(4)), kinds)

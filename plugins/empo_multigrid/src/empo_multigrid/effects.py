@@ -14,41 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    BLOCK,
-    BOX,
-    BUSH,
-    CELL,
-    CONTROL_BUTTON,
-    DIRECTION,
-    DISABLING_SWITCH,
-    DOOR,
-    DOOR_CLOSED,
-    DOOR_OPEN,
-    DROP,
-    FLAGS,
-    FORCED,
-    FORWARD,
-    GONE,
-    KEY,
-    KILL_BUTTON,
-    LAVA,
-    LEFT,
-    PAUSE_SWITCH,
-    PAUSED,
-    PICKUP,
-    PROGRAMMED_SHIFT,
-    RECORDED_SHIFT,
-    RIGHT,
-    ROCK,
-    TERMINATED,
-    TOGGLE,
-    WALL,
-    Bools,
-    Floats,
-    Ints,
-)
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Bools, Floats, Ints
 
 # Columns of the tables.
 TERRAIN, FIXED, NEIGHBOUR = range(3)  # four neighbours follow, one per direction
@@ -61,8 +28,8 @@ CELLS, AGENTS, ITEMS, FIXTURES, REFERENCE, MASKED, CONTROLS = range(7)
 # The word of a control button, see ``layout``.
 ENABLED = 1
 AWAITING = 2
-PROGRAMMED_MASK = (1 << RECORDED_SHIFT) - (1 << PROGRAMMED_SHIFT)
-RECORDED_MASK = -(1 << RECORDED_SHIFT)
+PROGRAMMED_MASK = (1 << codes.RECORDED_SHIFT) - (1 << codes.PROGRAMMED_SHIFT)
+RECORDED_MASK = -(1 << codes.RECORDED_SHIFT)
 SWITCHED_ON = 1
 SWITCH_ENABLED = 2
 
@@ -102,15 +69,15 @@ class Scene(NamedTuple):
 @compiled
 def passable(t: Tables, s: Scene, cell: int) -> bool:
     """True if terrain and fixed objects let things into a cell."""
-    if t.cell[cell, TERRAIN] == WALL:
+    if t.cell[cell, TERRAIN] == codes.WALL:
         return False
     fixed = t.cell[cell, FIXED]
     if fixed < 0:
         return True
     kind = t.fixed[fixed, FIXED_KIND]
-    if kind == DOOR:
-        return s.row[t.fixed[fixed, WORD]] == DOOR_OPEN
-    return kind == BUSH and s.row[t.fixed[fixed, WORD]] == 1
+    if kind == codes.DOOR:
+        return s.row[t.fixed[fixed, WORD]] == codes.DOOR_OPEN
+    return kind == codes.BUSH and s.row[t.fixed[fixed, WORD]] == 1
 
 
 @compiled
@@ -126,7 +93,7 @@ def vacant(s: Scene, agent: int, cell: int) -> bool:
 @compiled
 def is_pushable(t: Tables, item: int) -> bool:
     """True if an item is a block or a rock."""
-    return t.item[item, KIND] == BLOCK or t.item[item, KIND] == ROCK
+    return t.item[item, KIND] == codes.BLOCK or t.item[item, KIND] == codes.ROCK
 
 
 @compiled
@@ -136,7 +103,7 @@ def landing_cell(t: Tables, s: Scene, agent: int, cell: int, direction: int) -> 
         item = s.item_at[cell]
         if not is_pushable(t, item):
             return -1
-        if t.item[item, KIND] == ROCK and not t.agent[agent, PUSHES_ROCKS]:
+        if t.item[item, KIND] == codes.ROCK and not t.agent[agent, PUSHES_ROCKS]:
             return -1
         cell = t.cell[cell, NEIGHBOUR + direction]
         if cell < 0:
@@ -147,8 +114,8 @@ def landing_cell(t: Tables, s: Scene, agent: int, cell: int, direction: int) -> 
 @compiled
 def front_cell(t: Tables, s: Scene, agent: int) -> int:
     """The cell an agent faces; -1 outside the grid."""
-    base = AGENT_WORDS * agent
-    return t.cell[s.row[base + CELL], NEIGHBOUR + s.row[base + DIRECTION]]
+    base = codes.AGENT_WORDS * agent
+    return t.cell[s.row[base + codes.CELL], NEIGHBOUR + s.row[base + codes.DIRECTION]]
 
 
 @compiled
@@ -156,19 +123,19 @@ def contested_cell(t: Tables, s: Scene, agent: int) -> int:
     """The cell that moving forward needs: its target, or where a pushed object lands."""
     target = front_cell(t, s, agent)
     if target >= 0 and s.item_at[target] >= 0 and is_pushable(t, s.item_at[target]):
-        return landing_cell(t, s, agent, target, s.row[AGENT_WORDS * agent + DIRECTION])
+        return landing_cell(t, s, agent, target, s.row[codes.AGENT_WORDS * agent + codes.DIRECTION])
     return target
 
 
 @compiled
 def move_agent(t: Tables, s: Scene, agent: int, cell: int) -> None:
     """Put an agent into a cell; lava terminates it."""
-    base = AGENT_WORDS * agent
-    s.agent_at[s.row[base + CELL]] = -1
+    base = codes.AGENT_WORDS * agent
+    s.agent_at[s.row[base + codes.CELL]] = -1
     s.agent_at[cell] = agent
-    s.row[base + CELL] = cell
-    if t.cell[cell, TERRAIN] == LAVA:
-        s.row[base + FLAGS] |= TERMINATED
+    s.row[base + codes.CELL] = cell
+    if t.cell[cell, TERRAIN] == codes.LAVA:
+        s.row[base + codes.FLAGS] |= codes.TERMINATED
 
 
 @compiled
@@ -178,11 +145,11 @@ def move_forward(t: Tables, s: Scene, agent: int) -> None:
     if target < 0:
         return
     if s.item_at[target] >= 0:
-        direction = s.row[AGENT_WORDS * agent + DIRECTION]
+        direction = s.row[codes.AGENT_WORDS * agent + codes.DIRECTION]
         hole = landing_cell(t, s, agent, target, direction)
         if hole < 0:
             return
-        first_item = AGENT_WORDS * t.size[AGENTS]
+        first_item = codes.AGENT_WORDS * t.size[AGENTS]
         while hole != target:
             behind = t.cell[hole, NEIGHBOUR + (direction + 2) % 4]
             item = s.item_at[behind]
@@ -196,7 +163,7 @@ def move_forward(t: Tables, s: Scene, agent: int) -> None:
         return
     if not passable(t, s, target):
         fixed = t.cell[target, FIXED]
-        if fixed < 0 or t.fixed[fixed, FIXED_KIND] != BUSH:
+        if fixed < 0 or t.fixed[fixed, FIXED_KIND] != codes.BUSH:
             return
         if t.agent[agent, TRAMPLES]:
             s.row[t.fixed[fixed, WORD]] = 1
@@ -206,7 +173,7 @@ def move_forward(t: Tables, s: Scene, agent: int) -> None:
 @compiled
 def carried_item(t: Tables, s: Scene, agent: int) -> int:
     """The item an agent carries, or -1."""
-    first_item = AGENT_WORDS * t.size[AGENTS]
+    first_item = codes.AGENT_WORDS * t.size[AGENTS]
     hand = t.size[CELLS] + agent
     opened = t.size[CELLS] + t.size[AGENTS]
     for item in range(t.size[ITEMS]):
@@ -226,7 +193,7 @@ def pick_up(t: Tables, s: Scene, agent: int) -> None:
     if is_pushable(t, item) or carried_item(t, s, agent) >= 0:
         return
     s.item_at[target] = -1
-    s.row[AGENT_WORDS * t.size[AGENTS] + item] += t.size[CELLS] + agent - target
+    s.row[codes.AGENT_WORDS * t.size[AGENTS] + item] += t.size[CELLS] + agent - target
 
 
 @compiled
@@ -239,12 +206,14 @@ def put_down(t: Tables, s: Scene, agent: int) -> None:
         return
     if not t.size[REFERENCE]:
         fixed = t.cell[target, FIXED]
-        if not vacant(s, agent, target) or (fixed >= 0 and t.fixed[fixed, FIXED_KIND] == DOOR):
+        if not vacant(s, agent, target) or (
+            fixed >= 0 and t.fixed[fixed, FIXED_KIND] == codes.DOOR
+        ):
             return
     item = carried_item(t, s, agent)
     if item >= 0:
         s.item_at[target] = item
-        s.row[AGENT_WORDS * t.size[AGENTS] + item] += target - t.size[CELLS] - agent
+        s.row[codes.AGENT_WORDS * t.size[AGENTS] + item] += target - t.size[CELLS] - agent
 
 
 @compiled
@@ -254,9 +223,9 @@ def holds_key(t: Tables, s: Scene, agent: int, colour: int) -> bool:
     if item < 0:
         return False
     opened = t.size[CELLS] + t.size[AGENTS]
-    if s.row[AGENT_WORDS * t.size[AGENTS] + item] >= opened:
-        return t.item[item, CONTENT_KIND] == KEY and t.item[item, CONTENT_COLOUR] == colour
-    return t.item[item, KIND] == KEY and t.item[item, ITEM_COLOUR] == colour
+    if s.row[codes.AGENT_WORDS * t.size[AGENTS] + item] >= opened:
+        return t.item[item, CONTENT_KIND] == codes.KEY and t.item[item, CONTENT_COLOUR] == colour
+    return t.item[item, KIND] == codes.KEY and t.item[item, ITEM_COLOUR] == colour
 
 
 @compiled
@@ -265,20 +234,20 @@ def set_flag(t: Tables, s: Scene, colour: int, flag: int, value: bool) -> None:
     for agent in range(t.size[AGENTS]):
         if t.agent[agent, COLOUR] == colour:
             if value:
-                s.row[AGENT_WORDS * agent + FLAGS] |= flag
+                s.row[codes.AGENT_WORDS * agent + codes.FLAGS] |= flag
             else:
-                s.row[AGENT_WORDS * agent + FLAGS] &= ~flag
+                s.row[codes.AGENT_WORDS * agent + codes.FLAGS] &= ~flag
 
 
 @compiled
 def toggle_box(t: Tables, s: Scene, item: int, cell: int) -> None:
     """Open a closed box: it becomes what it holds, or vanishes."""
-    word = AGENT_WORDS * t.size[AGENTS] + item
+    word = codes.AGENT_WORDS * t.size[AGENTS] + item
     opened = t.size[CELLS] + t.size[AGENTS]
-    if t.item[item, KIND] != BOX or s.row[word] >= opened:
+    if t.item[item, KIND] != codes.BOX or s.row[word] >= opened:
         return
     if t.item[item, CONTENT_KIND] < 0:
-        s.row[word] = GONE
+        s.row[word] = codes.GONE
         s.item_at[cell] = -1
     else:
         s.row[word] += opened
@@ -291,13 +260,13 @@ def disable(t: Tables, s: Scene, kind: int) -> None:
         if t.fixed[fixed, FIXED_KIND] != kind:
             continue
         word = t.fixed[fixed, WORD]
-        if kind != PAUSE_SWITCH:
+        if kind != codes.PAUSE_SWITCH:
             s.row[word] ^= ENABLED
             continue
         s.row[word] ^= SWITCH_ENABLED
         if not s.row[word] & SWITCH_ENABLED and s.row[word] & SWITCHED_ON:
             s.row[word] ^= SWITCHED_ON
-            set_flag(t, s, t.fixed[fixed, TARGET], PAUSED, False)
+            set_flag(t, s, t.fixed[fixed, TARGET], codes.PAUSED, False)
 
 
 @compiled
@@ -309,7 +278,7 @@ def toggle_control(t: Tables, s: Scene, agent: int, fixed: int) -> bool:
         return False
     colour = t.agent[agent, COLOUR]
     if colour == t.fixed[fixed, TARGET]:
-        begun = ENABLED | AWAITING | ((agent + 1) << PROGRAMMED_SHIFT)
+        begun = ENABLED | AWAITING | ((agent + 1) << codes.PROGRAMMED_SHIFT)
         if t.size[REFERENCE]:
             if state & (AWAITING | PROGRAMMED_MASK) == begun & ~ENABLED:
                 return False  # This toggle is the action that is waited for.
@@ -317,10 +286,10 @@ def toggle_control(t: Tables, s: Scene, agent: int, fixed: int) -> bool:
         s.row[word] = begun
         return True
     if colour == t.fixed[fixed, ACTOR_COLOUR]:
-        programmed = ((state & PROGRAMMED_MASK) >> PROGRAMMED_SHIFT) - 1
-        recorded = state >> RECORDED_SHIFT
+        programmed = ((state & PROGRAMMED_MASK) >> codes.PROGRAMMED_SHIFT) - 1
+        recorded = state >> codes.RECORDED_SHIFT
         if programmed >= 0 and recorded > 0:
-            s.row[AGENT_WORDS * programmed + FORCED] = recorded
+            s.row[codes.AGENT_WORDS * programmed + codes.FORCED] = recorded
     return False
 
 
@@ -337,22 +306,24 @@ def toggle(t: Tables, s: Scene, agent: int) -> int:
     if fixed < 0:
         return -1
     kind, word = t.fixed[fixed, FIXED_KIND], t.fixed[fixed, WORD]
-    if kind == DOOR:
-        if s.row[word] == DOOR_OPEN:
-            s.row[word] = DOOR_CLOSED
-        elif s.row[word] == DOOR_CLOSED or holds_key(t, s, agent, t.fixed[fixed, ACTOR_COLOUR]):
-            s.row[word] = DOOR_OPEN
-    elif kind == CONTROL_BUTTON:
+    if kind == codes.DOOR:
+        if s.row[word] == codes.DOOR_OPEN:
+            s.row[word] = codes.DOOR_CLOSED
+        elif s.row[word] == codes.DOOR_CLOSED or holds_key(
+            t, s, agent, t.fixed[fixed, ACTOR_COLOUR]
+        ):
+            s.row[word] = codes.DOOR_OPEN
+    elif kind == codes.CONTROL_BUTTON:
         if toggle_control(t, s, agent, fixed):
             return fixed
     elif t.agent[agent, COLOUR] == t.fixed[fixed, ACTOR_COLOUR]:
-        if kind == KILL_BUTTON and s.row[word] & ENABLED:
-            set_flag(t, s, t.fixed[fixed, TARGET], TERMINATED, True)
-        elif kind == PAUSE_SWITCH and s.row[word] & SWITCH_ENABLED:
+        if kind == codes.KILL_BUTTON and s.row[word] & ENABLED:
+            set_flag(t, s, t.fixed[fixed, TARGET], codes.TERMINATED, True)
+        elif kind == codes.PAUSE_SWITCH and s.row[word] & SWITCH_ENABLED:
             s.row[word] ^= SWITCHED_ON
             on = s.row[word] & SWITCHED_ON == SWITCHED_ON
-            set_flag(t, s, t.fixed[fixed, TARGET], PAUSED, on)
-        elif kind == DISABLING_SWITCH:
+            set_flag(t, s, t.fixed[fixed, TARGET], codes.PAUSED, on)
+        elif kind == codes.DISABLING_SWITCH:
             disable(t, s, t.fixed[fixed, TARGET])
     return -1
 
@@ -363,19 +334,19 @@ def record(t: Tables, s: Scene, agent: int, action: int, begun: int) -> None:
     if not t.size[CONTROLS]:
         return
     for fixed in range(t.size[FIXTURES]):
-        if t.fixed[fixed, FIXED_KIND] != CONTROL_BUTTON or fixed == begun:
+        if t.fixed[fixed, FIXED_KIND] != codes.CONTROL_BUTTON or fixed == begun:
             continue
         word = t.fixed[fixed, WORD]
         state = s.row[word]
-        if state & AWAITING and (state & PROGRAMMED_MASK) >> PROGRAMMED_SHIFT == agent + 1:
+        if state & AWAITING and (state & PROGRAMMED_MASK) >> codes.PROGRAMMED_SHIFT == agent + 1:
             kept = state & (ENABLED | PROGRAMMED_MASK)
-            s.row[word] = kept | ((action + 1) << RECORDED_SHIFT)
+            s.row[word] = kept | ((action + 1) << codes.RECORDED_SHIFT)
 
 
 @compiled
 def is_acting(s: Scene, agent: int) -> bool:
     """True if an agent is neither terminated nor paused."""
-    return s.row[AGENT_WORDS * agent + FLAGS] & (TERMINATED | PAUSED) == 0
+    return s.row[codes.AGENT_WORDS * agent + codes.FLAGS] & (codes.TERMINATED | codes.PAUSED) == 0
 
 
 @compiled
@@ -385,16 +356,20 @@ def perform(t: Tables, s: Scene, agent: int, action: int) -> None:
         return
     code = t.action[action]
     begun = -1
-    if code == FORWARD:
+    if code == codes.FORWARD:
         move_forward(t, s, agent)
-    elif code == LEFT:
-        s.row[AGENT_WORDS * agent + DIRECTION] = (s.row[AGENT_WORDS * agent + DIRECTION] + 3) % 4
-    elif code == RIGHT:
-        s.row[AGENT_WORDS * agent + DIRECTION] = (s.row[AGENT_WORDS * agent + DIRECTION] + 1) % 4
-    elif code == PICKUP:
+    elif code == codes.LEFT:
+        s.row[codes.AGENT_WORDS * agent + codes.DIRECTION] = (
+            s.row[codes.AGENT_WORDS * agent + codes.DIRECTION] + 3
+        ) % 4
+    elif code == codes.RIGHT:
+        s.row[codes.AGENT_WORDS * agent + codes.DIRECTION] = (
+            s.row[codes.AGENT_WORDS * agent + codes.DIRECTION] + 1
+        ) % 4
+    elif code == codes.PICKUP:
         pick_up(t, s, agent)
-    elif code == DROP:
+    elif code == codes.DROP:
         put_down(t, s, agent)
-    elif code == TOGGLE:
+    elif code == codes.TOGGLE:
         begun = toggle(t, s, agent)
     record(t, s, agent, action, begun)

@@ -11,24 +11,13 @@ from jaxtyping import Bool, Float32, Int, Int32, Int64
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_multigrid import layout as codes
 from empo_multigrid.channels import content_code
 from empo_multigrid.codec import AGENT_AT, FIRST_FIXED, ground_bits, item_bits
 from empo_multigrid.descriptions import AGENT_SHIFTS, DESCRIBED, able_bits, carried_bits
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    BUSH,
-    CELL,
-    FLOOR,
-    GOAL_SQUARE,
-    MAGIC_WALL,
-    NOTHING,
-    UNSTEADY,
-    WALL,
-    Layout,
-    Longs,
-)
+from empo_multigrid.layout import Layout, Longs
 
-COLOURED: Final = (WALL, GOAL_SQUARE, FLOOR)
+COLOURED: Final = (codes.WALL, codes.GOAL_SQUARE, codes.FLOOR)
 
 
 class Tables(NamedTuple):
@@ -139,7 +128,7 @@ class StateLayout:
         holder = place - cells
         return ParsedStates(
             rows,
-            rows[:, CELL:first_item:AGENT_WORDS],
+            rows[:, codes.CELL : first_item : codes.AGENT_WORDS],
             torch.arange(layout.num_items, device=rows.device) + opened * layout.num_items,
             (place >= 0) & (place < cells),
             place.clamp(0, cells - 1),
@@ -166,7 +155,7 @@ def item_appearances(layout: Layout) -> list[tuple[int, int, int]]:
     closed = list(zip(kinds, colours, contents, strict=True))
     opened = zip(inner, tints, [0] * len(inner), strict=True)
     return closed + [
-        after if after[0] != NOTHING else before
+        after if after[0] != codes.NOTHING else before
         for before, after in zip(closed, opened, strict=True)
     ]
 
@@ -174,7 +163,9 @@ def item_appearances(layout: Layout) -> list[tuple[int, int, int]]:
 def aspects(layout: Layout) -> list[int]:
     """Side of each magic wall, target of each button and switch; 0 for other fixed objects."""
     what = zip(layout.fixed_kind, layout.fixed_side, layout.fixed_target, strict=True)
-    return [int(side if kind == MAGIC_WALL else max(target, 0)) for kind, side, target in what]
+    return [
+        int(side if kind == codes.MAGIC_WALL else max(target, 0)) for kind, side, target in what
+    ]
 
 
 def _tables(layout: Layout) -> list[np.ndarray]:
@@ -208,9 +199,9 @@ def _tables(layout: Layout) -> list[np.ndarray]:
 
 
 def _globals(layout: Layout) -> np.ndarray:
-    magic, bush = layout.fixed_kind == MAGIC_WALL, layout.fixed_kind == BUSH
+    magic, bush = layout.fixed_kind == codes.MAGIC_WALL, layout.fixed_kind == codes.BUSH
     chances = (
-        layout.stumble[layout.terrain == UNSTEADY],
+        layout.stumble[layout.terrain == codes.UNSTEADY],
         layout.fixed_enter[magic],
         layout.fixed_solidify[magic],
         layout.fixed_enter[bush],

@@ -15,15 +15,8 @@ from jaxtyping import Int8, Int16
 from numpy.typing import NDArray
 
 from empo_core.errors import WorldError
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    CONTROL_BUTTON,
-    FLAGS,
-    GONE,
-    PAUSED,
-    TERMINATED,
-    Layout,
-)
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
 from empo_multigrid.world import MultigridWorld, load_world
 
@@ -121,7 +114,7 @@ class Game:
 
     def is_terminated(self, agent: int) -> bool:
         """True if an agent was terminated, which is for good."""
-        return bool(int(self.current[AGENT_WORDS * agent + FLAGS]) & TERMINATED)
+        return bool(int(self.current[codes.AGENT_WORDS * agent + codes.FLAGS]) & codes.TERMINATED)
 
     def mask(self, agent: int) -> Int8[np.ndarray, " action"]:
         """Which actions an agent has, as ``Discrete.sample`` wants it."""
@@ -195,13 +188,13 @@ def role_names(world: MultigridWorld) -> list[str]:
 def row_space(layout: Layout) -> spaces.Box:
     """Range of each word of a row."""
     num_actions = len(layout.actions)
-    agent = [layout.num_cells - 1, 3, TERMINATED | PAUSED, num_actions]
+    agent = [layout.num_cells - 1, 3, codes.TERMINATED | codes.PAUSED, num_actions]
     high = agent * layout.num_agents
-    low = [0] * len(high) + [GONE] * layout.num_items
+    low = [0] * len(high) + [codes.GONE] * layout.num_items
     high += [2 * layout.opened - 1] * layout.num_items
     for kind, word in zip(layout.fixed_kind, layout.fixed_word, strict=True):
         if word >= 0:
             low.append(0)
             largest = num_actions << 8 | layout.num_agents << 2 | 3
-            high.append(largest if kind == CONTROL_BUTTON else 3)
+            high.append(largest if kind == codes.CONTROL_BUTTON else 3)
     return spaces.Box(np.array(low, np.int16), np.array(high, np.int16), dtype=np.int16)

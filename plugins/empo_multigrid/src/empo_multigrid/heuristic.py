@@ -26,19 +26,8 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
-from empo_multigrid.layout import (
-    DONE,
-    DROP,
-    FORWARD,
-    LEFT,
-    PICKUP,
-    RIGHT,
-    STILL,
-    TOGGLE,
-    Bools,
-    Floats,
-    Ints,
-)
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Bools, Floats, Ints
 from empo_multigrid.local_view import (
     AHEAD,
     BEHIND,
@@ -105,8 +94,8 @@ class PathHeuristic:
         policy = _softmax(self._params.beta * self._advantages(gain), self._walks(available))
         rules = [
             self._drops(view, gain),
-            self._wants(view, view.useful_keys(), PICKUP)[:, None],
-            self._wants(view, view.closed_doors(), TOGGLE)[:, None],
+            self._wants(view, view.useful_keys(), codes.PICKUP)[:, None],
+            self._wants(view, view.closed_doors(), codes.TOGGLE)[:, None],
             self._walks_through(view, gain),
         ]
         for wanted in rules:  # Later ones overrule earlier ones.
@@ -150,21 +139,23 @@ class PathHeuristic:
     def _advantages(self, gain: Floats) -> Floats:
         """Estimated value of each action, `[state goal action]`."""
         best = gain.max(-1)
-        turns = {RIGHT: gain[..., RIGHTWARD] / 2, LEFT: gain[..., LEFTWARD] / 2}
+        turns = {codes.RIGHT: gain[..., RIGHTWARD] / 2, codes.LEFT: gain[..., LEFTWARD] / 2}
         elsewhere = (best > 0) & (gain[..., AHEAD] < best)
         behind = elsewhere & (gain[..., RIGHTWARD] < best) & (gain[..., LEFTWARD] < best)
-        for turn, side in ((RIGHT, RIGHTWARD), (LEFT, LEFTWARD)):
+        for turn, side in ((codes.RIGHT, RIGHTWARD), (codes.LEFT, LEFTWARD)):
             towards = elsewhere & (gain[..., side] == best)
             turns[turn] = np.where(towards, SINGLE_TURN * best, turns[turn])
             turns[turn] = np.where(behind, BOTH_TURNS * best, turns[turn])
-        promised = {STILL: np.zeros_like(best), FORWARD: gain[..., AHEAD], **turns}
+        promised = {codes.STILL: np.zeros_like(best), codes.FORWARD: gain[..., AHEAD], **turns}
         nothing = np.zeros_like(best)
         actions = self._layout.actions.tolist()
         return np.stack([promised.get(action, nothing) for action in actions], -1)
 
     def _walks(self, available: Bools) -> Bools:
         """The available actions among those of rule 4, or all where none of them is."""
-        walking = available & np.isin(self._layout.actions, (STILL, LEFT, RIGHT, FORWARD))
+        walking = available & np.isin(
+            self._layout.actions, (codes.STILL, codes.LEFT, codes.RIGHT, codes.FORWARD)
+        )
         return np.where(walking.any(-1, keepdims=True), walking, available)[:, None]
 
     def _action(self, meaning: int) -> int | None:
@@ -181,7 +172,7 @@ class PathHeuristic:
         ahead = target[:, AHEAD]
         wanted[:, action] = ahead
         only_behind = target[:, BEHIND] & ~target[:, RIGHTWARD] & ~target[:, LEFTWARD]
-        left, right = self._action(LEFT), self._action(RIGHT)
+        left, right = self._action(codes.LEFT), self._action(codes.RIGHT)
         for turn, other, side in ((left, right, LEFTWARD), (right, left, RIGHTWARD)):
             # Where agents turn one way only, three turns make the other.
             way = other if turn is None else turn
@@ -192,7 +183,7 @@ class PathHeuristic:
     def _walks_through(self, view: Surroundings, gain: Floats) -> Bools:
         """Forward, through an open door that is on the way [state goal action]."""
         wanted = np.zeros((*gain.shape[:2], len(self._layout.actions)), dtype=np.bool_)
-        forward = self._action(FORWARD)
+        forward = self._action(codes.FORWARD)
         if forward is not None:
             wanted[..., forward] = view.open_door_ahead()[:, None] & (gain[..., AHEAD] > 0)
         return wanted
@@ -200,7 +191,7 @@ class PathHeuristic:
     def _drops(self, view: Surroundings, gain: Floats) -> Bools:
         """Put down a key that opens nothing any more [state goal action]."""
         wanted = np.zeros((*gain.shape[:2], len(self._layout.actions)), dtype=np.bool_)
-        drop = self._action(DROP)
+        drop = self._action(codes.DROP)
         if drop is not None:
             useless = view.carries_useless_key() & view.has_room_ahead()
             aside = gain[..., AHEAD] <= 0
@@ -210,7 +201,7 @@ class PathHeuristic:
     def _stay(self, policy: Floats, achieved: Bools, available: Bools) -> None:
         """In the goal do what leaves the cell least: nothing, else turn."""
         undecided = np.ones(len(policy), dtype=np.bool_)
-        for meaning in (STILL, DONE, LEFT, RIGHT):
+        for meaning in (codes.STILL, codes.DONE, codes.LEFT, codes.RIGHT):
             action = self._action(meaning)
             if action is not None:
                 chosen = undecided & available[:, action]

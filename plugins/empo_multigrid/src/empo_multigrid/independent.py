@@ -15,23 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled
-from empo_multigrid.effects import (
-    AGENTS,
-    AWAITING,
-    CONTROLS,
-    FIXED_KIND,
-    FIXTURES,
-    ITEMS,
-    MASKED,
-    NEIGHBOUR,
-    PROGRAMMED_MASK,
-    REFERENCE,
-    WORD,
-    Scene,
-    Tables,
-    is_pushable,
-    perform,
-)
+from empo_multigrid import effects as columns
+from empo_multigrid import layout as codes
+from empo_multigrid.effects import Scene, Tables, is_pushable, perform
 from empo_multigrid.intents import (
     IDLE,
     NORMAL,
@@ -44,22 +30,7 @@ from empo_multigrid.intents import (
     load,
     unload,
 )
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    CELL,
-    CONTROL_BUTTON,
-    DIRECTION,
-    DROP,
-    FORWARD,
-    LEFT,
-    PICKUP,
-    PROGRAMMED_SHIFT,
-    RIGHT,
-    TOGGLE,
-    Bools,
-    Floats,
-    Ints,
-)
+from empo_multigrid.layout import Bools, Floats, Ints
 from empo_multigrid.outcomes import (
     MAX_OUTCOMES,
     Listing,
@@ -144,26 +115,29 @@ def touch_path(
     t: Tables, s: Scene, solo: IndependentEffects, agent: int, action: int, direction: int
 ) -> None:
     """Note what moving in a direction may touch: its target, what it pushes, its own cell."""
-    cell = t.cell[s.row[AGENT_WORDS * agent + CELL], NEIGHBOUR + direction]
+    cell = t.cell[s.row[codes.AGENT_WORDS * agent + codes.CELL], columns.NEIGHBOUR + direction]
     # An agent in front blocks the way whatever it does: none may follow into its cell.
     if cell < 0 or s.agent_at[cell] >= 0:
         return
     while cell >= 0 and s.item_at[cell] >= 0 and is_pushable(t, s.item_at[cell]):
         touch(solo, agent, action, cell)
-        cell = t.cell[cell, NEIGHBOUR + direction]
+        cell = t.cell[cell, columns.NEIGHBOUR + direction]
     if cell >= 0:
         touch(solo, agent, action, cell)
-    touch(solo, agent, action, s.row[AGENT_WORDS * agent + CELL])
+    touch(solo, agent, action, s.row[codes.AGENT_WORDS * agent + codes.CELL])
 
 
 @compiled
 def is_recorded(t: Tables, s: Scene, agent: int) -> bool:
     """True if some control button waits for this agent's action."""
-    if t.size[CONTROLS]:
-        for fixed in range(t.size[FIXTURES]):
-            if t.fixed[fixed, FIXED_KIND] == CONTROL_BUTTON:
-                state = s.row[t.fixed[fixed, WORD]]
-                if state & AWAITING and (state & PROGRAMMED_MASK) >> PROGRAMMED_SHIFT == agent + 1:
+    if t.size[columns.CONTROLS]:
+        for fixed in range(t.size[columns.FIXTURES]):
+            if t.fixed[fixed, columns.FIXED_KIND] == codes.CONTROL_BUTTON:
+                state = s.row[t.fixed[fixed, columns.WORD]]
+                if (
+                    state & columns.AWAITING
+                    and (state & columns.PROGRAMMED_MASK) >> codes.PROGRAMMED_SHIFT == agent + 1
+                ):
                     return True
     return False
 
@@ -173,17 +147,17 @@ def find_touched(
     t: Tables, s: Scene, p: Intents, solo: IndependentEffects, agent: int, action: int
 ) -> None:
     """Note every cell that decides what an action does, or that it changes."""
-    base = AGENT_WORDS * agent
+    base = codes.AGENT_WORDS * agent
     code = t.action[action]
-    direction = s.row[base + DIRECTION]
+    direction = s.row[base + codes.DIRECTION]
     solo.touches[agent, action] = 0
-    if code == FORWARD:
+    if code == codes.FORWARD:
         touch_path(t, s, solo, agent, action, direction)
         if p.category[agent, action] == STUMBLER:
             touch_path(t, s, solo, agent, action, (direction + 1) % 4)
             touch_path(t, s, solo, agent, action, (direction + 3) % 4)
-    elif code in (PICKUP, DROP, TOGGLE):
-        cell = t.cell[s.row[base + CELL], NEIGHBOUR + direction]
+    elif code in (codes.PICKUP, codes.DROP, codes.TOGGLE):
+        cell = t.cell[s.row[base + codes.CELL], columns.NEIGHBOUR + direction]
         if cell >= 0:
             touch(solo, agent, action, cell)
 
@@ -194,7 +168,7 @@ def keep_delta(
 ) -> bool:
     """Keep what the scene shows as one outcome of the agent's action; False if too long."""
     action, ways = events.action[agent], solo.outcomes[agent, events.action[agent]]
-    first_item = AGENT_WORDS * t.size[AGENTS]
+    first_item = codes.AGENT_WORDS * t.size[columns.AGENTS]
     length = 0
     for word in range(len(p.start)):
         if s.row[word] != p.start[word]:
@@ -203,7 +177,7 @@ def keep_delta(
             solo.word[agent, action, ways, length] = word
             solo.value[agent, action, ways, length] = s.row[word]
             length += 1
-            if first_item <= word < first_item + t.size[ITEMS]:
+            if first_item <= word < first_item + t.size[columns.ITEMS]:
                 solo.moves_item[agent, action] = True
     chance = 1.0
     if events.category[agent] > NORMAL:
@@ -230,16 +204,16 @@ def keep_delta(
 def turns(t: Tables, p: Intents, solo: IndependentEffects, agent: int, action: int) -> bool:
     """Keep the outcome of doing nothing or turning, if that is what the action is."""
     code = t.action[action]
-    if p.category[agent, action] != IDLE and code != LEFT and code != RIGHT:
+    if p.category[agent, action] != IDLE and code != codes.LEFT and code != codes.RIGHT:
         return False
     solo.outcomes[agent, action] = 1
     solo.chance[agent, action, 0] = 1.0
     solo.length[agent, action, 0] = 0
     if p.category[agent, action] != IDLE:
-        word = AGENT_WORDS * agent + DIRECTION
+        word = codes.AGENT_WORDS * agent + codes.DIRECTION
         solo.length[agent, action, 0] = 1
         solo.word[agent, action, 0, 0] = word
-        solo.value[agent, action, 0, 0] = (p.start[word] + (3 if code == LEFT else 1)) % 4
+        solo.value[agent, action, 0, 0] = (p.start[word] + (3 if code == codes.LEFT else 1)) % 4
     return True
 
 
@@ -261,11 +235,11 @@ def play_alone(
         or p.uses[agent, action] >= 0
         or is_recorded(t, s, agent)
         # Whether the reference tries a wall at all depends on who else acts.
-        or (t.size[REFERENCE] and p.category[agent, action] == WALL_ENTERER)
+        or (t.size[columns.REFERENCE] and p.category[agent, action] == WALL_ENTERER)
         or turns(t, p, solo, agent, action)
     ):
         return
-    for other in range(t.size[AGENTS]):
+    for other in range(t.size[columns.AGENTS]):
         events.category[other] = IDLE
     events.category[agent] = p.category[agent, action]
     events.action[agent] = action
@@ -307,7 +281,7 @@ def find_independent_effects(
     t: Tables, s: Scene, p: Intents, solo: IndependentEffects, events: RandomEvents
 ) -> None:
     """Play every agent's every action alone; the scene shows the state, before and after."""
-    number, actions = t.size[AGENTS], len(t.action)
+    number, actions = t.size[columns.AGENTS], len(t.action)
     for agent in range(number):
         for action in range(actions):
             find_touched(t, s, p, solo, agent, action)
@@ -336,7 +310,7 @@ def expand_independent(
     """
     s, p, chosen = work.scene, work.intents, work.chosen
     offsets, rows, probs = listing.offsets, listing.rows, listing.probs
-    number, choices, words = t.size[AGENTS], len(t.action), len(p.start)
+    number, choices, words = t.size[columns.AGENTS], len(t.action), len(p.start)
     joint = 1
     for _ in range(number):
         joint *= choices
@@ -357,7 +331,7 @@ def expand_independent(
                     ways = 0
         if ways == 0 or count + ways > len(rows):
             break
-        if t.size[MASKED] and not is_available(t, s, chosen):
+        if t.size[columns.MASKED] and not is_available(t, s, chosen):
             ways = 0
         for _ in range(ways):
             at = np.uint64(count)

@@ -8,56 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from empo_core.compilation import compiled, inlined
-from empo_multigrid.effects import (
-    ACTOR_COLOUR,
-    AGENTS,
-    CELLS,
-    COLOUR,
-    ENABLED,
-    ENTER,
-    ENTERS_MAGIC,
-    FIXED,
-    FIXED_KIND,
-    ITEMS,
-    KIND,
-    REFERENCE,
-    SIDE,
-    SWITCH_ENABLED,
-    TARGET,
-    TERRAIN,
-    TRAMPLES,
-    WORD,
-    Scene,
-    Tables,
-    contested_cell,
-    front_cell,
-    is_acting,
-    is_pushable,
-)
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    ANY_SIDE,
-    BOX,
-    BUSH,
-    CELL,
-    DIRECTION,
-    DISABLING_SWITCH,
-    DOOR,
-    DROP,
-    FLAGS,
-    FORCED,
-    FORWARD,
-    KILL_BUTTON,
-    MAGIC_WALL,
-    PAUSE_SWITCH,
-    PAUSED,
-    PICKUP,
-    STILL,
-    TERMINATED,
-    TOGGLE,
-    UNSTEADY,
-    Ints,
-)
+from empo_multigrid import effects as columns
+from empo_multigrid import layout as codes
+from empo_multigrid.effects import Scene, Tables, contested_cell, front_cell, is_acting, is_pushable
+from empo_multigrid.layout import Ints
 
 # How an agent's action is resolved.
 IDLE, NORMAL, STUMBLER, WALL_ENTERER, BUSH_ENTERER = range(5)
@@ -94,54 +48,60 @@ def load(t: Tables, s: Scene, row: Ints) -> None:
     """Make the scene show a row."""
     for word in range(len(row)):
         s.row[word] = row[word]
-    first_item = AGENT_WORDS * t.size[AGENTS]
-    for agent in range(t.size[AGENTS]):
-        s.agent_at[row[AGENT_WORDS * agent + CELL]] = agent
-    opened = t.size[CELLS] + t.size[AGENTS]
-    for item in range(t.size[ITEMS]):
+    first_item = codes.AGENT_WORDS * t.size[columns.AGENTS]
+    for agent in range(t.size[columns.AGENTS]):
+        s.agent_at[row[codes.AGENT_WORDS * agent + codes.CELL]] = agent
+    opened = t.size[columns.CELLS] + t.size[columns.AGENTS]
+    for item in range(t.size[columns.ITEMS]):
         place = row[first_item + item]
         if place >= opened:
             place -= opened
-        if 0 <= place < t.size[CELLS]:
+        if 0 <= place < t.size[columns.CELLS]:
             s.item_at[place] = item
 
 
 @compiled
 def unload(t: Tables, s: Scene) -> None:
     """Take everything off the scene's cells."""
-    first_item = AGENT_WORDS * t.size[AGENTS]
-    for agent in range(t.size[AGENTS]):
-        s.agent_at[s.row[AGENT_WORDS * agent + CELL]] = -1
-    opened = t.size[CELLS] + t.size[AGENTS]
-    for item in range(t.size[ITEMS]):
+    first_item = codes.AGENT_WORDS * t.size[columns.AGENTS]
+    for agent in range(t.size[columns.AGENTS]):
+        s.agent_at[s.row[codes.AGENT_WORDS * agent + codes.CELL]] = -1
+    opened = t.size[columns.CELLS] + t.size[columns.AGENTS]
+    for item in range(t.size[columns.ITEMS]):
         place = s.row[first_item + item]
         if place >= opened:
             place -= opened
-        if 0 <= place < t.size[CELLS]:
+        if 0 <= place < t.size[columns.CELLS]:
             s.item_at[place] = -1
 
 
 @compiled
 def forward_category(t: Tables, s: Scene, agent: int) -> int:
     """Category by which a forward move is resolved."""
-    base = AGENT_WORDS * agent
+    base = codes.AGENT_WORDS * agent
     target = front_cell(t, s, agent)
-    fixed = t.cell[target, FIXED] if target >= 0 else -1
+    fixed = t.cell[target, columns.FIXED] if target >= 0 else -1
     if fixed >= 0:
-        kind = t.fixed[fixed, FIXED_KIND]
-        if kind == MAGIC_WALL and t.agent[agent, ENTERS_MAGIC] and s.row[t.fixed[fixed, WORD]]:
-            side = t.fixed[fixed, SIDE]
-            if side == ANY_SIDE or side == (s.row[base + DIRECTION] + 2) % 4:
+        kind = t.fixed[fixed, columns.FIXED_KIND]
+        if (
+            kind == codes.MAGIC_WALL
+            and t.agent[agent, columns.ENTERS_MAGIC]
+            and s.row[t.fixed[fixed, columns.WORD]]
+        ):
+            side = t.fixed[fixed, columns.SIDE]
+            if side == codes.ANY_SIDE or side == (s.row[base + codes.DIRECTION] + 2) % 4:
                 return WALL_ENTERER
         if (
-            kind == BUSH
-            and not t.agent[agent, TRAMPLES]
-            and s.row[t.fixed[fixed, WORD]] == 0
-            and t.chance[fixed, ENTER] < 1
+            kind == codes.BUSH
+            and not t.agent[agent, columns.TRAMPLES]
+            and s.row[t.fixed[fixed, columns.WORD]] == 0
+            and t.chance[fixed, columns.ENTER] < 1
         ):
             return BUSH_ENTERER
-    cell = s.row[base + CELL]
-    if t.cell[cell, TERRAIN] == UNSTEADY and (t.stumble[cell] > 0 or t.size[REFERENCE]):
+    cell = s.row[base + codes.CELL]
+    if t.cell[cell, columns.TERRAIN] == codes.UNSTEADY and (
+        t.stumble[cell] > 0 or t.size[columns.REFERENCE]
+    ):
         return STUMBLER
     return NORMAL
 
@@ -153,26 +113,29 @@ def intend_toggle(t: Tables, s: Scene, p: Intents, agent: int, action: int, targ
         return
     item = s.item_at[target]
     if item >= 0:
-        opened = s.row[AGENT_WORDS * t.size[AGENTS] + item] >= t.size[CELLS] + t.size[AGENTS]
-        if not t.size[REFERENCE] and t.item[item, KIND] == BOX and not opened:
+        opened = (
+            s.row[codes.AGENT_WORDS * t.size[columns.AGENTS] + item]
+            >= t.size[columns.CELLS] + t.size[columns.AGENTS]
+        )
+        if not t.size[columns.REFERENCE] and t.item[item, columns.KIND] == codes.BOX and not opened:
             p.contest[agent, action] = target
         return
-    fixed = t.cell[target, FIXED]
+    fixed = t.cell[target, columns.FIXED]
     if fixed < 0:
         return
-    kind = t.fixed[fixed, FIXED_KIND]
-    if kind == DOOR and not t.size[REFERENCE]:
+    kind = t.fixed[fixed, columns.FIXED_KIND]
+    if kind == codes.DOOR and not t.size[columns.REFERENCE]:
         p.contest[agent, action] = target
-    if kind >= KILL_BUTTON:
+    if kind >= codes.KILL_BUTTON:
         p.uses[agent, action] = kind
-    if t.agent[agent, COLOUR] != t.fixed[fixed, ACTOR_COLOUR]:
+    if t.agent[agent, columns.COLOUR] != t.fixed[fixed, columns.ACTOR_COLOUR]:
         return
-    if kind == DISABLING_SWITCH:
-        p.disables[agent, action] = t.fixed[fixed, TARGET]
-    elif (kind == KILL_BUTTON and s.row[t.fixed[fixed, WORD]] & ENABLED) or (
-        kind == PAUSE_SWITCH and s.row[t.fixed[fixed, WORD]] & SWITCH_ENABLED
+    if kind == codes.DISABLING_SWITCH:
+        p.disables[agent, action] = t.fixed[fixed, columns.TARGET]
+    elif (kind == codes.KILL_BUTTON and s.row[t.fixed[fixed, columns.WORD]] & columns.ENABLED) or (
+        kind == codes.PAUSE_SWITCH and s.row[t.fixed[fixed, columns.WORD]] & columns.SWITCH_ENABLED
     ):
-        p.stops[agent, action] = t.fixed[fixed, TARGET]
+        p.stops[agent, action] = t.fixed[fixed, columns.TARGET]
 
 
 @inlined
@@ -180,7 +143,7 @@ def intend_action(t: Tables, s: Scene, p: Intents, agent: int, action: int) -> N
     """Work out what one agent's action comes to; the scene shows the state."""
     code = t.action[action]
     acting = is_acting(s, agent)
-    p.category[agent, action] = NORMAL if acting and code != STILL else IDLE
+    p.category[agent, action] = NORMAL if acting and code != codes.STILL else IDLE
     p.contest[agent, action] = -1
     p.stops[agent, action] = -1
     p.disables[agent, action] = -1
@@ -188,18 +151,18 @@ def intend_action(t: Tables, s: Scene, p: Intents, agent: int, action: int) -> N
     if not acting:
         return
     target = front_cell(t, s, agent)
-    if code == FORWARD:
+    if code == codes.FORWARD:
         p.category[agent, action] = forward_category(t, s, agent)
         p.contest[agent, action] = contested_cell(t, s, agent)
     elif target < 0:
         return
-    elif code == PICKUP:
+    elif code == codes.PICKUP:
         if s.item_at[target] >= 0 and not is_pushable(t, s.item_at[target]):
             p.contest[agent, action] = target
-    elif code == DROP:
-        if s.agent_at[target] >= 0 or not t.size[REFERENCE]:
+    elif code == codes.DROP:
+        if s.agent_at[target] >= 0 or not t.size[columns.REFERENCE]:
             p.contest[agent, action] = target
-    elif code == TOGGLE:
+    elif code == codes.TOGGLE:
         intend_toggle(t, s, p, agent, action, target)
 
 
@@ -209,19 +172,19 @@ def begin(t: Tables, s: Scene, p: Intents) -> None:
     load(t, s, s.state)
     for word in range(len(s.state)):
         p.start[word] = s.state[word]
-    for agent in range(t.size[AGENTS]):
-        base = AGENT_WORDS * agent
-        if t.size[REFERENCE] or is_acting(s, agent):
-            p.start[base + FORCED] = 0
-        if s.row[base + FLAGS] & TERMINATED == 0:
-            s.start_at[s.state[base + CELL]] = agent
+    for agent in range(t.size[columns.AGENTS]):
+        base = codes.AGENT_WORDS * agent
+        if t.size[columns.REFERENCE] or is_acting(s, agent):
+            p.start[base + codes.FORCED] = 0
+        if s.row[base + codes.FLAGS] & codes.TERMINATED == 0:
+            s.start_at[s.state[base + codes.CELL]] = agent
 
 
 @compiled
 def find_intents(t: Tables, s: Scene, p: Intents) -> None:
     """Work out what each agent's actions come to; leaves the scene loaded with the state."""
     begin(t, s, p)
-    for agent in range(t.size[AGENTS]):
+    for agent in range(t.size[columns.AGENTS]):
         for action in range(len(t.action)):
             intend_action(t, s, p, agent, action)
 
@@ -229,16 +192,19 @@ def find_intents(t: Tables, s: Scene, p: Intents) -> None:
 @compiled
 def executed(t: Tables, s: Scene, agent: int, action: int) -> int:
     """The action that an agent executes: the chosen one, unless another is forced on it."""
-    base = AGENT_WORDS * agent
-    able = t.size[REFERENCE] or s.state[base + FLAGS] & (TERMINATED | PAUSED) == 0
-    return s.state[base + FORCED] - 1 if able and s.state[base + FORCED] > 0 else action
+    base = codes.AGENT_WORDS * agent
+    able = (
+        t.size[columns.REFERENCE]
+        or s.state[base + codes.FLAGS] & (codes.TERMINATED | codes.PAUSED) == 0
+    )
+    return s.state[base + codes.FORCED] - 1 if able and s.state[base + codes.FORCED] > 0 else action
 
 
 @compiled
 def is_available(t: Tables, s: Scene, chosen: Ints) -> bool:
     """True if every agent has its chosen action in the cell where it stands."""
-    for agent in range(t.size[AGENTS]):
-        if not t.mask[agent, s.state[AGENT_WORDS * agent + CELL], chosen[agent]]:
+    for agent in range(t.size[columns.AGENTS]):
+        if not t.mask[agent, s.state[codes.AGENT_WORDS * agent + codes.CELL], chosen[agent]]:
             return False
     return True
 
@@ -257,5 +223,5 @@ def advance(chosen: Ints, choices: int) -> None:
 def forget(t: Tables, s: Scene) -> None:
     """Leave the scene empty for the next state."""
     unload(t, s)
-    for agent in range(t.size[AGENTS]):
-        s.start_at[s.state[AGENT_WORDS * agent + CELL]] = -1
+    for agent in range(t.size[columns.AGENTS]):
+        s.start_at[s.state[codes.AGENT_WORDS * agent + codes.CELL]] = -1

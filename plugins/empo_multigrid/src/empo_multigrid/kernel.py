@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from empo_core.compilation import compiled
+from empo_multigrid import layout as codes
 from empo_multigrid.effects import (
     AGENTS,
     MASKED,
@@ -38,15 +39,7 @@ from empo_multigrid.intents import (
     load,
     unload,
 )
-from empo_multigrid.layout import (
-    CONTROL_BUTTON,
-    DX,
-    DY,
-    Floats,
-    Ints,
-    Layout,
-    Longs,
-)
+from empo_multigrid.layout import Floats, Ints, Layout, Longs
 from empo_multigrid.outcomes import (
     Listing,
     RandomEvents,
@@ -197,7 +190,7 @@ def pack(layout: Layout) -> Tables:
         len(layout.fixed_kind),
         layout.reference,
         not layout.action_mask.all(),
-        (layout.fixed_kind == CONTROL_BUTTON).any(),
+        (layout.fixed_kind == codes.CONTROL_BUTTON).any(),
     ]
     chance = np.stack([layout.fixed_enter, layout.fixed_solidify], -1).astype(np.float64)
     return Tables(
@@ -217,7 +210,7 @@ def pack(layout: Layout) -> Tables:
 def _neighbours(width: int, height: int) -> tuple[Ints, ...]:
     y, x = np.divmod(np.arange(width * height), width)
     found = []
-    for dx, dy in zip(DX, DY, strict=True):
+    for dx, dy in zip(codes.DX, codes.DY, strict=True):
         inside = (x + dx >= 0) & (x + dx < width) & (y + dy >= 0) & (y + dy < height)
         found.append(np.where(inside, (y + dy) * width + x + dx, -1).astype(np.int16))
     return tuple(found)

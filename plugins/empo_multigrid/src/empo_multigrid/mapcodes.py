@@ -10,48 +10,13 @@ from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
 from empo_core.suggestions import nearest
-from empo_multigrid.layout import (
-    ANY_SIDE,
-    BALL,
-    BLOCK,
-    BLUE,
-    BOX,
-    BROWN,
-    BUSH,
-    CONTROL_BUTTON,
-    DISABLING_SWITCH,
-    DOOR,
-    DOOR_CLOSED,
-    DOOR_LOCKED,
-    DOOR_OPEN,
-    EAST,
-    EMPTY,
-    FLOOR,
-    GOAL_SQUARE,
-    GREEN,
-    GREY,
-    KEY,
-    KILL_BUTTON,
-    LAVA,
-    MAGIC_WALL,
-    NORTH,
-    NOTHING,
-    PAUSE_SWITCH,
-    PURPLE,
-    RED,
-    ROCK,
-    SOUTH,
-    SWITCH,
-    UNSTEADY,
-    WALL,
-    WEST,
-    YELLOW,
-)
+from empo_multigrid import layout as codes
 
 Layer = Literal["terrain", "fixed", "item", "agent"]
 
 COLOUR_LETTERS: Final = {
-    "r": RED, "g": GREEN, "b": BLUE, "p": PURPLE, "y": YELLOW, "e": GREY,
+    "r": codes.RED, "g": codes.GREEN, "b": codes.BLUE,
+    "p": codes.PURPLE, "y": codes.YELLOW, "e": codes.GREY,
 }  # fmt: skip
 
 
@@ -71,63 +36,63 @@ class Code(NamedTuple):
     layer: Layer
     kind: int
     name: str
-    colour: int = NOTHING
-    target: int = NOTHING
-    side: int = NOTHING
+    colour: int = codes.NOTHING
+    target: int = codes.NOTHING
+    side: int = codes.NOTHING
     word: int = 0
 
 
-_EMPTY = Code("terrain", EMPTY, "empty cell")
-_KILL = Code("fixed", KILL_BUTTON, "kill button", YELLOW, GREY, word=1)
-_PAUSE = Code("fixed", PAUSE_SWITCH, "pause switch", YELLOW, GREY, word=2)
+_EMPTY = Code("terrain", codes.EMPTY, "empty cell")
+_KILL = Code("fixed", codes.KILL_BUTTON, "kill button", codes.YELLOW, codes.GREY, word=1)
+_PAUSE = Code("fixed", codes.PAUSE_SWITCH, "pause switch", codes.YELLOW, codes.GREY, word=2)
 
 
 def _disabling(target: int, what: str) -> Code:
-    return Code("fixed", DISABLING_SWITCH, f"disabling switch for {what}", GREY, target)
+    return Code("fixed", codes.DISABLING_SWITCH, f"disabling switch for {what}", codes.GREY, target)
 
 
 def _magic(side: int) -> Code:
-    return Code("fixed", MAGIC_WALL, "magic wall", side=side, word=1)
+    return Code("fixed", codes.MAGIC_WALL, "magic wall", side=side, word=1)
 
 
 FIXED_CODES: Final[dict[str, Code]] = {
     "..": _EMPTY,
-    "Bl": Code("item", BLOCK, "block", BROWN),
-    "Ro": Code("item", ROCK, "rock", GREY),
-    "Bu": Code("fixed", BUSH, "bush"),
-    "La": Code("terrain", LAVA, "lava"),
-    "Sw": Code("terrain", SWITCH, "switch"),
-    "Un": Code("terrain", UNSTEADY, "unsteady ground"),
-    "Mn": _magic(NORTH),
-    "Ms": _magic(SOUTH),
-    "Mw": _magic(WEST),
-    "Me": _magic(EAST),
-    "Ma": _magic(ANY_SIDE),
+    "Bl": Code("item", codes.BLOCK, "block", codes.BROWN),
+    "Ro": Code("item", codes.ROCK, "rock", codes.GREY),
+    "Bu": Code("fixed", codes.BUSH, "bush"),
+    "La": Code("terrain", codes.LAVA, "lava"),
+    "Sw": Code("terrain", codes.SWITCH, "switch"),
+    "Un": Code("terrain", codes.UNSTEADY, "unsteady ground"),
+    "Mn": _magic(codes.NORTH),
+    "Ms": _magic(codes.SOUTH),
+    "Mw": _magic(codes.WEST),
+    "Me": _magic(codes.EAST),
+    "Ma": _magic(codes.ANY_SIDE),
     "Kb": _KILL,
     "Ki": _KILL,
     "Ps": _PAUSE,
     "Pa": _PAUSE,
-    "Dk": _disabling(KILL_BUTTON, "kill buttons"),
-    "dK": _disabling(KILL_BUTTON, "kill buttons"),
-    "Dp": _disabling(PAUSE_SWITCH, "pause switches"),
-    "dP": _disabling(PAUSE_SWITCH, "pause switches"),
-    "DC": _disabling(CONTROL_BUTTON, "control buttons"),
-    "dC": _disabling(CONTROL_BUTTON, "control buttons"),
-    "CB": Code("fixed", CONTROL_BUTTON, "control button", YELLOW, GREY, word=1),
-    "KB": Code("item", KEY, "key", BLUE),
+    "Dk": _disabling(codes.KILL_BUTTON, "kill buttons"),
+    "dK": _disabling(codes.KILL_BUTTON, "kill buttons"),
+    "Dp": _disabling(codes.PAUSE_SWITCH, "pause switches"),
+    "dP": _disabling(codes.PAUSE_SWITCH, "pause switches"),
+    "DC": _disabling(codes.CONTROL_BUTTON, "control buttons"),
+    "dC": _disabling(codes.CONTROL_BUTTON, "control buttons"),
+    "CB": Code("fixed", codes.CONTROL_BUTTON, "control button", codes.YELLOW, codes.GREY, word=1),
+    "KB": Code("item", codes.KEY, "key", codes.BLUE),
 }
 """Codes that are matched as they stand."""
 
 COLOURED_CODES: Final[dict[str, Code]] = {
-    "W": Code("terrain", WALL, "wall"),
-    "G": Code("terrain", GOAL_SQUARE, "goal square"),
-    "F": Code("terrain", FLOOR, "floor"),
-    "L": Code("fixed", DOOR, "locked door", word=DOOR_LOCKED),
-    "C": Code("fixed", DOOR, "closed door", word=DOOR_CLOSED),
-    "O": Code("fixed", DOOR, "open door", word=DOOR_OPEN),
-    "K": Code("item", KEY, "key"),
-    "B": Code("item", BALL, "ball"),
-    "X": Code("item", BOX, "box"),
+    "W": Code("terrain", codes.WALL, "wall"),
+    "G": Code("terrain", codes.GOAL_SQUARE, "goal square"),
+    "F": Code("terrain", codes.FLOOR, "floor"),
+    "L": Code("fixed", codes.DOOR, "locked door", word=codes.DOOR_LOCKED),
+    "C": Code("fixed", codes.DOOR, "closed door", word=codes.DOOR_CLOSED),
+    "O": Code("fixed", codes.DOOR, "open door", word=codes.DOOR_OPEN),
+    "K": Code("item", codes.KEY, "key"),
+    "B": Code("item", codes.BALL, "ball"),
+    "X": Code("item", codes.BOX, "box"),
     "A": Code("agent", 0, "agent"),
 }
 """First characters of codes whose second character is a colour letter."""

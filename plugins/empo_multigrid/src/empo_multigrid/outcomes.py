@@ -12,20 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from empo_core.compilation import compiled
+from empo_multigrid import effects as columns
+from empo_multigrid import layout as codes
 from empo_multigrid.effects import (
-    AGENTS,
-    COLOUR,
-    ENTER,
-    FIXED,
-    FIXED_KIND,
-    GROUP,
-    ITEMS,
-    NEIGHBOUR,
-    REFERENCE,
-    SIDE,
-    SOLIDIFY,
-    TRAMPLES,
-    WORD,
     Scene,
     Tables,
     contested_cell,
@@ -47,19 +36,7 @@ from empo_multigrid.intents import (
     load,
     unload,
 )
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    ANY_SIDE,
-    BUSH,
-    CELL,
-    DIRECTION,
-    LEFT,
-    RIGHT,
-    STILL,
-    Floats,
-    Ints,
-    Longs,
-)
+from empo_multigrid.layout import Floats, Ints, Longs
 
 # What an individual outcome lets the agent do.
 WALK, SUCCEED, FAIL, SOLIDIFIED = range(4)
@@ -138,11 +115,11 @@ def interact(t: Tables, p: Intents, events: RandomEvents, i: int, j: int) -> boo
     a, b = events.action[i], events.action[j]
     if p.contest[i, a] >= 0 and p.contest[i, a] == p.contest[j, b]:
         return True
-    if p.stops[i, a] >= 0 and p.stops[i, a] == t.agent[j, COLOUR]:
+    if p.stops[i, a] >= 0 and p.stops[i, a] == t.agent[j, columns.COLOUR]:
         return True
-    if p.stops[j, b] >= 0 and p.stops[j, b] == t.agent[i, COLOUR]:
+    if p.stops[j, b] >= 0 and p.stops[j, b] == t.agent[i, columns.COLOUR]:
         return True
-    if t.size[REFERENCE]:
+    if t.size[columns.REFERENCE]:
         return False
     if p.disables[i, a] >= 0 and (
         p.disables[i, a] == p.uses[j, b] or p.disables[i, a] == p.disables[j, b]
@@ -155,17 +132,17 @@ def interact(t: Tables, p: Intents, events: RandomEvents, i: int, j: int) -> boo
 def is_sequential(t: Tables, s: Scene, events: RandomEvents) -> bool:
     """True if the reference's shortcut applies: everybody acts in index order."""
     active, busy, lucky, only_any_side = 0, 0, 0, True
-    for agent in range(t.size[AGENTS]):
+    for agent in range(t.size[columns.AGENTS]):
         if events.category[agent] == IDLE:
             continue
         active += 1
         code = t.action[events.action[agent]]
-        busy += code != LEFT and code != RIGHT
+        busy += code != codes.LEFT and code != codes.RIGHT
         if events.category[agent] > NORMAL:
             lucky += 1
             tries = events.category[agent] == WALL_ENTERER
-            fixed = t.cell[front_cell(t, s, agent), FIXED] if tries else -1
-            if fixed < 0 or t.fixed[fixed, SIDE] != ANY_SIDE:
+            fixed = t.cell[front_cell(t, s, agent), columns.FIXED] if tries else -1
+            if fixed < 0 or t.fixed[fixed, columns.SIDE] != codes.ANY_SIDE:
                 only_any_side = False
     # The shortcut for a lone agent overlooks magic walls that can be entered from any side.
     if active <= 1 and (lucky == 0 or only_any_side):
@@ -188,30 +165,30 @@ def add_outcome(events: RandomEvents, agent: int, prob: float, turn: int, effect
 def list_outcomes(t: Tables, s: Scene, events: RandomEvents, agent: int) -> None:
     """The individual outcomes of an agent whose move depends on luck."""
     events.size[agent] = 0
-    base = AGENT_WORDS * agent
+    base = codes.AGENT_WORDS * agent
     if events.category[agent] == STUMBLER:
-        stumble = t.stumble[s.row[base + CELL]]
+        stumble = t.stumble[s.row[base + codes.CELL]]
         add_outcome(events, agent, 1 - stumble, 0, WALK)
         for turn in (3, 1):
-            direction = (s.row[base + DIRECTION] + turn) % 4
-            target = t.cell[s.row[base + CELL], NEIGHBOUR + direction]
-            fixed = t.cell[target, FIXED] if target >= 0 else -1
+            direction = (s.row[base + codes.DIRECTION] + turn) % 4
+            target = t.cell[s.row[base + codes.CELL], columns.NEIGHBOUR + direction]
+            fixed = t.cell[target, columns.FIXED] if target >= 0 else -1
             if (
                 fixed >= 0
-                and not t.size[REFERENCE]
-                and t.fixed[fixed, FIXED_KIND] == BUSH
-                and not t.agent[agent, TRAMPLES]
-                and s.row[t.fixed[fixed, WORD]] == 0
-                and t.chance[fixed, ENTER] < 1
+                and not t.size[columns.REFERENCE]
+                and t.fixed[fixed, columns.FIXED_KIND] == codes.BUSH
+                and not t.agent[agent, columns.TRAMPLES]
+                and s.row[t.fixed[fixed, columns.WORD]] == 0
+                and t.chance[fixed, columns.ENTER] < 1
             ):
-                enter = t.chance[fixed, ENTER]
+                enter = t.chance[fixed, columns.ENTER]
                 add_outcome(events, agent, stumble / 2 * enter, turn, SUCCEED)
                 add_outcome(events, agent, stumble / 2 * (1 - enter), turn, FAIL)
             else:
                 add_outcome(events, agent, stumble / 2, turn, WALK)
         return
-    fixed = t.cell[front_cell(t, s, agent), FIXED]
-    enter, solidify = t.chance[fixed, ENTER], t.chance[fixed, SOLIDIFY]
+    fixed = t.cell[front_cell(t, s, agent), columns.FIXED]
+    enter, solidify = t.chance[fixed, columns.ENTER], t.chance[fixed, columns.SOLIDIFY]
     if events.category[agent] == BUSH_ENTERER:
         solidify = 0.0
     add_outcome(events, agent, enter, 0, SUCCEED)
@@ -222,7 +199,7 @@ def list_outcomes(t: Tables, s: Scene, events: RandomEvents, agent: int) -> None
 @compiled
 def form_blocks(t: Tables, p: Intents, events: RandomEvents) -> bool:
     """Group normal agents whose actions interact; whether anything is left to chance."""
-    number = t.size[AGENTS]
+    number = t.size[columns.AGENTS]
     random = False
     for agent in range(number):
         events.block[agent] = agent
@@ -255,7 +232,7 @@ def form_blocks(t: Tables, p: Intents, events: RandomEvents) -> bool:
 @compiled
 def act_normally(t: Tables, s: Scene, events: RandomEvents) -> None:
     """The winner of each block acts, block by block; then everybody else by index."""
-    number = t.size[AGENTS]
+    number = t.size[columns.AGENTS]
     for agent in range(number):
         events.cell[agent] = 0  # 1 once it has acted
     for first in range(number):
@@ -277,19 +254,23 @@ def act_normally(t: Tables, s: Scene, events: RandomEvents) -> None:
 @compiled
 def act_in_turn(t: Tables, s: Scene, events: RandomEvents, released: bool) -> None:
     """All agents act by index; ``released`` are also those that stop being paused on the way."""
-    for agent in range(t.size[AGENTS]):
-        if events.category[agent] != IDLE or (released and t.action[events.action[agent]] != STILL):
+    for agent in range(t.size[columns.AGENTS]):
+        if events.category[agent] != IDLE or (
+            released and t.action[events.action[agent]] != codes.STILL
+        ):
             perform(t, s, agent, events.action[agent])
 
 
 @compiled
 def stumble(t: Tables, s: Scene, events: RandomEvents) -> None:
     """Stumblers turn, then move where no other stumbler wants to go."""
-    number = t.size[AGENTS]
+    number = t.size[columns.AGENTS]
     for agent in range(number):
         if events.category[agent] == STUMBLER and is_acting(s, agent):
-            base, k = AGENT_WORDS * agent, events.digit[agent]
-            s.row[base + DIRECTION] = (s.row[base + DIRECTION] + events.turn[agent, k]) % 4
+            base, k = codes.AGENT_WORDS * agent, events.digit[agent]
+            s.row[base + codes.DIRECTION] = (
+                s.row[base + codes.DIRECTION] + events.turn[agent, k]
+            ) % 4
     for agent in range(number):
         events.cell[agent] = -1
         if events.category[agent] == STUMBLER and is_acting(s, agent):
@@ -316,7 +297,7 @@ def stumble(t: Tables, s: Scene, events: RandomEvents) -> None:
 @compiled
 def enter(t: Tables, s: Scene, events: RandomEvents, category: int) -> None:
     """Agents that try to enter a magic wall or a bush do, or do not."""
-    for agent in range(t.size[AGENTS]):
+    for agent in range(t.size[columns.AGENTS]):
         if events.category[agent] != category or not is_acting(s, agent):
             continue
         target = front_cell(t, s, agent)
@@ -324,18 +305,20 @@ def enter(t: Tables, s: Scene, events: RandomEvents, category: int) -> None:
         if effect == SUCCEED and vacant(s, agent, target):
             move_agent(t, s, agent, target)
         elif effect == SOLIDIFIED:
-            s.row[t.fixed[t.cell[target, FIXED], WORD]] = 0
+            s.row[t.fixed[t.cell[target, columns.FIXED], columns.WORD]] = 0
         record(t, s, agent, events.action[agent], -1)
 
 
 @compiled
 def sort_items(t: Tables, rows: Ints, count: int) -> None:
     """Make a row canonical: items that cannot be told apart are listed in order of place."""
-    start = AGENT_WORDS * t.size[AGENTS]
-    for i in range(1, t.size[ITEMS]):
-        place, group = rows[count, start + i], t.item[i, GROUP]
+    start = codes.AGENT_WORDS * t.size[columns.AGENTS]
+    for i in range(1, t.size[columns.ITEMS]):
+        place, group = rows[count, start + i], t.item[i, columns.GROUP]
         j = i
-        while j > 0 and t.item[j - 1, GROUP] == group and rows[count, start + j - 1] > place:
+        while (
+            j > 0 and t.item[j - 1, columns.GROUP] == group and rows[count, start + j - 1] > place
+        ):
             rows[count, start + j] = rows[count, start + j - 1]
             j -= 1
         rows[count, start + j] = place
@@ -367,7 +350,7 @@ def play_out(
     t: Tables, s: Scene, p: Intents, events: RandomEvents, rows: Ints, probs: Floats, count: int
 ) -> int:
     """Append every successor that chance allows; -1 where ``rows`` is too short."""
-    number = t.size[AGENTS]
+    number = t.size[columns.AGENTS]
     first = count
     for source in range(2 * number):
         events.digit[source] = 0

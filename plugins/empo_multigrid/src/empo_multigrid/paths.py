@@ -13,46 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled
-from empo_multigrid.effects import (
-    AGENTS,
-    CELLS,
-    ENTERS_MAGIC,
-    FIXED,
-    FIXED_KIND,
-    ITEMS,
-    KIND,
-    NEIGHBOUR,
-    SIDE,
-    TERRAIN,
-    WORD,
-    Scene,
-    Tables,
-    landing_cell,
-    passable,
-)
+from empo_multigrid import effects as columns
+from empo_multigrid import layout as codes
+from empo_multigrid.effects import Scene, Tables, landing_cell, passable
 from empo_multigrid.intents import load, unload
 from empo_multigrid.kernel import pack
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    ANY_SIDE,
-    BLOCK,
-    BOX,
-    BUSH,
-    CELL,
-    DIRECTION,
-    DOOR,
-    DOOR_CLOSED,
-    DOOR_OPEN,
-    LAVA,
-    MAGIC_WALL,
-    ROCK,
-    SWITCH,
-    UNSTEADY,
-    WALL,
-    Bools,
-    Ints,
-    Layout,
-)
+from empo_multigrid.layout import Bools, Ints, Layout
 
 IMPASSABLE: Final = -1
 UNREACHABLE: Final = 2**30
@@ -87,7 +53,7 @@ def can_forward(layout: Layout, rows: Ints, agent: int) -> Bools:
     Returns:
         One answer per state [state].
     """
-    directions = rows[:, AGENT_WORDS * agent + DIRECTION].astype(np.int64)
+    directions = rows[:, codes.AGENT_WORDS * agent + codes.DIRECTION].astype(np.int64)
     found: Bools = free_directions(layout, rows, agent)[np.arange(len(rows)), directions]
     return found
 
@@ -154,72 +120,76 @@ def _free_directions(t: Tables, s: Scene, rows: Ints, agent: int, out: Bools) ->
 @compiled
 def _is_free(t: Tables, s: Scene, agent: int, direction: int) -> bool:
     """True if an agent that faces a direction could move."""
-    target = t.cell[s.row[AGENT_WORDS * agent + CELL], NEIGHBOUR + direction]
+    target = t.cell[s.row[codes.AGENT_WORDS * agent + codes.CELL], columns.NEIGHBOUR + direction]
     if target < 0 or s.agent_at[target] >= 0:
         return False
     if s.item_at[target] >= 0:
         return landing_cell(t, s, agent, target, direction) >= 0
     if passable(t, s, target):
         return True
-    fixed = t.cell[target, FIXED]
+    fixed = t.cell[target, columns.FIXED]
     if fixed < 0:
         return False
-    kind = t.fixed[fixed, FIXED_KIND]
-    if kind == BUSH:
+    kind = t.fixed[fixed, columns.FIXED_KIND]
+    if kind == codes.BUSH:
         return True
-    if kind != MAGIC_WALL or not t.agent[agent, ENTERS_MAGIC] or s.row[t.fixed[fixed, WORD]] == 0:
+    if (
+        kind != codes.MAGIC_WALL
+        or not t.agent[agent, columns.ENTERS_MAGIC]
+        or s.row[t.fixed[fixed, columns.WORD]] == 0
+    ):
         return False
-    side = t.fixed[fixed, SIDE]
-    return side == ANY_SIDE or side == (direction + 2) % 4
+    side = t.fixed[fixed, columns.SIDE]
+    return side == codes.ANY_SIDE or side == (direction + 2) % 4
 
 
 @compiled
 def _cost_maps(t: Tables, s: Scene, rows: Ints, agent: int, out: Ints) -> None:
-    first_item = AGENT_WORDS * t.size[AGENTS]
-    opened = t.size[CELLS] + t.size[AGENTS]
+    first_item = codes.AGENT_WORDS * t.size[columns.AGENTS]
+    opened = t.size[columns.CELLS] + t.size[columns.AGENTS]
     for state in range(len(rows)):
         row = rows[state]
-        for cell in range(t.size[CELLS]):
+        for cell in range(t.size[columns.CELLS]):
             out[state, cell] = _ground_cost(t, row, cell)
-        for item in range(t.size[ITEMS]):
-            kind, place = t.item[item, KIND], row[first_item + item]
+        for item in range(t.size[columns.ITEMS]):
+            kind, place = t.item[item, columns.KIND], row[first_item + item]
             if place >= opened:
                 # An opened box has become something that can be picked up, too.
-                kind, place = BOX, place - opened
-            if 0 <= place < t.size[CELLS]:
-                if kind == ROCK:
+                kind, place = codes.BOX, place - opened
+            if 0 <= place < t.size[columns.CELLS]:
+                if kind == codes.ROCK:
                     out[state, place] = ROCK_COST
-                elif kind == BLOCK:
+                elif kind == codes.BLOCK:
                     out[state, place] = BLOCK_COST
                 else:
                     out[state, place] = PICKABLE_COST
-        for other in range(t.size[AGENTS]):
+        for other in range(t.size[columns.AGENTS]):
             if other != agent:
-                out[state, row[AGENT_WORDS * other + CELL]] = AGENT_COST
+                out[state, row[codes.AGENT_WORDS * other + codes.CELL]] = AGENT_COST
 
 
 @compiled
 def _ground_cost(t: Tables, row: Ints, cell: int) -> int:
     """Cost of entering a cell that holds no agent and no item."""
-    fixed, terrain = t.cell[cell, FIXED], t.cell[cell, TERRAIN]
+    fixed, terrain = t.cell[cell, columns.FIXED], t.cell[cell, columns.TERRAIN]
     if fixed >= 0:
-        kind = t.fixed[fixed, FIXED_KIND]
-        if kind == DOOR:
-            word = row[t.fixed[fixed, WORD]]
-            if word == DOOR_OPEN:
+        kind = t.fixed[fixed, columns.FIXED_KIND]
+        if kind == codes.DOOR:
+            word = row[t.fixed[fixed, columns.WORD]]
+            if word == codes.DOOR_OPEN:
                 return OPEN_DOOR_COST
-            return CLOSED_DOOR_COST if word == DOOR_CLOSED else LOCKED_DOOR_COST
-        if kind == MAGIC_WALL:
+            return CLOSED_DOOR_COST if word == codes.DOOR_CLOSED else LOCKED_DOOR_COST
+        if kind == codes.MAGIC_WALL:
             return IMPASSABLE
-        if kind != BUSH:
+        if kind != codes.BUSH:
             return OTHER_COST
-        if row[t.fixed[fixed, WORD]] == 0:
+        if row[t.fixed[fixed, columns.WORD]] == 0:
             return IMPASSABLE
-    if terrain in (WALL, LAVA):
+    if terrain in (codes.WALL, codes.LAVA):
         return IMPASSABLE
-    if terrain == UNSTEADY:
+    if terrain == codes.UNSTEADY:
         return UNSTEADY_COST
-    return OTHER_COST if terrain == SWITCH else EMPTY_COST
+    return OTHER_COST if terrain == codes.SWITCH else EMPTY_COST
 
 
 @compiled
@@ -247,7 +217,7 @@ def _path_costs(
                     continue  # No agent can enter it, so it leads nowhere.
                 through = best[cell] + costs[number, cell]
                 for direction in range(4):
-                    before = cell_table[cell, NEIGHBOUR + direction]
+                    before = cell_table[cell, columns.NEIGHBOUR + direction]
                     if before >= 0 and through < best[before]:
                         best[before] = through
                         if not queued[before]:

@@ -8,33 +8,17 @@ import numpy as np
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_multigrid import layout as codes
 from empo_multigrid.effects import PROGRAMMED_MASK
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    BUSH,
-    CELL,
-    CONTROL_BUTTON,
-    DIRECTION,
-    DOOR,
-    DOOR_LOCKED,
-    FLAGS,
-    FORCED,
-    GONE,
-    KILL_BUTTON,
-    MAGIC_WALL,
-    NORTH,
-    NOTHING,
-    PAUSE_SWITCH,
-    PAUSED,
-    PROGRAMMED_SHIFT,
-    RECORDED_SHIFT,
-    TERMINATED,
-    Ints,
-    Layout,
-    Longs,
-)
+from empo_multigrid.layout import Ints, Layout, Longs
 
-LARGEST: Final = {DOOR: DOOR_LOCKED, MAGIC_WALL: 1, BUSH: 1, KILL_BUTTON: 1, PAUSE_SWITCH: 3}
+LARGEST: Final = {
+    codes.DOOR: codes.DOOR_LOCKED,
+    codes.MAGIC_WALL: 1,
+    codes.BUSH: 1,
+    codes.KILL_BUTTON: 1,
+    codes.PAUSE_SWITCH: 3,
+}
 """The greatest word of each kind of fixed object; that of a control button depends on the world."""
 
 
@@ -45,7 +29,7 @@ class RowCheck:
         self._name = name
         self._agents, self._words = layout.num_agents, layout.state_words
         self._low, self._high = word_bounds(layout)
-        controls = layout.fixed_kind == CONTROL_BUTTON
+        controls = layout.fixed_kind == codes.CONTROL_BUTTON
         self._controls = layout.fixed_word[controls]
 
     def __call__(self, states: Tensor) -> Ints:
@@ -63,14 +47,14 @@ class RowCheck:
         if len(found):
             wrong = (found.min(0) < self._low) | (found.max(0) > self._high)
             programmed = found[:, self._controls] & PROGRAMMED_MASK
-            wrong[self._controls] |= (programmed > self._agents << PROGRAMMED_SHIFT).any(0)
+            wrong[self._controls] |= (programmed > self._agents << codes.PROGRAMMED_SHIFT).any(0)
             if wrong.any():
                 raise self._error(found, int(np.flatnonzero(wrong)[0]))
         return np.ascontiguousarray(found, np.int16)
 
     def _error(self, found: np.ndarray, word: int) -> WorldError:
-        if word < AGENT_WORDS * self._agents and word % AGENT_WORDS == CELL:
-            what = f"puts agent {word // AGENT_WORDS} outside the grid"
+        if word < codes.AGENT_WORDS * self._agents and word % codes.AGENT_WORDS == codes.CELL:
+            what = f"puts agent {word // codes.AGENT_WORDS} outside the grid"
         else:
             what = "means nothing"
         worst = found[:, word].max() if found[:, word].max() > self._high[word] else None
@@ -85,18 +69,18 @@ def word_bounds(layout: Layout) -> tuple[Longs, Longs]:
     """The least and the greatest value of each word of a state row [word], [word]."""
     low = np.zeros(layout.state_words, np.int64)
     high = np.zeros(layout.state_words, np.int64)
-    agents = np.arange(layout.num_agents) * AGENT_WORDS
-    high[agents + CELL] = layout.num_cells - 1
-    high[agents + DIRECTION] = NORTH
-    high[agents + FLAGS] = TERMINATED | PAUSED
-    high[agents + FORCED] = len(layout.actions)
+    agents = np.arange(layout.num_agents) * codes.AGENT_WORDS
+    high[agents + codes.CELL] = layout.num_cells - 1
+    high[agents + codes.DIRECTION] = codes.NORTH
+    high[agents + codes.FLAGS] = codes.TERMINATED | codes.PAUSED
+    high[agents + codes.FORCED] = len(layout.actions)
     items = slice(layout.first_item_word, layout.first_item_word + layout.num_items)
-    low[items] = GONE
-    high[items] = layout.opened * np.where(layout.item_content_kind == NOTHING, 1, 2) - 1
+    low[items] = codes.GONE
+    high[items] = layout.opened * np.where(layout.item_content_kind == codes.NOTHING, 1, 2) - 1
     for kind, word in zip(layout.fixed_kind.tolist(), layout.fixed_word.tolist(), strict=True):
-        if kind == CONTROL_BUTTON:
-            recorded = len(layout.actions) << RECORDED_SHIFT
-            high[word] = recorded | layout.num_agents << PROGRAMMED_SHIFT | 3
-        elif word != NOTHING:
+        if kind == codes.CONTROL_BUTTON:
+            recorded = len(layout.actions) << codes.RECORDED_SHIFT
+            high[word] = recorded | layout.num_agents << codes.PROGRAMMED_SHIFT | 3
+        elif word != codes.NOTHING:
             high[word] = LARGEST[kind]
     return low, high

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from empo_multigrid.layout import (
-    AGENT_WORDS,
-    CELL,
-    DIRECTION,
-    FLAGS,
-    FORCED,
-    GONE,
-    NOTHING,
-    PAUSED,
-    TERMINATED,
-    Ints,
-    Layout,
-)
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Ints, Layout
 
 
 class VisibleItem(NamedTuple):
@@ -73,7 +62,7 @@ def scene(layout: Layout, row: Ints) -> Scene:
     carried: dict[int, VisibleItem] = {}
     for item in range(layout.num_items):
         place = int(row[layout.first_item_word + item])
-        if place == GONE:
+        if place == codes.GONE:
             continue
         thing = VisibleItem(int(layout.item_kind[item]), int(layout.item_colour[item]))
         if place >= layout.opened:
@@ -88,7 +77,7 @@ def scene(layout: Layout, row: Ints) -> Scene:
     return Scene(
         tuple(_agent(row, i, carried.get(i)) for i in range(layout.num_agents)),
         loose,
-        tuple(NOTHING if word < 0 else int(row[word]) for word in layout.fixed_word.tolist()),
+        tuple(codes.NOTHING if word < 0 else int(row[word]) for word in layout.fixed_word.tolist()),
     )
 
 
@@ -98,13 +87,13 @@ def control(word: int) -> ControlView:
 
 
 def _agent(row: Ints, agent: int, carrying: VisibleItem | None) -> AgentView:
-    words = row[AGENT_WORDS * agent : AGENT_WORDS * (agent + 1)].tolist()
-    flags = words[FLAGS]
+    words = row[codes.AGENT_WORDS * agent : codes.AGENT_WORDS * (agent + 1)].tolist()
+    flags = words[codes.FLAGS]
     return AgentView(
-        cell=words[CELL],
-        direction=words[DIRECTION],
-        terminated=bool(flags & TERMINATED),
-        paused=bool(flags & PAUSED),
-        forced=words[FORCED] - 1,
+        cell=words[codes.CELL],
+        direction=words[codes.DIRECTION],
+        terminated=bool(flags & codes.TERMINATED),
+        paused=bool(flags & codes.PAUSED),
+        forced=words[codes.FORCED] - 1,
         carrying=carrying,
     )

@@ -5,58 +5,39 @@ from __future__ import annotations
 from typing import Final
 
 from empo_core.types import WorldSpec
-from empo_multigrid.layout import (
-    ANY_SIDE,
-    BALL,
-    BLOCK,
-    BLUE,
-    BOX,
-    BUSH,
-    COLOURS,
-    CONTROL_BUTTON,
-    DISABLING_SWITCH,
-    DOOR,
-    EMPTY,
-    FLOOR,
-    GOAL_SQUARE,
-    KEY,
-    KILL_BUTTON,
-    LAVA,
-    MAGIC_WALL,
-    NOTHING,
-    PAUSE_SWITCH,
-    ROCK,
-    SWITCH,
-    UNSTEADY,
-    WALL,
-    Ints,
-    Layout,
-)
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Ints, Layout
 from empo_multigrid.mapcodes import COLOUR_LETTERS
 from empo_multigrid.scene import AgentView, Scene, VisibleItem, control, scene
 
 ARROWS: Final = ">v<^"
 DIRECTION_NAMES: Final = ("east", "south", "west", "north")
-ITEM_NAMES: Final = {BLOCK: "block", ROCK: "rock", KEY: "key", BALL: "ball", BOX: "box"}
+ITEM_NAMES: Final = {
+    codes.BLOCK: "block",
+    codes.ROCK: "rock",
+    codes.KEY: "key",
+    codes.BALL: "ball",
+    codes.BOX: "box",
+}
 FIXED_NAMES: Final = {
-    DOOR: "door",
-    MAGIC_WALL: "magic wall",
-    BUSH: "bush",
-    KILL_BUTTON: "kill button",
-    PAUSE_SWITCH: "pause switch",
-    DISABLING_SWITCH: "disabling switch",
-    CONTROL_BUTTON: "control button",
+    codes.DOOR: "door",
+    codes.MAGIC_WALL: "magic wall",
+    codes.BUSH: "bush",
+    codes.KILL_BUTTON: "kill button",
+    codes.PAUSE_SWITCH: "pause switch",
+    codes.DISABLING_SWITCH: "disabling switch",
+    codes.CONTROL_BUTTON: "control button",
 }
 
 _LETTERS = {colour: letter for letter, colour in COLOUR_LETTERS.items()}
-_TERRAIN = {EMPTY: "..", LAVA: "La", UNSTEADY: "Un", SWITCH: "Sw"}
-_COLOURED_TERRAIN = {WALL: "W", GOAL_SQUARE: "G", FLOOR: "F"}
-_ITEMS = {BLOCK: "Bl", ROCK: "Ro", KEY: "K", BALL: "B", BOX: "X"}
+_TERRAIN = {codes.EMPTY: "..", codes.LAVA: "La", codes.UNSTEADY: "Un", codes.SWITCH: "Sw"}
+_COLOURED_TERRAIN = {codes.WALL: "W", codes.GOAL_SQUARE: "G", codes.FLOOR: "F"}
+_ITEMS = {codes.BLOCK: "Bl", codes.ROCK: "Ro", codes.KEY: "K", codes.BALL: "B", codes.BOX: "X"}
 _DOORS = "OCL"
 _DOOR_STATES = ("open", "closed", "locked")
 _SIDES = "eswna"
-_DISABLES = {KILL_BUTTON: "Dk", PAUSE_SWITCH: "Dp", CONTROL_BUTTON: "DC"}
-_BUTTONS = {KILL_BUTTON: "Kb", PAUSE_SWITCH: "Ps", CONTROL_BUTTON: "CB"}
+_DISABLES = {codes.KILL_BUTTON: "Dk", codes.PAUSE_SWITCH: "Dp", codes.CONTROL_BUTTON: "DC"}
+_BUTTONS = {codes.KILL_BUTTON: "Kb", codes.PAUSE_SWITCH: "Ps", codes.CONTROL_BUTTON: "CB"}
 
 
 def describe(layout: Layout, spec: WorldSpec, row: Ints) -> str:
@@ -90,18 +71,20 @@ def agent_mark(index: int) -> str:
 def thing_name(thing: VisibleItem) -> str:
     """Name of an item, e.g. ``red key``; blocks and rocks have no colour."""
     name = ITEM_NAMES[thing.kind]
-    return name if thing.kind in (BLOCK, ROCK) else f"{COLOURS[thing.colour]} {name}"
+    return (
+        name if thing.kind in (codes.BLOCK, codes.ROCK) else f"{codes.COLOURS[thing.colour]} {name}"
+    )
 
 
 def _cell_code(layout: Layout, found: Scene, cell: int) -> str:
     if cell in found.loose:
         kind, colour = found.loose[cell]
-        if (kind, colour) == (KEY, BLUE):
+        if (kind, colour) == (codes.KEY, codes.BLUE):
             return "KB"  # In a map, Kb is a kill button.
         code = _ITEMS[kind]
         return code if len(code) == 2 else code + _LETTERS[colour]
     fixed = int(layout.fixed_at[cell])
-    if fixed != NOTHING:
+    if fixed != codes.NOTHING:
         code = _fixed_code(layout, fixed, found.fixed[fixed])
         if code:
             return code
@@ -114,13 +97,13 @@ def _cell_code(layout: Layout, found: Scene, cell: int) -> str:
 def _fixed_code(layout: Layout, fixed: int, word: int) -> str:
     """The map code of a fixed object; empty where nothing of it is left."""
     kind = int(layout.fixed_kind[fixed])
-    if kind == DOOR:
+    if kind == codes.DOOR:
         return _DOORS[word] + _LETTERS[layout.fixed_colour[fixed]]
-    if kind == MAGIC_WALL:
+    if kind == codes.MAGIC_WALL:
         return "M" + _SIDES[layout.fixed_side[fixed]] if word else "We"
-    if kind == BUSH:
+    if kind == codes.BUSH:
         return "" if word else "Bu"
-    if kind == DISABLING_SWITCH:
+    if kind == codes.DISABLING_SWITCH:
         return _DISABLES[int(layout.fixed_target[fixed])]
     return _BUTTONS[kind]
 
@@ -133,7 +116,7 @@ def _agent_line(layout: Layout, spec: WorldSpec, index: int, agent: AgentView) -
         facts.append("terminated")
     if agent.paused:
         facts.append("paused")
-    if agent.forced != NOTHING:
+    if agent.forced != codes.NOTHING:
         facts.append(f"next action forced: {spec.agents[index].actions[agent.forced]}")
     where = _where(layout, agent.cell)
     return f"{agent_mark(index)} {spec.agents[index].name} at {where}, {', '.join(facts)}"
@@ -152,19 +135,19 @@ def _object_lines(layout: Layout, spec: WorldSpec, found: Scene) -> list[str]:
 def _object_facts(layout: Layout, spec: WorldSpec, fixed: int, word: int) -> str:
     """Facts that the grid does not show, or that an agent covers."""
     kind = int(layout.fixed_kind[fixed])
-    if kind == DOOR:
-        return f"{COLOURS[layout.fixed_colour[fixed]]}, {_DOOR_STATES[word]}"
-    if kind == MAGIC_WALL:
+    if kind == codes.DOOR:
+        return f"{codes.COLOURS[layout.fixed_colour[fixed]]}, {_DOOR_STATES[word]}"
+    if kind == codes.MAGIC_WALL:
         side = int(layout.fixed_side[fixed])
-        where = "any side" if side == ANY_SIDE else f"the {DIRECTION_NAMES[side]}"
+        where = "any side" if side == codes.ANY_SIDE else f"the {DIRECTION_NAMES[side]}"
         return f"can be entered from {where}" if word else "solid"
-    if kind == BUSH:
+    if kind == codes.BUSH:
         return "trampled" if word else ""
-    if kind == KILL_BUTTON:
+    if kind == codes.KILL_BUTTON:
         return "enabled" if word else "disabled"
-    if kind == PAUSE_SWITCH:
+    if kind == codes.PAUSE_SWITCH:
         return f"{'on' if word & 1 else 'off'}, {'enabled' if word & 2 else 'disabled'}"
-    if kind == CONTROL_BUTTON:
+    if kind == codes.CONTROL_BUTTON:
         return _control_facts(spec, word)
     return ""
 
@@ -172,11 +155,11 @@ def _object_facts(layout: Layout, spec: WorldSpec, fixed: int, word: int) -> str
 def _control_facts(spec: WorldSpec, word: int) -> str:
     button = control(word)
     facts = ["enabled" if button.enabled else "disabled"]
-    if button.agent != NOTHING:
+    if button.agent != codes.NOTHING:
         facts.append(f"programmed by {agent_mark(button.agent)}")
     if button.awaiting:
         facts.append("waiting for the action to record")
-    if button.action != NOTHING:
+    if button.action != codes.NOTHING:
         agent = max(button.agent, 0)
         facts.append(f"recorded {spec.agents[agent].actions[button.action]}")
     return ", ".join(facts)
