@@ -28,15 +28,7 @@ def prior_policy(
 ) -> Float64[np.ndarray, "state action padded_goal"]:
     """A prior's policy in some states, as the sweep has it; 0 where a state is terminal.
 
-    Args:
-        graph: The state graph.
-        prior: The prior; it is asked about states that are not terminal only.
-        states: State numbers.
-        steps_left: Remaining steps.
-        actions: Length of the action axis.
-
-    Returns:
-        Action probabilities [state action goal].
+    The prior is asked about states that are not terminal only.
     """
     policy = np.zeros((len(states), actions, len(goal_order(graph.spec))))
     alive = np.flatnonzero(graph.alive[states])

@@ -106,13 +106,7 @@ def sweep_block(
 ) -> tuple[float, float, int]:
     """Both phases in the states of a block.
 
-    Args:
-        problem: The problem.
-        block: The states.
-        later: The values one step later.
-        out: Receives the values, by state number.
-        space: Receives the policies, by position in the block.
-        steps_left: Remaining steps.
+    Values go into ``out`` by state number, policies into ``space`` by position in the block.
 
     Returns:
         Seconds in each phase, and how many states have no finite U_r.

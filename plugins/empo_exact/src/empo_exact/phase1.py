@@ -11,6 +11,7 @@ import math
 
 from empo_core.compilation import inlined
 from empo_core.equations import TIE_TOLERANCE
+from empo_exact import simd
 from empo_exact.kernel_data import (
     Block,
     CurrentState,
@@ -22,22 +23,6 @@ from empo_exact.kernel_data import (
     Values,
 )
 from empo_exact.rows import PLAIN, TERMINAL, Mixture, blend_some, extreme, find_rows
-from empo_exact.simd import (
-    EIGHT,
-    FOUR,
-    SIXTEEN,
-    Lanes,
-    eight,
-    entry,
-    exponential,
-    four,
-    kernel,
-    larger,
-    load,
-    sixteen,
-    store,
-    where_less,
-)
 
 
 @inlined
@@ -49,8 +34,8 @@ def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch
     for action in range(game.num_actions[human]):
         first, count = action * together, 0
         for k in range(together):
-            profile = entry(game.having, (human * game.num_profiles + first + k,))
-            if entry(s.seen, (profile,)):
+            profile = simd.entry(game.having, (human * game.num_profiles + first + k,))
+            if simd.entry(s.seen, (profile,)):
                 s.rows[first + count] = profile
                 s.share[first + count] = humans.belief[here, human, action, k] if believes else 1.0
                 count += 1
@@ -66,7 +51,7 @@ def list_plainly(game: Game, human: int, s: Scratch) -> None:
     together, profiles = game.together[human], game.num_profiles
     share = 1.0 / together
     for k in range(profiles):
-        s.rows[k] = entry(game.having, (human * profiles + k,))
+        s.rows[k] = simd.entry(game.having, (human * profiles + k,))
         s.share[k] = share
     for action in range(game.num_actions[human]):
         s.times[human, action] = together
@@ -81,40 +66,40 @@ def place(game: Game, human: int, action: int, goal: int, s: Scratch) -> int:
 
 @inlined
 def find_gaps(
-    game: Game, humans: Humans, state: int, human: int, s: Scratch, goal: int, zero: Lanes
+    game: Game, humans: Humans, state: int, human: int, s: Scratch, goal: int, zero: simd.Lanes
 ) -> None:
     """Fill in Q_h^m, equation (1), and beta_h times how far each action falls short of the best."""
     here = state if humans.beta.shape[0] > 1 else 0
-    beta, best = load(humans.beta, (here, goal), zero), zero - math.inf
+    beta, best = simd.load(humans.beta, (here, goal), zero), zero - math.inf
     actions, together = game.num_actions[human], game.together[human]
     for action in range(actions):
         first, count = action * together, s.times[human, action]
         if count > 0:
             q = blend_some(s.reply, Mixture(s.rows, first, s.share, first, count), goal, zero)
-            store(s.q, (action, goal), q)
-            best = larger(best, q)
+            simd.store(s.q, (action, goal), q)
+            best = simd.larger(best, q)
     for action in range(actions):
         gap = zero - math.inf
         if s.times[human, action] > 0:
-            q = load(s.q, (action, goal), zero)
+            q = simd.load(s.q, (action, goal), zero)
             gap = beta * (q - best)
             if humans.has_greedy:
-                slack = TIE_TOLERANCE * larger(larger(best, 0.0 - best), 1.0)
-                tied = where_less(q, best - slack, -math.inf, 0.0)
-                gap = where_less(beta, math.inf, gap, tied)
-        store(s.weight, (place(game, human, action, goal, s),), gap)
+                slack = TIE_TOLERANCE * simd.larger(simd.larger(best, 0.0 - best), 1.0)
+                tied = simd.where_less(q, best - slack, -math.inf, 0.0)
+                gap = simd.where_less(beta, math.inf, gap, tied)
+        simd.store(s.weight, (place(game, human, action, goal, s),), gap)
 
 
 @inlined
 def mix_habit(
-    humans: Humans, state: int, action: int, policy: Lanes, goal: int, zero: Lanes
-) -> Lanes:
+    humans: Humans, state: int, action: int, policy: simd.Lanes, goal: int, zero: simd.Lanes
+) -> simd.Lanes:
     """The policy for a few goals with the habitual one mixed in, equation (2)."""
     at = state if humans.nu.shape[0] > 1 else 0
     here = state if humans.habit.shape[0] > 1 else 0
-    nu = load(humans.nu, (at, goal), zero)
-    habit = load(humans.habit, (here, action, goal), zero)
-    return where_less(0.0, nu, (1.0 - nu) * policy + nu * habit, policy)
+    nu = simd.load(humans.nu, (at, goal), zero)
+    habit = simd.load(humans.habit, (here, action, goal), zero)
+    return simd.where_less(0.0, nu, (1.0 - nu) * policy + nu * habit, policy)
 
 
 @inlined
@@ -124,7 +109,7 @@ def decide(
     here: CurrentState,
     human: int,
     goal: int,
-    zero: Lanes,
+    zero: simd.Lanes,
     s: Scratch,
     out: Values,
     policies: Policies,
@@ -135,26 +120,26 @@ def decide(
     """
     actions, whole = game.num_actions[human], zero
     for action in range(actions):
-        whole += load(s.weight, (place(game, human, action, goal, s),), zero)
-    share, done = 1.0 / whole, load(game.achieved, (here.state, goal), zero)
+        whole += simd.load(s.weight, (place(game, human, action, goal, s),), zero)
+    share, done = 1.0 / whole, simd.load(game.achieved, (here.state, goal), zero)
     value, idle = zero, True
     for action in range(actions):
-        chosen = load(s.weight, (place(game, human, action, goal, s),), zero) * share
+        chosen = simd.load(s.weight, (place(game, human, action, goal, s),), zero) * share
         if humans.has_habit:
             chosen = mix_habit(humans, here.state, action, chosen, goal, zero)
         if s.times[human, action] > 0:
-            value += chosen * load(s.q, (action, goal), zero)
+            value += chosen * simd.load(s.q, (action, goal), zero)
         chosen *= 1.0 - done
         if idle and s.times[human, action] > 0:
             chosen += done
             idle = False
-        store(policies.pi_h, (here.position, action, goal), chosen)
-    store(out.v_m, (here.state, goal), value * (1.0 - done))
+        simd.store(policies.pi_h, (here.position, action, goal), chosen)
+    simd.store(out.v_m, (here.state, goal), value * (1.0 - done))
     for action in range(actions, policies.pi_h.shape[1]):
-        store(policies.pi_h, (here.position, action, goal), zero)
+        simd.store(policies.pi_h, (here.position, action, goal), zero)
 
 
-@kernel
+@simd.kernel
 def phase1(
     game: Game,
     humans: Humans,
@@ -166,14 +151,8 @@ def phase1(
 ) -> None:
     """Humans' policies and values in the states of a block, equations (1)-(3).
 
-    Args:
-        game: The game.
-        humans: What Phase 1 assumes.
-        block: The states.
-        worth: What reaching a state is worth as each human hopes, by V_h^m one step later.
-        s: Working memory.
-        out: Receives V_h^m, by state number.
-        policies: Receives pi_h, by position in the block.
+    ``worth`` is by V_h^m one step later. V_h^m goes into ``out`` by state number, pi_h into
+    ``policies`` by position in the block.
     """
     profiles, robots, goals = game.num_profiles, game.num_robot_actions, worth.table.shape[1]
     never = -math.inf if humans.is_optimistic else math.inf
@@ -197,19 +176,21 @@ def phase1(
             else:
                 list_profiles(game, humans, here.state, human, s)
             goal, end = game.first_goal[human], game.first_goal[human + 1]
-            while goal + EIGHT <= end:
-                find_gaps(game, humans, here.state, human, s, goal, eight(0.0))
-                goal += EIGHT
+            while goal + simd.EIGHT <= end:
+                find_gaps(game, humans, here.state, human, s, goal, simd.eight(0.0))
+                goal += simd.EIGHT
             while goal < end:
-                find_gaps(game, humans, here.state, human, s, goal, four(0.0))
-                goal += FOUR
-        for k in range(0, s.weight.shape[0], SIXTEEN):
-            store(s.weight, (k,), exponential(load(s.weight, (k,), sixteen(0.0))))
+                find_gaps(game, humans, here.state, human, s, goal, simd.four(0.0))
+                goal += simd.FOUR
+        for k in range(0, s.weight.shape[0], simd.SIXTEEN):
+            simd.store(
+                s.weight, (k,), simd.exponential(simd.load(s.weight, (k,), simd.sixteen(0.0)))
+            )
         for human in range(game.num_actions.shape[0]):
             goal, end = game.first_goal[human], game.first_goal[human + 1]
-            while goal + EIGHT <= end:
-                decide(game, humans, here, human, goal, eight(0.0), s, out, policies)
-                goal += EIGHT
+            while goal + simd.EIGHT <= end:
+                decide(game, humans, here, human, goal, simd.eight(0.0), s, out, policies)
+                goal += simd.EIGHT
             while goal < end:
-                decide(game, humans, here, human, goal, four(0.0), s, out, policies)
-                goal += FOUR
+                decide(game, humans, here, human, goal, simd.four(0.0), s, out, policies)
+                goal += simd.FOUR

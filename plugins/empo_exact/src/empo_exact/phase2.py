@@ -24,18 +24,7 @@ from empo_exact.kernel_data import (
     Values,
 )
 from empo_exact.rows import PLAIN, TERMINAL, Mixture, blend, blend_some, find_rows
-from empo_exact.simd import (
-    EIGHT,
-    FOUR,
-    Lanes,
-    eight,
-    entry,
-    four,
-    kernel,
-    lane_sum,
-    load,
-    store,
-)
+from empo_exact.simd import EIGHT, FOUR, Lanes, eight, entry, four, kernel, lane_sum, load, store
 
 
 @inlined
@@ -208,15 +197,8 @@ def phase2(
 ) -> int:
     """The robot's values and policy in the states of a block, equations (4)-(9).
 
-    Args:
-        game: The game.
-        theory: The symbols.
-        block: The states.
-        worth: What reaching a state is worth in fact, by V_h^e one step later.
-        next_v_r: V_r one step later [state].
-        s: Working memory.
-        out: Receives V_h^e and V_r, by state number.
-        policies: Has pi_h, and receives the rest, by position in the block.
+    ``worth`` is by V_h^e one step later, ``next_v_r`` V_r then [state]. V_h^e and V_r go into
+    ``out`` by state number; ``policies`` has pi_h, and receives the rest, by position in the block.
 
     Returns:
         How many states have no finite U_r; their V_r is NaN.

@@ -16,14 +16,7 @@ FRAMES_PER_SECOND = 2
 
 
 def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> list[Path]:
-    """Write ``start.png`` and ``rollout_<i>.gif`` where the world can draw itself.
-
-    Args:
-        solution: The solved world.
-        directory: The folder to write to.
-        rollouts: Number of rollouts to draw.
-        seed: Seeds the rollouts.
-    """
+    """Write ``start.png`` and ``rollout_<i>.gif`` where the world can draw itself."""
     world = solution.problem.world
     if not isinstance(world, Drawable):
         return []

@@ -37,13 +37,6 @@ class ExactPrior:
     def __init__(
         self, params: PriorParams, world: WorldModel, assumed: Assumptions | None = None
     ) -> None:
-        """Prepare the prior.
-
-        Args:
-            params: What Phase 1 assumes.
-            world: The world.
-            assumed: What it assumes beyond the scalar parameters.
-        """
         self._params = params
         self._world = world
         self._assumed = assumed or Assumptions(habit_prior=build_prior(params.habit, world))
@@ -113,16 +106,7 @@ def _sweep(
     policies: Policies,
     steps_left: int,
 ) -> None:
-    """Phase 1 in the given states, in this thread.
-
-    Args:
-        problem: The problem.
-        order: State numbers.
-        worth: Table of ``GoalPayoffs`` one step later.
-        v_m: Receives V_h^m, by state number [state goal].
-        policies: Receives pi_h, by position.
-        steps_left: Remaining steps.
-    """
+    """Phase 1 in some states, in this thread: fills ``v_m`` by state number, pi_h by position."""
     found = GoalPayoffs(worth, problem.spare(worth, 0), problem.is_timed)
     out = room(problem, 0)._replace(v_m=v_m)
     block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)

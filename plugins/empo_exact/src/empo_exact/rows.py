@@ -63,16 +63,7 @@ def blend_some(table: Floats, mixture: Mixture, column: int, zero: Lanes) -> Lan
 
 @inlined
 def blend(table: Floats, mixture: Mixture, out: Floats, out_row: int, begin: int, end: int) -> None:
-    """Write a weighted sum of rows of ``table`` to a row of ``out``.
-
-    Args:
-        table: The rows [row column].
-        mixture: Which of them to sum, and their weights.
-        out: Receives the sum [row column].
-        out_row: In this row.
-        begin: First column.
-        end: Behind the last column.
-    """
+    """Write a weighted sum of rows of ``table`` to a row of ``out``, between two columns."""
     c = begin
     while c + SIXTEEN <= end:
         store(out, (out_row, c), blend_some(table, mixture, c, sixteen(0.0)))

@@ -89,13 +89,7 @@ def build_prior(reference: HumanPriorRef | None, world: WorldModel) -> HumanPrio
 def make_game(
     graph: StateGraph, achieved: Bool[np.ndarray, "state goal"], theory: CompleteTheory
 ) -> Game:
-    """The game as the kernels read it.
-
-    Args:
-        graph: The state graph.
-        achieved: Whether each state achieves each goal of ``spec.goals`` [state goal].
-        theory: The symbols.
-    """
+    """The game as the kernels read it; ``achieved`` has the goals of ``spec.goals``."""
     spec = graph.spec
     joint = np.arange(spec.num_joint_actions)
     actions = {

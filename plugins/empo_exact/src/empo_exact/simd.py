@@ -31,7 +31,7 @@ import os
 from typing import TYPE_CHECKING
 
 from empo_core.compilation import Function, compiled
-from empo_exact.simd_plain import Lanes
+from empo_exact.simd_plain import Lanes as Lanes
 
 PLAIN_KERNELS = os.environ.get("EMPO_PLAIN_KERNELS") == "1"
 
@@ -54,24 +54,3 @@ def kernel(function: Function) -> Function:
     implementations would be taken for each other: only the default one is kept there.
     """
     return compiled(function, on_disk=not PLAIN_KERNELS)
-
-
-__all__ = [
-    "EIGHT",
-    "FOUR",
-    "PLAIN_KERNELS",
-    "SIXTEEN",
-    "Lanes",
-    "eight",
-    "entry",
-    "exponential",
-    "four",
-    "kernel",
-    "lane_sum",
-    "larger",
-    "load",
-    "sixteen",
-    "smaller",
-    "store",
-    "where_less",
-]

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.core.base import BaseContext
+from numba.core.base import BaseContext as Context
 from numba.core.datamodel.manager import DataModelManager
 from numba.core.typing.context import BaseContext as TypingContext
 from numba.core.typing.templates import Signature
@@ -36,7 +36,8 @@ CONTRACT = ("contract",)
 
 Builder: TypeAlias = ir.IRBuilder
 Value: TypeAlias = ir.Value
-Writer: TypeAlias = Callable[[BaseContext, Builder, Signature, Sequence[Value]], Value]
+Args: TypeAlias = Sequence[Value]
+Writer: TypeAlias = Callable[[Context, Builder, Signature, Args], Value]
 """Writes the instructions of one call of a primitive."""
 Typed: TypeAlias = tuple[Signature, Writer]
 
@@ -69,9 +70,7 @@ def _primitive(define: Callable[..., Typed]) -> Callable[..., Lanes]:
 # Addresses of entries, and vectors from numbers.
 
 
-def _address(
-    context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-) -> Value:
+def _address(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
     """Pointer to the entry of the array ``args[0]`` at the index ``args[1]``."""
     kind, position = signature.args[:2]
     parts = cgutils.unpack_tuple(builder, args[1], len(position))
@@ -80,7 +79,7 @@ def _address(
     return cgutils.get_item_pointer(context, builder, kind, array, index)
 
 
-def _alignment(context: BaseContext, array: types.Array) -> int:
+def _alignment(context: Context, array: types.Array) -> int:
     """Alignment of an array's entries, in bytes."""
     bytes_: int = context.get_abi_sizeof(context.get_data_type(array.dtype))
     return bytes_
@@ -101,9 +100,7 @@ def _spreader(count: int) -> Callable[[float], Lanes]:
     """The primitive that makes ``count`` lanes of one number."""
 
     def spread(typing: TypingContext, number: types.Type) -> Typed:
-        def write(
-            context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-        ) -> Value:
+        def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
             return _spread(builder, args[0], count)
 
         return LanesType(count)(types.float64), write
@@ -121,9 +118,7 @@ four, eight, sixteen = _spreader(FOUR), _spreader(EIGHT), _spreader(SIXTEEN)
 def entry(typing: TypingContext, array: types.Array, index: types.BaseTuple) -> Typed:
     """One entry of an array."""
 
-    def write(
-        context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-    ) -> Value:
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         return builder.load(_address(context, builder, signature, args))
 
     return array.dtype(array, index), write
@@ -135,9 +130,7 @@ def load(
 ) -> Typed:
     """As many neighbouring entries of an array as ``like`` has lanes, integers as floats."""
 
-    def write(
-        context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-    ) -> Value:
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         kind = ir.VectorType(context.get_data_type(array.dtype), like.count)
         address = builder.bitcast(_address(context, builder, signature, args), kind.as_pointer())
         found = builder.load(address, align=_alignment(context, array))
@@ -153,9 +146,7 @@ def store(
 ) -> Typed:
     """Write lanes to neighbouring entries of an array."""
 
-    def write(
-        context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-    ) -> Value:
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         address = _address(context, builder, signature, args)
         address = builder.bitcast(address, lanes.vector.as_pointer())
         builder.store(args[2], address, align=_alignment(context, array))
@@ -172,16 +163,12 @@ def _elementwise(
 ) -> tuple[Signature, Writer]:
     """Type and instructions of an operation on lanes, of which one operand is lanes at least.
 
-    Args:
-        given: Types of the operands.
-        build: Writes the operation, given the builder and one vector per operand.
+    ``build`` gets the builder and one vector per operand.
     """
     kind = next(operand for operand in given if isinstance(operand, LanesType))
     operands = [kind if isinstance(operand, LanesType) else types.float64 for operand in given]
 
-    def write(
-        context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-    ) -> Value:
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         vectors = [
             arg if isinstance(operand, LanesType) else _spread(builder, arg, kind.count)
             for arg, operand in zip(args, operands, strict=True)
@@ -246,9 +233,7 @@ _overload((operator.truediv,), lambda build, a, b: build.fdiv(a, b))
 def lane_sum(typing: TypingContext, lanes: LanesType) -> Typed:
     """The sum of all lanes, halves first."""
 
-    def write(
-        context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-    ) -> Value:
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         found, count = args[0], lanes.count
         while count > 1:
             count //= 2
@@ -275,9 +260,7 @@ ROUND = 6755399441055744.0
 def times_power_of_two(typing: TypingContext, lanes: LanesType, shifted: LanesType) -> Typed:
     """``lanes`` times 2^n, where the low bits of ``shifted`` are the integer n."""
 
-    def write(
-        context: BaseContext, builder: Builder, signature: Signature, args: Sequence[Value]
-    ) -> Value:
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         count = lanes.count
         bits = builder.bitcast(args[1], ir.VectorType(ir.IntType(64), count))
         bits = builder.shl(

@@ -269,10 +269,7 @@ class Solution:
         return numbers
 
     def policies_of(
-        self,
-        states: Int[Tensor, "state word"],
-        steps_left: int,
-        part: Callable[[Policies], Floats],
+        self, states: Int[Tensor, "state word"], steps_left: int, part: Callable[[Policies], Floats]
     ) -> Floats:
         """A part of the policies in states from which an episode goes on [state ...]."""
         numbers, time = self.numbers_of(states, steps_left), self.time_of(steps_left)

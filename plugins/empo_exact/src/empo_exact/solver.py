@@ -22,13 +22,7 @@ from empo_exact.acyclic import levels_of
 from empo_exact.forecast import share_explored, sweep_seconds
 from empo_exact.goal_axis import check_humans
 from empo_exact.graph import Explored, StateGraph, build_graph
-from empo_exact.induction import (
-    Seconds,
-    Solver,
-    continuation,
-    room,
-    terminal_values,
-)
+from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
 from empo_exact.kernel_data import Floats, Values
 from empo_exact.phase1 import phase1
 from empo_exact.phase2 import phase2

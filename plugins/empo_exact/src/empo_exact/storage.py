@@ -126,8 +126,7 @@ def _problem(
     problem = pose(world, graph, params, assumed)
     # The caller's functions of states are not saved, but what they answered is.
     humans = assumed_humans(
-        *(arrays[f"humans_{name}"] for name in HUMANS),
-        is_optimistic=problem.humans.is_optimistic,
+        *(arrays[f"humans_{name}"] for name in HUMANS), is_optimistic=problem.humans.is_optimistic
     )
     return replace(problem, humans=humans, habit=assumed.habit_prior)
 

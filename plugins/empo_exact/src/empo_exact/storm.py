@@ -37,11 +37,6 @@ def export_game(
     ``i``-th available joint action. States that were not expanded, because the horizon ends
     the episode there, and terminal states get one step to themselves. Labels: ``init``,
     ``final`` and ``goal_<i>`` for the goals in ``spec.goals``.
-
-    Args:
-        graph: The state graph.
-        achieved: Whether each state achieves each goal, as the sweep has them [state goal].
-        directory: Where to write.
     """
     directory.mkdir(parents=True, exist_ok=True)
     joint = graph.spec.num_joint_actions
