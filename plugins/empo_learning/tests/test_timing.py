@@ -97,10 +97,3 @@ def test_a_lap_cannot_end_within_a_measurement(timers: Timers) -> None:
             timers.lap()
         with pytest.raises(RuntimeError, match="cannot be loaded while 'rollout'"):
             timers.load_state_dict({"seconds": 0.0, "totals": {}})
-
-
-def test_disabled_timers_measure_nothing(clock: Clock) -> None:
-    timers = Timers("cuda", enabled=False, clock=clock)  # Nor do they ask for the device.
-    iteration(timers, clock)
-    assert timers.lap() == {}
-    assert timers.seconds == 10

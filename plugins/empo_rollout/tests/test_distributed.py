@@ -82,7 +82,6 @@ def work(directory: Path, scene: Any) -> None:
         assert group.sum(rank + 1) == 3
         assert group.shared({"rank": rank}) == {"rank": 0}
         assert group.gathered(rank) == ([0, 1] if rank == 0 else [])
-        assert group.scattered(["zero", "one"]) == ("zero", "one")[rank]
         assert group.is_first is (rank == 0)
         unequal = made.plan(HORIZON, SEGMENTS, EACH // (1 + rank))
         message = f"rank {rank} has rollouts of 20 steps and minibatches of {EACH // (1 + rank)}"
@@ -156,7 +155,7 @@ def test_one_process_needs_no_others() -> None:
         assert tensor.tolist() == [0, 1, 2]
         assert (group.rank, group.size, group.sum(3), group.is_first) == (0, 1, 3, True)
         assert group.totals({"a": 1.5}) == {"a": 1.5}
-        assert (group.shared("x"), group.gathered("x"), group.scattered(["x"])) == ("x", ["x"], "x")
+        assert (group.shared("x"), group.gathered("x")) == ("x", ["x"])
         assert group.device("cpu") == torch.device("cpu")
         assert group.device("cuda") == torch.device("cuda")
     assert Group(1, 4, 1).device("cuda") == torch.device("cuda:1")

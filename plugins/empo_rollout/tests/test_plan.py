@@ -68,8 +68,8 @@ def refusal(**request: Any) -> str:
 
 def test_the_worked_example_of_the_loop_has_the_corrected_sizes() -> None:
     plan = planned(**SEED_EXAMPLE, strict=True)
-    assert (plan.envs, plan.envs_per_block, plan.envs_per_worker) == (64, 32, 8)
-    assert (plan.workers, plan.workers_per_block, plan.blocks) == (8, 4, 2)
+    assert (plan.envs, plan.envs_per_block) == (64, 32)
+    assert (plan.workers, plan.blocks) == (8, 2)
     assert (plan.num_agents, plan.block_agents) == (8192, 4096)
     assert (plan.segments, plan.batch_size) == (8192, 524_288)
     assert (plan.steps_per_agent, plan.arrivals) == (64, 128)
@@ -92,8 +92,8 @@ def test_an_arena_of_24_agents_gets_whole_segments_for_every_block() -> None:
 @given(REQUESTS)
 def test_sizes_fit_each_other_whatever_is_asked_for(request: dict[str, Any]) -> None:
     plan = planned(**request)
-    assert plan.envs == plan.envs_per_worker * plan.workers == plan.envs_per_block * plan.blocks
-    assert plan.workers == plan.workers_per_block * plan.blocks
+    assert plan.envs == plan.envs_per_block * plan.blocks
+    assert plan.envs % plan.workers == plan.workers % plan.blocks == 0
     assert plan.num_agents == plan.envs * plan.agents == plan.block_agents * plan.blocks
     assert plan.segments >= plan.num_agents
     assert plan.arrivals * plan.block_agents == plan.segments * plan.horizon == plan.batch_size

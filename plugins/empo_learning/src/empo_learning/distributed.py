@@ -7,7 +7,7 @@ is one process, for which everything here does nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -113,15 +113,6 @@ class Group:
         values: list[Any] | None = [None] * self.size if self.rank == 0 else None
         dist.gather_object(value, values, 0)
         return values or []
-
-    def scattered(self, values: Sequence[T]) -> T:
-        """This process's one of what rank 0 gave, by rank; of the others nothing is used."""
-        if self.size == 1:
-            return values[0]
-        mine: list[Any] = [None]
-        dist.scatter_object_list(mine, list(values) if self.rank == 0 else None, 0)
-        result: T = mine[0]
-        return result
 
     def leave(self) -> None:
         """Learn alone from now on; may be called twice."""

@@ -1,4 +1,4 @@
-"""The states of all random generators, so that a resumed run draws what it would have drawn."""
+"""The states of the global generators, so that a resumed run draws what it would have drawn."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ import torch
 log = logging.getLogger("empo_core")
 
 
-def capture(generators: Mapping[str, torch.Generator] | None = None) -> dict[str, Any]:
-    """The states of the global generators of Python, numpy and torch, and of further ones.
-
-    Args:
-        generators: Generators of one's own, by name.
-
-    Returns:
-        A tree of tensors and plain data, as a checkpoint holds it.
-    """
+def capture() -> dict[str, Any]:
+    """The states of the global generators of Python, numpy and torch, as checkpoints take them."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
@@ -36,22 +29,11 @@ def capture(generators: Mapping[str, torch.Generator] | None = None) -> dict[str
         },
         "torch": torch.get_rng_state(),
         "cuda": list(cuda),
-        "own": {name: each.get_state() for name, each in (generators or {}).items()},
     }
 
 
-def restore(
-    state: Mapping[str, Any], generators: Mapping[str, torch.Generator] | None = None
-) -> None:
-    """Set all generators to what ``capture`` returned.
-
-    Args:
-        state: What it returned.
-        generators: The generators that it was given, by the same names.
-
-    Raises:
-        KeyError: A generator was not captured.
-    """
+def restore(state: Mapping[str, Any]) -> None:
+    """Set all generators to what ``capture`` returned."""
     python, numpy = state["python"], state["numpy"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
     keys = numpy["keys"].numpy().astype(np.uint32)
@@ -69,5 +51,3 @@ def restore(
         )
     for device, generator in enumerate(state["cuda"][:devices]):
         torch.cuda.set_rng_state(generator, device)
-    for name, own in (generators or {}).items():
-        own.set_state(state["own"][name])

@@ -24,17 +24,14 @@ class Timers:
         self,
         device: torch.device | str = "cpu",
         *,
-        enabled: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Start a first lap at zero.
 
         Args:
             device: What computes; where it is CUDA, each measurement waits for it at both ends.
-            enabled: False measures nothing, and waits for nothing.
             clock: Seconds.
         """
-        self.enabled = enabled
         self._cuda = torch.device(device) if torch.device(device).type == "cuda" else None
         self._clock = clock
         self._names: list[str] = []
@@ -46,9 +43,6 @@ class Timers:
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Measures what happens while the returned context is entered."""
-        if not self.enabled:
-            yield
-            return
         self._names.append(name)
         path = "/".join(self._names)
         self._lap.setdefault(path, 0.0)  # Now, so that names keep the order in which they begin.

@@ -12,6 +12,9 @@ from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
 from empo_core.worlds.row_table import RowTable
 
+LIMIT = 1_000_000
+"""Once more timed states than this are known, all are dropped."""
+
 
 class Frontier:
     """Set of timed states that were seen as successors, each with a mark if it was entered.
@@ -20,14 +23,8 @@ class Frontier:
     successors of its states, can do so in a few steps per timed state.
     """
 
-    def __init__(self, spec: WorldSpec, *, limit: int = 1_000_000) -> None:
-        """Start with nothing.
-
-        Args:
-            spec: What the world's rows look like.
-            limit: Once so many timed states are known, all are dropped.
-        """
-        self._words, self._limit = spec.state_words, limit
+    def __init__(self, spec: WorldSpec) -> None:
+        self._words = spec.state_words
         self._entered: NDArray[np.bool_]
         self._state_dtype = spec.state_dtype
         self._dtype = torch.promote_types(spec.state_dtype, torch.int32)
@@ -39,7 +36,7 @@ class Frontier:
 
     def see(self, rows: Int[Tensor, "item word"], steps_left: Int[Tensor, " item"]) -> None:
         """Add timed states that are successors and not terminal."""
-        if self._table.count > self._limit:
+        if self._table.count > LIMIT:
             self._forget()
         self._number(rows, steps_left)
 

@@ -41,16 +41,6 @@ class VecPlan:
     remarks: tuple[str, ...] = ()
 
     @property
-    def envs_per_worker(self) -> int:
-        """Environments that one worker steps."""
-        return self.envs // self.workers
-
-    @property
-    def workers_per_block(self) -> int:
-        """Workers that serve one block."""
-        return self.workers // self.blocks
-
-    @property
     def envs_per_block(self) -> int:
         """Environments of a block, whose agents arrive together."""
         return self.envs // self.blocks

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue
 
 from empo_core.errors import StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
-from empo_core.storage.atomic import DISK, FileOps, StrictModel
+from empo_core.storage.atomic import StrictModel
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.layers import ObservationNormalisation
@@ -78,7 +78,6 @@ def save_policy(
     env_spec: EnvSpec,
     *,
     world: Mapping[str, JsonValue] | None = None,
-    ops: FileOps = DISK,
 ) -> None:
     """Write a policy into a file.
 
@@ -88,7 +87,6 @@ def save_policy(
         params: What it is made of.
         env_spec: What it acts in.
         world: Identity of the world, where it was humans that learned: they can be a human prior.
-        ops: What writes.
 
     Raises:
         NonFiniteError: A weight is not finite.
@@ -107,7 +105,7 @@ def save_policy(
             statistics[name.removeprefix(NORMALISATION)] = tensor
         else:
             weights[name] = tensor
-    write_model(Path(path), FORMAT, body, weights, statistics=statistics, ops=ops)
+    write_model(Path(path), FORMAT, body, weights, statistics=statistics)
 
 
 def load_policy(path: str | Path, env_spec: EnvSpec | None = None) -> SavedPolicy:
