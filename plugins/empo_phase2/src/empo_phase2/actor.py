@@ -114,15 +114,6 @@ class Phase2Actor:
     ) -> None:
         """Start episodes in all environments.
 
-        Args:
-            world: Where it plays; an ``EnsembleWorld`` for several worlds.
-            prior: How the humans act.
-            behaviour: How the robots act.
-            explorers: Change both policies while it collects; see rows as they are stored.
-            schedule: When beta_r rises, and when stages start.
-            settings: How it plays and what it records.
-            index: Its number among all actors.
-
         Raises:
             SolveError: There is nothing to learn in the world.
         """

@@ -81,11 +81,7 @@ class Problem:
     ) -> Problem:
         """The problem of learning in a world.
 
-        Args:
-            params: Everything about the run.
-            world: The run's world.
-            reference: What other processes build it from; None sends them the world itself.
-            seed: Seeds the actors.
+        Other processes build the world from ``reference``, or are sent it where that is None.
 
         Raises:
             ConfigError: There is no world, or it and the params do not fit together.

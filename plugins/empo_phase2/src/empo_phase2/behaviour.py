@@ -22,12 +22,7 @@ from empo_phase2.targets import one_step_q_r
 
 
 def build_networks(values: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwork]:
-    """A fresh network for every learned quantity, encoders shared where they can be.
-
-    Args:
-        values: Which quantities are learned, and as what.
-        spec: What the rows look like.
-    """
+    """A fresh network for every learned quantity, encoders shared where they can be."""
     networks: dict[Quantity, ValueNetwork] = {}
     for quantity in QUANTITIES:
         reference: ValueNetworkRef | None = getattr(values, quantity)
@@ -48,13 +43,6 @@ class RobotBehaviour:
     """
 
     def __init__(self, params: Phase2Params, spec: WorldSpec, slots: GoalIndex) -> None:
-        """Prepare the behaviour.
-
-        Args:
-            params: How values are represented.
-            spec: What the rows of ``States`` look like.
-            slots: The goals.
-        """
         self.quantity: Quantity = "v_r" if params.values.q_r is None else "q_r"
         self._theory = params.theory
         self.network = build_networks(params.values, spec)[self.quantity]
@@ -87,10 +75,7 @@ class RobotBehaviour:
     ) -> Float[Tensor, "transition robot_action"]:
         """Probability of each joint robot action where some transitions start.
 
-        Args:
-            states: The states that occur in ``transitions``, by position.
-            transitions: What can follow; only read where Q_r is in closed form.
-            beta_r: Exponent of the policy.
+        What can follow is only read where Q_r is in closed form.
         """
         q_r, sources = self.q_r(states, transitions)
         return policy_of(q_r, sources.states.available, beta_r)

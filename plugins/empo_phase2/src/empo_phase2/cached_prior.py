@@ -18,13 +18,7 @@ class CachedPrior:
     """
 
     def __init__(self, prior: HumanPrior, world: WorldModel, *, max_bytes: int = 2**26) -> None:
-        """Wrap a prior.
-
-        Args:
-            prior: How humans act in ``world``.
-            world: The world, or the ensemble.
-            max_bytes: Once cached policies take more memory than this, all are dropped.
-        """
+        """Wrap a prior; once policies take more than ``max_bytes`` of memory, all are dropped."""
         self._prior, self._world, self._goals = prior, world, goal_index_of(world)
         dtype = torch.promote_types(world.spec.state_dtype, torch.int32)
         self._cache = StateCache(

@@ -107,13 +107,7 @@ class Comparison:
         world: WorldModel,
         stored: Callable[[Int[Tensor, "state word"]], Int[Tensor, "state stored_word"]],
     ) -> None:
-        """Look up all right values.
-
-        Args:
-            solution: The right values.
-            world: The world that was solved.
-            stored: Makes the learner's rows from the world's, e.g. ``StateEncoder.stored``.
-        """
+        """Look up all right values; ``stored`` makes the learner's rows from the world's."""
         self.right = SolvedStates.of(solution, world)
         self.history: list[Gap] = []
         self._table = RowTable.of(_keys(stored(self.right.rows), self.right.steps_left))
@@ -180,13 +174,7 @@ class Comparison:
 def solver_for(
     name: str, theory: Phase2Theory, human_prior: HumanPriorRef, registry: Registry | None = None
 ) -> AlgorithmRef:
-    """An algorithm with the parameters that make it solve what is to be learned.
-
-    Args:
-        name: Name of the algorithm's component, e.g. ``exact``.
-        theory: What is to be learned.
-        human_prior: How humans act.
-        registry: Where to look the name up; default: the installed plugins.
+    """An algorithm, named by its component, with params that make it solve what is learned.
 
     Raises:
         UnknownComponentError: There is no such algorithm.
@@ -227,14 +215,7 @@ def solve(
     seed: int = 0,
     registry: Registry | None = None,
 ) -> Solution:
-    """The solution of a world by another algorithm.
-
-    Args:
-        reference: The algorithm, e.g. from ``solver_for``.
-        world: The world.
-        directory: For files of its own; made if missing.
-        seed: Seeds it.
-        registry: Where its name is looked up; default: the installed plugins.
+    """The solution of a world by another algorithm, whose files go into a directory.
 
     Raises:
         ConfigError: It does not know the right values of every state.

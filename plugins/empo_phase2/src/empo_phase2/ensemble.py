@@ -192,12 +192,6 @@ class EnsemblePrior:
     def __init__(
         self, world: EnsembleWorld, make_prior: Callable[[WorldModel], HumanPrior]
     ) -> None:
-        """Make a prior for each world.
-
-        Args:
-            world: The worlds.
-            make_prior: Makes the prior of one world.
-        """
         self._world = world
         self._priors = [make_prior(member) for member in world.worlds]
         spec = world.spec

@@ -39,14 +39,9 @@ class Episodes:
     ) -> None:
         """Start episodes; no goals are pursued before ``pursue``.
 
-        Args:
-            starts: Where episodes start in each world.
-            slots: The goals.
-            environments: How many there are.
-            first: Number of the first among those of all actors; they take worlds in turn.
-            horizon: Steps after which the world ends an episode.
-            steps_per_episode: Steps after which it is cut.
-            episodes_per_world: Episodes in one world before the next one follows.
+        Environments of all actors take worlds in turn; ``first`` is the number of the first here.
+        The world ends an episode after ``horizon`` steps, and it is cut after
+        ``steps_per_episode``.
         """
         self._starts, self._horizon = starts, horizon
         self._cut, self._per_world = steps_per_episode, episodes_per_world
@@ -96,13 +91,9 @@ class Episodes:
         steps_left: Int[Tensor, " chosen"],
         layout: Int[Tensor, " chosen"] | None,
     ) -> None:
-        """Begin the new episodes of some environments elsewhere than the world would.
+        """Begin new episodes, which have not gone on yet, elsewhere than the world would.
 
-        Args:
-            which: The environments; their episodes have not gone on yet.
-            rows: Where.
-            steps_left: With how many steps remaining.
-            layout: In which world; None where there is only one.
+        ``layout`` is None where there is only one world.
         """
         self.rows, self.steps_left = self.rows.clone(), self.steps_left.clone()
         self.rows[which], self.steps_left[which] = rows, steps_left

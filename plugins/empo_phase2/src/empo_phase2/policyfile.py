@@ -64,13 +64,7 @@ class LearnedPolicy:
     """The robots' power-law policy of learned values; an ``empo_core.protocols.RobotPolicy``."""
 
     def __init__(self, params: Phase2Params, spec: WorldSpec, encoder: StateEncoder) -> None:
-        """Prepare the policy; it acts evenly until weights are loaded.
-
-        Args:
-            params: How values are represented, and the theory.
-            spec: What the learner's rows look like.
-            encoder: Looks at states of the world; ahead where Q_r is not learned.
-        """
+        """Prepare the policy for rows of ``spec``; it acts evenly until weights are loaded."""
         if params.values.q_r is None and not encoder.has_successors:
             raise ValueError("where Q_r is not learned, the encoder needs a human prior")
         self._behaviour = RobotBehaviour(params, spec, encoder.goals)

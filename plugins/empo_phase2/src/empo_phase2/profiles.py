@@ -37,12 +37,7 @@ class HumanProfiles:
     def of(
         self, batch: Transitions, layout: Int[Tensor, " state"]
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile column"]]:
-        """Probabilities of the recorded profiles: averaged over goals, and given each slot's goal.
-
-        Args:
-            batch: Transitions, with the humans' policies where all profiles are recorded.
-            layout: The world in which each starts.
-        """
+        """Probabilities of recorded profiles: averaged over goals, and given each slot's goal."""
         if batch.human_policy.shape[1]:
             return self.probabilities(batch.human_policy, layout)
         # One profile, drawn while each human pursued a goal: it stands for all of them.
@@ -52,12 +47,7 @@ class HumanProfiles:
     def probabilities(
         self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile slot"]]:
-        """Probability of each profile on average over goals, and given each slot's goal.
-
-        Args:
-            policy: Policy of each slot's human.
-            layout: The world of each state.
-        """
+        """Probability of each profile on average over goals, and given each slot's goal."""
         share = self._share.to(policy.dtype)[layout]
         mean = torch.einsum("nsa,nsh->nha", policy, share)
         taken = mean[:, self._position, self.action]  # [state profile human]

@@ -36,15 +36,6 @@ class Quantities:
         theory: Phase2Theory,
         aggregator: Aggregator,
     ) -> None:
-        """Prepare the quantities.
-
-        Args:
-            networks: One per learned quantity.
-            spec: Shape and meaning of the rows of ``States``.
-            goals: The goals, by slot.
-            theory: Exponents and conventions.
-            aggregator: Averages over humans.
-        """
         self.networks = networks
         self.spec, self._goals, self._theory, self._aggregate = spec, goals, theory, aggregator
         # A goal of weight 0 counts as much as any other where weights do not matter.

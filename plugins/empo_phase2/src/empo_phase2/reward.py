@@ -18,13 +18,7 @@ class LearnedReward:
     """U_r of networks and tables; see ``empo_core.protocols.IntrinsicReward``."""
 
     def __init__(self, values: Quantities, encoder: StateEncoder, device: str = "cpu") -> None:
-        """Prepare the reward.
-
-        Args:
-            values: All quantities; read anew each time.
-            encoder: Encodes states; successors are not needed.
-            device: Where the networks are.
-        """
+        """Read all quantities anew each time; the encoder need not add successors."""
         self._values, self._encoder, self._device = values, encoder, device
 
     @torch.no_grad()

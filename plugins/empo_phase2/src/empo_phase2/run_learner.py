@@ -43,18 +43,6 @@ class Phase2Learner(LoopLearner):
         timing: StageTimings,
         comparison: Comparison | None,
     ) -> None:
-        """Put the parts together.
-
-        Args:
-            params: Everything about the run.
-            learner: Trains the networks.
-            learned: The values of states by the learner's networks.
-            replay: The transitions to train on.
-            collector: Brings experience; started already.
-            explorers: The learner's copies of the explorers, of which some learn.
-            timing: Measures the stages of target computation.
-            comparison: What the values are compared with; None compares with nothing.
-        """
         self._params, self._schedule = params, WarmUpSchedule(params)
         self._learner, self._learned, self._replay = learner, learned, replay
         self._collector, self._explorers = collector, explorers

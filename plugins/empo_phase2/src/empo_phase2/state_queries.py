@@ -24,13 +24,7 @@ class StateEncoder:
     """
 
     def __init__(self, world: WorldModel, store: str, prior: HumanPrior | None) -> None:
-        """Prepare for a world.
-
-        Args:
-            world: The world, or the ensemble, that was learned in.
-            store: ``"rows"`` or ``"compact"``.
-            prior: Policies of its humans, recorded with successors; None leaves both out.
-        """
+        """Prepare for a world or an ensemble; without a prior, successors are left out."""
         self.world, self.goals = members_of(world)[0], goal_index_of(world)
         self.has_successors = prior is not None
         self._whole = world

@@ -20,11 +20,7 @@ from empo_phase2.joint_actions import JointActionOrder
 
 
 def learner_spec(world: WorldModel, store: str) -> WorldSpec:
-    """The spec of a world with rows as they are stored.
-
-    Args:
-        world: The world that actors play.
-        store: ``"rows"`` or ``"compact"``.
+    """The spec of a world with rows as they are stored: ``"rows"`` or ``"compact"``.
 
     Raises:
         ConfigError: The world has no compact rows, or its worlds have some of unequal size.
@@ -67,14 +63,6 @@ class StateRecorder:
     def __init__(
         self, world: WorldModel, goals: GoalIndex, order: JointActionOrder, store: str
     ) -> None:
-        """Prepare for a world.
-
-        Args:
-            world: The world that is played.
-            goals: The goals.
-            order: The robots' joint actions.
-            store: ``"rows"`` or ``"compact"``.
-        """
         self._world, self._goals, self._store = world, goals, store
         spec = world.spec
         self._words, self._robots = spec.state_words, torch.tensor(spec.robots)

@@ -23,14 +23,7 @@ class SuccessorQuery:
     def __init__(
         self, world: WorldModel, order: JointActionOrder, *, all_profiles: bool, model_based: bool
     ) -> None:
-        """Prepare for a world.
-
-        Args:
-            world: The world that is asked.
-            order: The order of pairs.
-            all_profiles: Whether all joint actions of the humans are recorded.
-            model_based: Whether all robot actions are recorded.
-        """
+        """Record all joint actions of the humans, and of the robots, or one of them."""
         self._world, self._order = world, order
         self._all_profiles, self._model_based = all_profiles, model_based
 

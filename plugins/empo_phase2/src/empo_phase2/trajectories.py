@@ -46,17 +46,10 @@ def trajectories_from(
     of_q_r: bool,
     of_v_h_e: bool,
 ) -> Trajectories:
-    """Trajectories from some transitions of a replay.
+    """Trajectories from some transitions of a replay, given by position.
 
-    Args:
-        index: Their positions.
-        follow: Gives the next transition of the episode.
-        next_state: Gives the id of the state that followed transitions.
-        steps_left: Remaining steps where the transitions start.
-        steps: How many steps to follow at most.
-        counts_down: Whether each step leaves one fewer.
-        of_q_r: Whether targets of Q_r use them.
-        of_v_h_e: Whether targets of V_h^e use them.
+    ``follow`` gives the next transition of the episode, and ``next_state`` the id of the state that
+    followed. Where ``counts_down``, each of at most ``steps`` steps leaves one fewer.
     """
     states, left, length = [], [], torch.zeros_like(index)
     here, state, remaining = index, next_state(index), steps_left.long()

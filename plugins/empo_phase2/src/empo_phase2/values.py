@@ -50,14 +50,9 @@ class ValueEstimator:
         aggregate: Aggregator,
         device: str = "cpu",
     ) -> None:
-        """Prepare the estimator.
+        """Read all quantities anew each time, so that they may go on learning.
 
-        Args:
-            values: All quantities; read anew each time, so they may go on learning.
-            encoder: Encodes states; must add successors where Q_r is not learned.
-            theory: Exponents and conventions.
-            aggregate: Adds up successors.
-            device: Where the networks are.
+        The encoder must add successors where Q_r is not learned.
         """
         if "q_r" not in values.networks and not encoder.has_successors:
             raise ValueError("where Q_r is not learned, the encoder needs a human prior")

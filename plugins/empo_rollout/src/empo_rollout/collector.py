@@ -44,20 +44,6 @@ class RolloutCollector:
         carry_memory: bool,
         normaliser: Normaliser | None = None,
     ) -> None:
-        """Put the parts together.
-
-        Args:
-            vector: The environments.
-            policy: Acts; its parameters may change between rollouts.
-            buffer: Stores the rollout.
-            episodes: Returns and lengths of episodes.
-            timers: Measures 'env', 'inference' and 'send'.
-            compute: Precision of the policy's arithmetic.
-            device: Of the policy.
-            carry_memory: Whether memory survives from one rollout to the next.
-            normaliser: Normalises time steps; statistics of episodes stay as the environments
-                tell them.
-        """
         env_spec = vector.spec
         self._vector, self._policy, self._buffer = vector, policy, buffer
         self._episodes, self._timers = episodes, timers

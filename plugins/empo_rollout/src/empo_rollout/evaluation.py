@@ -98,15 +98,8 @@ def evaluate(
 ) -> Evaluation:
     """Statistics of so many episodes of each agent of each environment.
 
-    Args:
-        policy: Acts.
-        vector: Fresh environments, of one block; stays open.
-        plan: How many episodes, and how.
-        seed: Decides everything that is random.
-        compute: How exactly the policy computes.
-        device: Where it lives.
-        normaliser: Normalises observations by its statistics, which stay as they are; returns
-            are those of the environments.
+    ``vector`` are fresh environments, of one block, and stay open. ``normaliser`` normalises
+    observations by its statistics, which stay as they are; returns are those of the environments.
     """
     found = outcomes(
         policy, vector, plan, seed=seed, compute=compute, device=device, normaliser=normaliser

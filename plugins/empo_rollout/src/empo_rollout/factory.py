@@ -44,13 +44,6 @@ class EnvironmentFactory:
     ) -> None:
         """Build the environment component; no copy is made.
 
-        Args:
-            params: Everything about the run.
-            world: The run's world, if it has one.
-            directory: Folder for files of the environment's own.
-            seed: The run's seed.
-            make_env: Makes environments instead of a component, given to the Python API.
-
         Raises:
             ConfigError: There is a world and none is used, or the other way round; or neither a
                 component nor a function makes environments.

@@ -51,19 +51,6 @@ class RolloutLearner(Learner):
         timers: Timers,
         group: Group,
     ) -> None:
-        """Put the parts together.
-
-        Args:
-            params: Everything about the run.
-            seed: Of the run.
-            environments: Makes those that evaluations play in.
-            policy: Acts, and is learned.
-            collector: Lets it act.
-            updater: Lets it learn.
-            episodes: Returns and lengths of episodes.
-            timers: Where the time goes.
-            group: The processes that learn together.
-        """
         self._params, self._seed, self._environments = params, seed, environments
         self._policy, self._collector, self._updater = policy, collector, updater
         self._episodes, self._timers, self._group = episodes, timers, group

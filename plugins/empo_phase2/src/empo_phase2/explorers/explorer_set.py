@@ -52,12 +52,7 @@ class ExplorerSet:
     """
 
     def __init__(self, exploration: Exploration, spec: WorldSpec) -> None:
-        """Build the explorers.
-
-        Args:
-            exploration: The explorers of a config.
-            spec: What the rows look like: as the learner stores them, for actors too.
-        """
+        """Build the explorers, for rows as the learner stores them, in actors too."""
         self.robots = ComposedExplorer(exploration.robot, spec, spec.robots)
         self.humans = [ComposedExplorer(exploration.human, spec, (human,)) for human in spec.humans]
         composed = {"robots": self.robots} | {

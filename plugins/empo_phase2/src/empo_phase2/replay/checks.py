@@ -18,12 +18,8 @@ def check_block(
 ) -> Int64[np.ndarray, " pair"]:
     """Number of successors of each pair of a block, after checking it.
 
-    Args:
-        block: What an actor recorded.
-        capacity: How many transitions the replay keeps.
-        policy: Shape of the humans' policies in a transition.
-        humans: How many humans there are.
-        pairs: Pairs of a transition.
+    ``policy`` is the shape of the humans' policies in a transition, and ``pairs`` its number of
+    pairs.
 
     Raises:
         ConfigError: The block was made for another replay, or is too large.

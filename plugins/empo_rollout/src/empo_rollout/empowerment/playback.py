@@ -21,11 +21,7 @@ class LearnedRobots:
     """
 
     def __init__(self, world: WorldModel, policy: ActorCritic) -> None:
-        """Act in a world.
-
-        Args:
-            world: The world that was learned in.
-            policy: What was learned; without memory.
+        """Act by a policy that was learned in this world.
 
         Raises:
             ValueError: It has a memory, and no state says what would be in it.
@@ -52,12 +48,7 @@ class LearnedHumans:
     """Learned policies of humans for each goal; an ``empo_core.protocols.HumanPrior``."""
 
     def __init__(self, world: WorldModel, policy: ActorCritic, exploration: float = 0.0) -> None:
-        """Act in a world.
-
-        Args:
-            world: The world that was learned in.
-            policy: What was learned; without memory.
-            exploration: Share of the time in which humans act evenly at random.
+        """Act by a policy, and in a share ``exploration`` of the time evenly at random.
 
         Raises:
             ValueError: It has a memory, and no state says what would be in it.

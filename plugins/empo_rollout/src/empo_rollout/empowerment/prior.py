@@ -16,11 +16,7 @@ class GoalPpo(LearnedHumans):
     """The humans of a run with ``learners: humans``; an ``empo_core.protocols.HumanPrior``."""
 
     def __init__(self, params: GoalPpoParams, world: WorldModel) -> None:
-        """Load them.
-
-        Args:
-            params: Where they are.
-            world: Where they are to act: the world that they learned in.
+        """Load humans that learned in this very world.
 
         Raises:
             StorageError: They are missing or damaged, learned in another world, or remember.

@@ -137,14 +137,7 @@ class WorldCopies:
     """
 
     def __init__(self, stage: Stage, count: int, generator: torch.Generator, cut: bool) -> None:
-        """Begin an episode in each copy.
-
-        Args:
-            stage: What they are copies of.
-            count: How many there are.
-            generator: Source of all randomness.
-            cut: Whether their first episodes are cut off, each at another length.
-        """
+        """Begin an episode in each copy; ``cut`` cuts these off, each at another length."""
         self._stage, self._generator = stage, generator
         agents = len(stage.sight.agents)
         self.rows = stage.start.expand(count, -1).clone()

@@ -68,16 +68,7 @@ class SegmentBuffer:
         device: torch.device | str = "cpu",
         reward_clip: float | None = None,
     ) -> None:
-        """Reserve memory for one rollout.
-
-        Args:
-            env_spec: Of the environments as they were built.
-            plan: Says how many segments there are, and how long they are.
-            memory_size: Units of the policy's memory; 0 without any.
-            tail: Whether to wait for the outcome of each segment's last step, or to leave it
-                unknown.
-            device: Of the rollout.
-            reward_clip: Cut rewards to plus or minus this; None cuts none.
+        """Reserve memory for one rollout; ``tail`` and ``reward_clip`` as in ``ExperienceParams``.
 
         Raises:
             ConfigError: Blocks cannot fill that many segments.
@@ -128,11 +119,6 @@ class SegmentBuffer:
         Called once per time step, before ``store``; one that waited for this rollout has been
         received in the last one, and may be received again.
 
-        Args:
-            time_step: Outcome of the last step.
-            value: Value estimates of its observations.
-            final_value: Value estimates of its final observations.
-
         Raises:
             RuntimeError: The block has arrived before, and has not been stored since.
         """
@@ -177,15 +163,7 @@ class SegmentBuffer:
         memory: Float[Tensor, "agent unit"],
         version: int,
     ) -> None:
-        """Store a step of a block in its segments.
-
-        Args:
-            time_step: Observations.
-            action: Actions that are taken.
-            log_prob: Log-probabilities of those.
-            value: Value estimates of the observations.
-            memory: The policy's memory before this step.
-            version: Training iterations of the policy.
+        """Store a step of a block, and the memory before it, in its segments.
 
         Raises:
             RuntimeError: The block has no room, or the outcome of its last step is missing.

@@ -86,13 +86,8 @@ class FlatRollout:
     ) -> None:
         """Arrange a rollout, which must not change from now on.
 
-        Args:
-            rollout: Observations, actions and outcomes.
-            returns: Targets of the value function; finite.
-            weight: How much each step counts in losses; 0 masks it out.
-            num_agents: Agents of an environment; those of all are counted environment by
-                environment.
-            by_steps: Whether columns are single steps, for policies without memory.
+        ``returns`` are finite, and a step whose ``weight`` is 0 counts in no loss. Columns can only
+        be single steps for policies without memory.
         """
         horizon = rollout.observation.shape[0]
         self._by_steps = by_steps

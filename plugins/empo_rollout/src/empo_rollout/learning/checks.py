@@ -74,11 +74,6 @@ def require_fit(
 def require_finite_step(metrics: Mapping[str, float], name: str, policy: ActorCritic) -> None:
     """Refuse a step whose losses or gradient are not finite, before it is taken.
 
-    Args:
-        metrics: Of the step.
-        name: Of its minibatch, for the message.
-        policy: Whose weights it would move.
-
     Raises:
         NonFiniteError: A loss, the gradient, or a weight is infinite or NaN.
     """

@@ -24,12 +24,7 @@ class Optimiser:
     """
 
     def __init__(self, params: OptimiserParams, weights: Sequence[nn.Parameter]) -> None:
-        """Optimise some weights from now on.
-
-        Args:
-            params: Which optimiser; its learning rate and schedule are the caller's business.
-            weights: All on one device, where they must stay.
-        """
+        """Optimise weights, which stay on one device, from now on; rates come with every step."""
         is_muon = params.name == "muon"
         self.weights = list(weights)
         self._size = sum(each.numel() for each in self.weights)
@@ -54,12 +49,7 @@ class Optimiser:
 
     @torch.no_grad()
     def step(self, gradient: Float[Tensor, " weight"], lr: float) -> None:
-        """Move the weights.
-
-        Args:
-            gradient: Of all weights, one behind the other.
-            lr: Learning rate.
-        """
+        """Move the weights along a gradient of all of them, one behind the other."""
         parts = torch.split(gradient, [each.numel() for each in self.weights])
         slope = {id(each): part for each, part in zip(self.weights, parts, strict=True)}
         for each in self._matrices:

@@ -55,15 +55,8 @@ class Updater:
     ) -> None:
         """Learn from now on; in several processes, from the weights of rank 0.
 
-        Args:
-            policy: What to improve; it must stay on its device.
-            losses: What improves it, and how much each counts.
-            params: How.
-            plan: How a rollout divides into minibatches, and these into passes.
-            env_spec: Who acts.
-            device: Where the policy is, and where rollouts are.
-            generator: Decides which steps come together; each process needs a seed of its own.
-            group: The processes that learn together; None: this one alone.
+        The policy must stay on its device, and each process needs a ``generator`` with a seed of
+        its own, which decides what steps come together.
 
         Raises:
             ConfigError: The losses or parameters do not fit the policy, or each other.

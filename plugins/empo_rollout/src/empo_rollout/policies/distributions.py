@@ -81,9 +81,7 @@ def diagonal_normal(
 ) -> BoundedNormal:
     """Independent normal numbers, whose density and entropy are those before environments clip.
 
-    Args:
-        mean: The means.
-        log_std: Logarithms of the standard deviations; broadcasts to ``mean``.
+    ``log_std``, logarithms of standard deviations, broadcasts to ``mean``.
     """
     return BoundedNormal(_exact(mean), _exact(log_std).expand_as(mean), bound="clip")
 

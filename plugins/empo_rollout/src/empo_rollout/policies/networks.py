@@ -65,11 +65,6 @@ def blank_policy(
 ) -> Networks:
     """A policy that fits some environments, on device ``meta``: without any weights.
 
-    Args:
-        params: What it is made of.
-        env_spec: What its agents see and do.
-        normalisation: What it does to observations first; also on ``meta``.
-
     Raises:
         ConfigError: The parameters do not fit what agents see or do.
     """
