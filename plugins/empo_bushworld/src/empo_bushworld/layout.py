@@ -234,6 +234,3 @@ def _goal_problems(document: Document, world: WorldFile) -> list[ConfigError]:
             problems.append(located_error(document, ("possible_goals", i), f"{goal} {reason}"))
         seen.add(rectangle)
     return problems
-
-
-__all__ = ["Layout", "Rectangle", "WorldFile", "layout_of", "read_layout"]

@@ -96,6 +96,3 @@ def _arrows(pen: ImageDraw.ImageDraw, layout: Layout, cell: int, policy: Sequenc
         else:
             radius = p * layout.tile / 8
             pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=INK)
-
-
-__all__ = ["draw"]

@@ -67,6 +67,3 @@ def distance_left(world: BushWorld) -> Float[Tensor, "cell goal action"]:
     down = (y1 - y).clamp(min=0) + (y - y2).clamp(min=0)
     left: Tensor = (across + down).double()
     return left
-
-
-__all__ = ["ShortestPath", "distance_left"]

@@ -50,7 +50,7 @@ class BushWorld:
         names += [f"human {i + 1}" for i in range(len(layout.humans))]
         robots, agents = len(layout.robots), len(names)
         weight = 1 / len(layout.goals)
-        self._spec = WorldSpec(
+        self.spec = WorldSpec(
             name=layout.name,
             agents=tuple(
                 AgentSpec(name=name, role="robot" if i < robots else "human", actions=ACTIONS)
@@ -81,11 +81,6 @@ class BushWorld:
         bits = torch.arange(2 ** (agents - robots))
         self._outcomes = (bits[:, None] >> torch.arange(agents - robots)) & 1 > 0
 
-    @property
-    def spec(self) -> WorldSpec:
-        """Agents, actions, goals, horizon and row format."""
-        return self._spec
-
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
         return self._initial.clone()
@@ -98,7 +93,7 @@ class BushWorld:
         """All successors; see ``WorldModel.transitions``."""
         self._check(states)
         if actions is None:
-            number = self._spec.num_joint_actions
+            number = self.spec.num_joint_actions
             actions = self._joint.repeat(len(states), 1)
             states = states.repeat_interleave(number, 0)
         else:
@@ -179,7 +174,7 @@ class BushWorld:
     ) -> UInt8[np.ndarray, "height width 3"]:
         """An RGB picture of a state."""
         self._check(state[None])
-        return draw(self.layout, self._spec, state.tolist(), overlay)
+        return draw(self.layout, self.spec, state.tolist(), overlay)
 
     def _attempts(
         self, cells: Int[Tensor, "pair agent"], actions: Int[Tensor, "pair agent"]
@@ -217,7 +212,7 @@ class BushWorld:
         return densities.scatter_add(1, after[:, mine], -treads.to(densities.dtype)).clamp(min=0)
 
     def _check(self, states: Int[Tensor, "state word"]) -> None:
-        words = self._spec.state_words
+        words = self.spec.state_words
         if states.ndim != 2 or states.shape[1] != words or states.dtype.is_floating_point:
             raise WorldError(
                 f"states must be integer rows of {words} words ({self._agents} cells and "
@@ -247,7 +242,7 @@ class BushWorld:
         if bool(wrong.any()):
             row, agent = (int(place) for place in wrong.nonzero()[0])
             raise WorldError(
-                f"action {int(actions[row, agent])} of {self._spec.agents[agent].name} in row "
+                f"action {int(actions[row, agent])} of {self.spec.agents[agent].name} in row "
                 f"{row} is out of range; actions are 0 to {PASS}: {', '.join(ACTIONS)}"
             )
 
@@ -283,6 +278,3 @@ def _corners(goal: tuple[int, int, int, int]) -> tuple[float, ...]:
 def _goal_name(goal: tuple[int, int, int, int]) -> str:
     x1, y1, x2, y2 = goal
     return f"({x1},{y1})" if (x1, y1) == (x2, y2) else f"({x1},{y1})-({x2},{y2})"
-
-
-__all__ = ["ACTIONS", "BushWorld", "load_world"]

@@ -141,6 +141,3 @@ def _unknown(
 def _some(known: Collection[str]) -> str:
     shown = ", ".join(itertools.islice(known, 8)) or "none"
     return shown if len(known) <= 8 else f"{shown}, ... ({len(known)} in all)"
-
-
-__all__ = ["Problem", "problems_with_names"]

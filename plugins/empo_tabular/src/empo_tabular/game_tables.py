@@ -48,6 +48,3 @@ def one_and_one(
             **rest,
         }
     )
-
-
-__all__ = ["Data", "Probability", "lottery", "one_and_one"]

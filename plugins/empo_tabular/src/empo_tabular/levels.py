@@ -149,6 +149,3 @@ def pause_destroy(
 def _with_rest(mode: str, drift: Mapping[str, Probability]) -> dict[str, Probability]:
     rest = 1 - sum(drift.values())
     return dict(drift) if mode in drift or rest == 0 else {**drift, mode: rest}
-
-
-__all__ = ["coma_pill", "pause_destroy", "power_levels"]

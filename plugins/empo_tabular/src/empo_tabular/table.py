@@ -116,6 +116,3 @@ class Table(Config):
         ge=1,
         description="Steps after which an episode ends; null where the game ends itself.",
     )
-
-
-__all__ = ["ANY", "Table", "TableAgent", "TableGoal", "TableRule"]

@@ -219,6 +219,3 @@ def _successors(table: Table) -> Successors:
         torch.from_numpy(prob[items]),
         None if bool((duration == 1).all()) else torch.from_numpy(times),
     )
-
-
-__all__ = ["find_problems", "load_world", "read_table", "world_of"]
