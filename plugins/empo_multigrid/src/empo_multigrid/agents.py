@@ -58,13 +58,7 @@ class Agent(NamedTuple):
 
 
 def populate(file: WorldFile, codes: list[Code], problems: Problems) -> list[Agent]:
-    """The agents in reading order of the map.
-
-    Args:
-        file: The world file.
-        codes: What the map has in each cell.
-        problems: Receives what is wrong.
-    """
+    """The agents in reading order of the map."""
     places = [(cell, code.colour) for cell, code in enumerate(codes) if code.layer == "agent"]
     if not places:
         problems.add(("map",), "has no agent; put e.g. Ay (a human) or Ae (a robot) into it")
@@ -111,15 +105,7 @@ def action_mask(
     size: tuple[int, int],
     problems: Problems,
 ) -> Bools:
-    """Which actions each agent has in each cell ``[agent cell action]``.
-
-    Args:
-        file: The world file.
-        agents: The agents.
-        actions: What each action index means.
-        size: Width and height of the grid.
-        problems: Receives what is wrong.
-    """
+    """Which actions each agent has in each cell ``[agent cell action]``."""
     width, height = size
     mask = np.ones((len(agents), height, width, len(actions)), dtype=np.bool_)
     names = [ACTION_NAMES[action] for action in actions]

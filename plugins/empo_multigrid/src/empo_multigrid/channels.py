@@ -81,13 +81,7 @@ def fixed_appearance(kind: int, colour: int, aspect: int, condition: int) -> App
 
 
 def item_appearance(kind: int, colour: int, content: int) -> Appearance:
-    """Channels of ``BLOCK`` ... ``BOX``.
-
-    Args:
-        kind: The kind.
-        colour: Of a key or ball.
-        content: Of a box, see ``content_code``.
-    """
+    """Channels of ``BLOCK`` ... ``BOX``; ``content`` of a box is a ``content_code``."""
     if kind == codes.KEY:
         return Appearance(FIRST_KEY + colour, 1, MOBILE)
     value = {codes.BALL: 1 + colour, codes.BOX: 1 + content}.get(kind, 1)

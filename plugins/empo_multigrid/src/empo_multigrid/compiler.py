@@ -56,11 +56,7 @@ def compile_world(
 ) -> tuple[WorldSpec, Layout, Ints]:
     """The world that a file describes.
 
-    Args:
-        file: The world file.
-        document: Where everything in it was written.
-        max_steps: Horizon instead of the file's.
-        reference: Whether simultaneous actions combine as in the public implementation.
+    ``reference`` combines simultaneous actions as the public implementation does.
 
     Returns:
         The spec, the layout, and the initial state row.

@@ -66,6 +66,11 @@ class Scene(NamedTuple):
     start_at: Ints
 
 
+def empty_scene(words: int, cells: int) -> Scene:
+    """Scratch for a world of this size."""
+    return Scene(*np.zeros((2, words), np.int16), *np.full((3, cells), -1, np.int16))
+
+
 @compiled
 def passable(t: Tables, s: Scene, cell: int) -> bool:
     """True if terrain and fixed objects let things into a cell."""

@@ -32,15 +32,7 @@ def compile_goals(
     humans: list[int],
     problems: Problems,
 ) -> Goals:
-    """Every human's goals, in the order of the file.
-
-    Args:
-        file: The world file.
-        codes: What the map has in each cell.
-        size: Width and height of the grid.
-        humans: Agent indices of the humans.
-        problems: Receives what is wrong.
-    """
+    """Every human's goals, in the order of the file."""
     for human in file.goals:
         if human not in humans:
             problems.add(("goals", human), f"agent {human} is no human; humans: {humans}")

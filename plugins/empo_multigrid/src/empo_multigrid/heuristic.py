@@ -26,7 +26,9 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
+from empo_multigrid import kernel
 from empo_multigrid import layout as codes
+from empo_multigrid.effects import NEIGHBOUR
 from empo_multigrid.layout import Bools, Floats, Ints
 from empo_multigrid.local_view import (
     AHEAD,
@@ -34,7 +36,6 @@ from empo_multigrid.local_view import (
     LEFTWARD,
     RIGHTWARD,
     Surroundings,
-    neighbours,
 )
 from empo_multigrid.paths import (
     IMPASSABLE,
@@ -65,7 +66,7 @@ class PathHeuristic:
         self._params = params
         self._world = world
         self._layout = world.layout
-        self._neighbours = neighbours(self._layout)
+        self._neighbours = kernel.pack(self._layout).cell[:, NEIGHBOUR:].astype(np.int64)
         self._max_cost = (self._layout.width + self._layout.height) * ROCK_COST
         self._known: dict[tuple[int, bytes], Costs] = {}
 

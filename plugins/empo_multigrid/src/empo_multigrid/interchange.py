@@ -45,13 +45,7 @@ _FIXED: Final = {
 
 
 def to_reference(world: MultigridWorld, row: Int[Tensor, " word"], t: int) -> ReferenceState:
-    """A state as the public implementation writes it.
-
-    Args:
-        world: The world.
-        row: One of its state rows.
-        t: Steps since the start, which are no part of our rows.
-    """
+    """A state, ``t`` steps after the start, as the public implementation writes it."""
     layout, words = world.layout, row.cpu().numpy()
     found = scene(layout, words)
     agents = []

@@ -20,6 +20,7 @@ from empo_multigrid.effects import (
     REFERENCE,
     Scene,
     Tables,
+    empty_scene,
 )
 from empo_multigrid.independent import (
     IndependentEffects,
@@ -263,10 +264,7 @@ def step(layout: Layout | Tables, states: Ints, actions: Longs, uniform: Floats)
 def _workspace(tables: Tables, words: int) -> Workspace:
     """Room to work in."""
     number = int(tables.size[AGENTS])
-    scene = Scene(
-        *(np.zeros(words, np.int16) for _ in range(2)),
-        *(np.full(len(tables.cell), -1, np.int16) for _ in range(3)),
-    )
+    scene = empty_scene(words, len(tables.cell))
     intents = empty_intents(number, len(tables.action), words)
     return Workspace(scene, intents, empty_events(number), np.zeros(number, np.int16))
 

@@ -14,18 +14,6 @@ AHEAD, RIGHTWARD, BEHIND, LEFTWARD = range(4)
 Longs = NDArray[np.int64]
 
 
-def neighbours(layout: Layout) -> Longs:
-    """The cells east, south, west and north of each; ``NOTHING`` outside [cell direction]."""
-    cells = np.arange(layout.num_cells)
-    x, y = cells % layout.width, cells // layout.width
-    around = []
-    for dx, dy in zip(codes.DX, codes.DY, strict=True):
-        inside = (x + dx >= 0) & (x + dx < layout.width)
-        inside &= (y + dy >= 0) & (y + dy < layout.height)
-        around.append(np.where(inside, cells + dy * layout.width + dx, codes.NOTHING))
-    return np.stack(around, -1)
-
-
 class Surroundings:
     """Surroundings of one agent in each state.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from empo_core.compilation import compiled
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import Scene, Tables, landing_cell, passable
+from empo_multigrid.effects import Scene, Tables, empty_scene, landing_cell, passable
 from empo_multigrid.intents import load, unload
 from empo_multigrid.kernel import pack
 from empo_multigrid.layout import Bools, Ints, Layout
@@ -44,11 +44,6 @@ def can_forward(layout: Layout, rows: Ints, agent: int) -> Bools:
     That needs a cell ahead that is inside the grid and without an agent, and there open ground,
     a row of blocks and rocks that the agent can push, a bush, or an active magic wall that it
     may enter from this side.
-
-    Args:
-        layout: The world.
-        rows: State rows [state word].
-        agent: Whose forward move is meant.
 
     Returns:
         One answer per state [state].
@@ -100,12 +95,7 @@ def path_costs(layout: Layout, costs: Ints, goals: Bools) -> Costs:
 
 
 def _workspace(layout: Layout) -> tuple[Tables, Scene]:
-    words = layout.state_words
-    scene = Scene(
-        *(np.zeros(words, np.int16) for _ in range(2)),
-        *(np.full(layout.num_cells, -1, np.int16) for _ in range(3)),
-    )
-    return pack(layout), scene
+    return pack(layout), empty_scene(layout.state_words, layout.num_cells)
 
 
 @compiled

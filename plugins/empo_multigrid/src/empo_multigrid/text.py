@@ -46,11 +46,6 @@ def describe(layout: Layout, spec: WorldSpec, row: Ints) -> str:
     The grid uses the two-character codes of world files, so what is drawn is what a map would
     say; agents are an arrow in the direction they face, followed by their index. The topmost
     thing of a cell is shown: an agent hides what it stands on.
-
-    Args:
-        layout: The world.
-        spec: Names of agents and actions.
-        row: One state row.
     """
     found = scene(layout, row)
     cells = [_cell_code(layout, found, cell) for cell in range(layout.num_cells)]
