@@ -22,10 +22,6 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    settings = (
-        (_MMAP_THRESHOLD, 2**30),
-        (_TRIM_THRESHOLD, _LARGEST),
-        (_TOP_PAD, 2**26),
-    )
+    settings = ((_MMAP_THRESHOLD, 2**30), (_TRIM_THRESHOLD, _LARGEST), (_TOP_PAD, 2**26))
     accepted = [mallopt(option, value) == 1 for option, value in settings]
     return all(accepted)

@@ -39,8 +39,7 @@ def evaluate(
         typer.Option(min=1, help="Cut episodes after so many steps.", show_default=False),
     ] = None,
     best: Annotated[
-        bool,
-        typer.Option("--best", help="Play the checkpoint with the best evaluation."),
+        bool, typer.Option("--best", help="Play the checkpoint with the best evaluation.")
     ] = False,
     json: Json = False,
     debug: Debug = False,

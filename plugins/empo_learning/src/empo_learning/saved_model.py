@@ -22,14 +22,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.storage.atomic import (
-    DISK,
-    FileOps,
-    StrictModel,
-    parse_json,
-    refused,
-    write_file,
-)
+from empo_core.storage.atomic import DISK, FileOps, StrictModel, parse_json, refused, write_file
 from empo_core.storage.regular_files import open_regular
 from empo_learning.finite import check_finite
 

@@ -21,10 +21,7 @@ class Timers:
     """
 
     def __init__(
-        self,
-        device: torch.device | str = "cpu",
-        *,
-        clock: Callable[[], float] = time.perf_counter,
+        self, device: torch.device | str = "cpu", *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """Start a first lap at zero.
 

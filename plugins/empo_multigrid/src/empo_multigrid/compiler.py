@@ -48,11 +48,7 @@ SWITCHED_ON = 1
 
 @few_suggestions()
 def compile_world(
-    file: WorldFile,
-    document: Document,
-    *,
-    max_steps: int | None = None,
-    reference: bool = False,
+    file: WorldFile, document: Document, *, max_steps: int | None = None, reference: bool = False
 ) -> tuple[WorldSpec, Layout, Ints]:
     """The world that a file describes.
 
@@ -151,11 +147,7 @@ def _decode(token: Token) -> Code:
 
 
 def _check_size(
-    file: WorldFile,
-    size: tuple[int, int],
-    num_agents: int,
-    moving: list[Item],
-    problems: Problems,
+    file: WorldFile, size: tuple[int, int], num_agents: int, moving: list[Item], problems: Problems
 ) -> None:
     width, height = size
     for key, given, actual in (

@@ -240,11 +240,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
     def step(
         self, actions: Mapping[str, object]
     ) -> tuple[
-        dict[str, Observation],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, Info],
+        dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Info]
     ]:
         """Take one step; every agent in ``agents`` acts.
 

@@ -175,11 +175,7 @@ def _content(own: Settings, problems: Problems) -> tuple[int, int]:
 
 
 def _word(
-    code: Code,
-    own: Settings,
-    num_agents: int,
-    actions: tuple[int, ...],
-    problems: Problems,
+    code: Code, own: Settings, num_agents: int, actions: tuple[int, ...], problems: Problems
 ) -> int:
     """The object's word in the initial row; ``NOTHING`` if it has none."""
     values = own.values

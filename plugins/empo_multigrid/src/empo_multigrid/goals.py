@@ -26,11 +26,7 @@ class Goals(NamedTuple):
 
 
 def compile_goals(
-    file: WorldFile,
-    codes: list[Code],
-    size: tuple[int, int],
-    humans: list[int],
-    problems: Problems,
+    file: WorldFile, codes: list[Code], size: tuple[int, int], humans: list[int], problems: Problems
 ) -> Goals:
     """Every human's goals, in the order of the file."""
     for human in file.goals:

@@ -30,21 +30,8 @@ from empo_multigrid import kernel
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import NEIGHBOUR
 from empo_multigrid.layout import Bools, Floats, Ints
-from empo_multigrid.local_view import (
-    AHEAD,
-    BEHIND,
-    LEFTWARD,
-    RIGHTWARD,
-    Surroundings,
-)
-from empo_multigrid.paths import (
-    IMPASSABLE,
-    ROCK_COST,
-    UNREACHABLE,
-    Costs,
-    cost_maps,
-    path_costs,
-)
+from empo_multigrid.local_view import AHEAD, BEHIND, LEFTWARD, RIGHTWARD, Surroundings
+from empo_multigrid.paths import IMPASSABLE, ROCK_COST, UNREACHABLE, Costs, cost_maps, path_costs
 from empo_multigrid.plugin import PathHeuristicParams
 from empo_multigrid.world import MultigridWorld
 

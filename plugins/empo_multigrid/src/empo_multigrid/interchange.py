@@ -175,10 +175,7 @@ def _boxes(layout: Layout, row: Ints) -> dict[int, Entry]:
 
 
 def _place_items(
-    layout: Layout,
-    row: Ints,
-    hands: dict[int, tuple[str, str]],
-    lying: dict[str, list[int]],
+    layout: Layout, row: Ints, hands: dict[int, tuple[str, str]], lying: dict[str, list[int]]
 ) -> None:
     """Fill in the items' words, which still are those of the initial state."""
     first = layout.first_item_word

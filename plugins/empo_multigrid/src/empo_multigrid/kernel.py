@@ -14,14 +14,7 @@ import numpy as np
 
 from empo_core.compilation import compiled
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import (
-    AGENTS,
-    MASKED,
-    REFERENCE,
-    Scene,
-    Tables,
-    empty_scene,
-)
+from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, empty_scene
 from empo_multigrid.independent import (
     IndependentEffects,
     empty_effects,

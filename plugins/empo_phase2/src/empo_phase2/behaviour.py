@@ -89,11 +89,6 @@ class RobotBehaviour:
         if self.quantity == "q_r":
             return self._values.q_r(sources), sources
         q_r = one_step_q_r(
-            states,
-            transitions,
-            self._values,
-            self._profiles,
-            self._theory.gamma_r,
-            self._aggregate,
+            states, transitions, self._values, self._profiles, self._theory.gamma_r, self._aggregate
         )
         return q_r, sources

@@ -92,9 +92,7 @@ class EnsembleWorld:
         return layout
 
     def transitions(
-        self,
-        states: Int[Tensor, "state word"],
-        actions: Int[Tensor, "state agent"] | None = None,
+        self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
     ) -> Successors:
         """All successors; see ``empo_core.protocols.WorldModel``."""
         each = self.spec.num_joint_actions if actions is None else 1

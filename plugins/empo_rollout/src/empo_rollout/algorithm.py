@@ -12,13 +12,7 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
-from empo_core.protocols import (
-    CheckpointChoice,
-    HumanPrior,
-    RobotPolicy,
-    RunContext,
-    WorldModel,
-)
+from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.storage.run_directory import RESULTS
 from empo_environments.normalisation import Normaliser
@@ -121,24 +115,11 @@ class RolloutAlgorithm:
             normaliser=self._normaliser(env_spec),
         )
         learner = RolloutLearner(
-            params,
-            context.seed,
-            environments,
-            policy,
-            collector,
-            updater,
-            episodes,
-            timers,
-            group,
+            params, context.seed, environments, policy, collector, updater, episodes, timers, group
         )
         reporting = params.reporting
         loop = Loop(
-            learner,
-            context,
-            reporting,
-            timers=timers,
-            group=group,
-            is_solved=reporting.is_solved,
+            learner, context, reporting, timers=timers, group=group, is_solved=reporting.is_solved
         )
         loop.run()
         policy.normalisation = _normalisation(collector.normaliser)

@@ -19,12 +19,7 @@ from empo_core.protocols.environments import (
 )
 from empo_environments.components import of_caller
 from empo_rollout.params import RolloutParams
-from empo_rollout.plan import (
-    SizeRequest,
-    VecPlan,
-    plan_vectorisation,
-    usable_processors,
-)
+from empo_rollout.plan import SizeRequest, VecPlan, plan_vectorisation, usable_processors
 
 WHERE = "algorithm.params.environment"
 MOST_EVALUATED = 100

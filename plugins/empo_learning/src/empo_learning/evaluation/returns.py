@@ -92,9 +92,7 @@ def _returns(played: PlayedEpisodes) -> GroupReturns:
     )
 
 
-def _mean(
-    values: Float[ndarray, " episode"] | Int[ndarray, " episode"],
-) -> tuple[float, float]:
+def _mean(values: Float[ndarray, " episode"] | Int[ndarray, " episode"]) -> tuple[float, float]:
     """Mean and standard error."""
     count = len(values)
     error = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0

@@ -67,11 +67,7 @@ class CountBonus:
     def state_dict(self) -> StateDict:
         """The states and their visits."""
         rows = torch.from_numpy(self._table.rows.copy())
-        return {
-            "rows": rows,
-            "visits": self._visits[: len(rows)].clone(),
-            "total": self._total,
-        }
+        return {"rows": rows, "visits": self._visits[: len(rows)].clone(), "total": self._total}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""

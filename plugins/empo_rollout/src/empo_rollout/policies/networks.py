@@ -114,9 +114,7 @@ class Network(nn.Module):
         self.critic = nn.Linear(features, 1)
 
     def step(
-        self,
-        observation: Shaped[Tensor, "agent word"],
-        memory: Float[Tensor, "agent unit"],
+        self, observation: Shaped[Tensor, "agent word"], memory: Float[Tensor, "agent unit"]
     ) -> tuple[Float[Tensor, "agent output"], Float[Tensor, " agent"], Float[Tensor, "agent unit"]]:
         """Outputs of the head, values, and the next memory."""
         observation = scaled(observation, self._scale)
