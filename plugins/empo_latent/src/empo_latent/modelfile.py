@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, TypeAdapter
 
 from empo_core.plugins.registry import Registry
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
@@ -16,6 +16,7 @@ from empo_latent.types import MultiTaskSpec
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 
 FORMAT = Format("empo-latent-model", 1)
+_SPEC = TypeAdapter(MultiTaskSpec)
 
 
 class _Spec(StrictModel):
@@ -72,7 +73,8 @@ def save_model(
     """
     # Python callers may give tasks functions as arguments; a file can only name those.
     described = params.model_dump(mode="json", fallback=repr)
-    body = _Body(params=described, spec=_described(spec))
+    known = _Spec.model_validate(_SPEC.dump_python(spec, mode="json"))
+    body = _Body(params=described, spec=known)
     write_model(Path(path), FORMAT, body, model.state_dict(), ops=ops)
 
 
@@ -98,32 +100,8 @@ def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedM
     return LoadedModel(model, params, spec)
 
 
-def _described(spec: MultiTaskSpec) -> _Spec:
-    return _Spec(
-        words=spec.words,
-        pictures=spec.pictures,
-        shape=list(spec.shape),
-        actions=spec.actions,
-        active=[list(each) for each in spec.active],
-        tasks=list(spec.tasks),
-        action_repeats=list(spec.action_repeats),
-        episode_lengths=list(spec.episode_lengths),
-        scale=spec.scale,
-    )
-
-
 def _spec_of(known: _Spec) -> MultiTaskSpec:
     sizes = {len(known.active), len(known.action_repeats), len(known.episode_lengths)}
     if sizes != {len(known.tasks)} or {len(each) for each in known.active} != {known.actions}:
         raise ValueError("its spec contradicts itself")
-    return MultiTaskSpec(
-        words=known.words,
-        pictures=known.pictures,
-        shape=tuple(known.shape),
-        actions=known.actions,
-        active=tuple(tuple(each) for each in known.active),
-        tasks=tuple(known.tasks),
-        action_repeats=tuple(known.action_repeats),
-        episode_lengths=tuple(known.episode_lengths),
-        scale=known.scale,
-    )
+    return _SPEC.validate_python(known.model_dump())

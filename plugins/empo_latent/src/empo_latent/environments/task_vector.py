@@ -84,11 +84,13 @@ class TaskVector:
         spec: What never changes about the tasks.
         task_of: The task of each environment.
         rates: Per task, decisions per second for who watches; None where that is unknown.
+        current: The current observations.
     """
 
     spec: MultiTaskSpec
     task_of: Int64[np.ndarray, " env"]
     rates: tuple[float | None, ...]
+    current: Shaped[np.ndarray, "env word"]
 
     def __init__(
         self,
@@ -141,19 +143,14 @@ class TaskVector:
         except BaseException:
             self.close()
             raise
-        self._current: np.ndarray = np.zeros((envs, self.spec.words))
+        self.current = np.zeros((envs, self.spec.words))
         self.rates = tuple(spec.render_fps for spec in specs)
-
-    @property
-    def current(self) -> Shaped[np.ndarray, "env word"]:
-        """The current observations."""
-        return self._current
 
     def start(self, seed: int) -> Shaped[np.ndarray, "env word"]:
         """Begin the first episodes of a run; the same again for the same seed."""
         self._seed, self._restarts = seed, 0
         self._begin(seed)
-        return self._current
+        return self.current
 
     def step(self, action: Float32[np.ndarray, "env action"]) -> TaskStep:
         """Act in all environments.
@@ -167,7 +164,7 @@ class TaskVector:
         self._torn = False
         terminated = np.array([each.terminated for each in found])
         truncated = np.array([each.truncated for each in found])
-        self._current = current = self._table([each.current for each in found])
+        self.current = current = self._table([each.current for each in found])
         ended = terminated.any() or truncated.any()
         return TaskStep(
             observation=self._table([each.last for each in found]) if ended else current,
@@ -221,7 +218,7 @@ class TaskVector:
         self._torn = True
         exact = self._each(lambda env: self._envs[env].load_state_dict(states[env]))
         self._torn = False
-        self._current = self._table(self._each(lambda env: self._envs[env].current))
+        self.current = self._table(self._each(lambda env: self._envs[env].current))
         return all(exact)
 
     def close(self) -> None:
@@ -235,7 +232,7 @@ class TaskVector:
 
     def _begin(self, seed: int) -> None:
         self._torn = True
-        self._current = self._table(self._each(lambda env: self._envs[env].start(seed)))
+        self.current = self._table(self._each(lambda env: self._envs[env].start(seed)))
         self._torn = False
 
     def _probe(self, env: int) -> None:

@@ -56,18 +56,9 @@ CONTRACT: Mapping[str, GradientReach] = MappingProxyType(
 )
 """The reach of each loss where options do not narrow it down; see ``contract``."""
 
+_WORLD = ("consistency", "encoder_consistency", "reward", "termination")
 SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "world": ("consistency", "encoder_consistency", "reward", "termination"),
-        "model": (
-            "consistency",
-            "encoder_consistency",
-            "reward",
-            "termination",
-            "value",
-            "auxiliary",
-        ),
-    }
+    {"world": _WORLD, "model": (*_WORLD, "value", "auxiliary")}
 )
 """Losses that are added up before they are differentiated."""
 

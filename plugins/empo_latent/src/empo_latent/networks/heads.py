@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -17,87 +16,6 @@ Head: TypeAlias = Literal["reward", "value", "policy", "termination", "auxiliary
 """Names of heads; the last three are optional."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadSizes:
-    """Shape of one named head.
-
-    Attributes:
-        outputs: Numbers of its output.
-        actions: Numbers of an action that it reads beside the latent.
-        heads: Networks of the ensemble.
-        width: Units of each of its hidden layers.
-        dropout: Share of the first layer left out in training.
-        zero_output: Whether the weights of the last layer are 0 at first.
-    """
-
-    outputs: int
-    width: int
-    actions: int = 0
-    heads: int = 1
-    dropout: float = 0.0
-    zero_output: bool = True
-
-
-def head_sizes(params: LatentParams, actions: int, *, optimistic: bool) -> dict[Head, HeadSizes]:
-    """Sizes of all heads, in the order in which their weights are drawn.
-
-    Args:
-        params: Which heads there are, and how wide.
-        actions: Numbers of an action.
-        optimistic: Whether there is a second policy.
-
-    Returns:
-        The heads that always exist first, so that optional ones do not change their weights.
-    """
-    width, bins = params.latents.width, params.bins.number
-    reward, value, auxiliary = params.reward, params.value, params.auxiliary
-    policy = HeadSizes(outputs=2 * actions, width=width, zero_output=False)
-    sizes: dict[Head, HeadSizes] = {
-        "reward": HeadSizes(
-            outputs=bins,
-            width=max(1, width // reward.width_divisor),
-            actions=actions,
-            heads=reward.heads,
-        ),
-        "value": HeadSizes(
-            outputs=bins,
-            width=max(1, width // value.width_divisor),
-            actions=actions if value.critic == "q" else 0,
-            heads=value.heads,
-            dropout=value.dropout,
-        ),
-        "policy": policy,
-    }
-    if reward.episodic:
-        sizes["termination"] = HeadSizes(outputs=1, width=width)
-    if auxiliary.discounts:
-        number, joint = len(auxiliary.discounts), auxiliary.networks == "joint"
-        sizes["auxiliary"] = HeadSizes(
-            outputs=bins * (number if joint else 1),
-            width=width * auxiliary.width_factor,
-            heads=1 if joint else number,
-            dropout=value.dropout,
-        )
-    if optimistic:
-        sizes["optimistic"] = policy
-    return sizes
-
-
-def made_head(
-    sizes: HeadSizes, inputs: int, layers: int, generator: torch.Generator
-) -> MlpEnsemble:
-    """A head that reads ``inputs`` numbers and an action, its weights drawn by ``generator``."""
-    return MlpEnsemble(
-        sizes.heads,
-        inputs + sizes.actions,
-        [sizes.width] * layers,
-        sizes.outputs,
-        dropout=sizes.dropout,
-        zero_output=sizes.zero_output,
-        generator=generator,
-    )
-
-
 def made_heads(
     params: LatentParams,
     actions: int,
@@ -106,12 +24,57 @@ def made_heads(
     optimistic: bool,
     generator: torch.Generator,
 ) -> nn.ModuleDict:
-    """All heads by name; arguments as of ``head_sizes`` and ``made_head``."""
-    sizes = head_sizes(params, actions, optimistic=optimistic)
-    layers = params.latents.layers
-    return nn.ModuleDict(
-        {name: made_head(each, inputs, layers, generator) for name, each in sizes.items()}
-    )
+    """All heads by name, in the order in which their weights are drawn.
+
+    Args:
+        params: Which heads there are, and how wide.
+        actions: Numbers of an action, which some heads read beside the latent.
+        inputs: Numbers that all of them read.
+        optimistic: Whether there is a second policy.
+        generator: Draws the weights.
+
+    Returns:
+        The heads that always exist first, so that optional ones do not change their weights.
+    """
+    width, bins, layers = params.latents.width, params.bins.number, params.latents.layers
+    reward, value, auxiliary = params.reward, params.value, params.auxiliary
+
+    def head(
+        outputs: int,
+        width: int = width,
+        *,
+        actions: int = 0,
+        heads: int = 1,
+        dropout: float = 0.0,
+        zero_output: bool = True,
+    ) -> MlpEnsemble:
+        return MlpEnsemble(
+            heads,
+            inputs + actions,
+            [width] * layers,
+            outputs,
+            dropout=dropout,
+            zero_output=zero_output,
+            generator=generator,
+        )
+
+    narrow = max(1, width // reward.width_divisor)
+    found: dict[str, nn.Module] = {
+        "reward": head(bins, narrow, actions=actions, heads=reward.heads)
+    }
+    narrow, acts = max(1, width // value.width_divisor), actions if value.critic == "q" else 0
+    found["value"] = head(bins, narrow, actions=acts, heads=value.heads, dropout=value.dropout)
+    found["policy"] = head(2 * actions, zero_output=False)
+    if reward.episodic:
+        found["termination"] = head(1)
+    if auxiliary.discounts:
+        number = len(auxiliary.discounts)
+        outputs, heads = (bins * number, 1) if auxiliary.networks == "joint" else (bins, number)
+        wide = width * auxiliary.width_factor
+        found["auxiliary"] = head(outputs, wide, heads=heads, dropout=value.dropout)
+    if optimistic:
+        found["optimistic"] = head(2 * actions, zero_output=False)
+    return nn.ModuleDict(found)
 
 
 def made_dynamics(
