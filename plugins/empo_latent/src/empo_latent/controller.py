@@ -44,14 +44,7 @@ class Controller:
     def __init__(
         self, model: LatentModel, planner: Planner, *, envs: int, device: torch.device | str
     ) -> None:
-        """Prepare to act with a model and, where there is one, a planner.
-
-        Args:
-            model: Encodes what is seen, and has the policy.
-            planner: Plans in it.
-            envs: Environments that act at once.
-            device: Where the model is.
-        """
+        """Act with a model that is on ``device``, and a planner in it, in so many environments."""
         self._model, self._planner, self._device = model, planner, torch.device(device)
         actions = model.active.shape[-1]
         self._mean = torch.zeros(planner.horizon, envs, actions, device=self._device)

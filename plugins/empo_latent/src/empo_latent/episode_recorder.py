@@ -40,12 +40,7 @@ class EpisodeRecorder:
     """Puts together the steps of each episode."""
 
     def __init__(self, vector: TaskVector, record: list[RecordedEpisode]) -> None:
-        """Get ready.
-
-        Args:
-            vector: Where they are played.
-            record: What episodes are appended to when they end.
-        """
+        """Record the episodes of a vector; each is appended to ``record`` when it ends."""
         self._vector, self._record = vector, record
         self._rows: list[list[tuple[np.ndarray, ...]]] = [[] for _ in vector.task_of]
 

@@ -199,21 +199,11 @@ def evaluate(
     discounts: Sequence[float],
     recording: Recording = NOTHING,
 ) -> Evaluation:
-    """Play so many episodes of each task, without exploration.
+    """Play so many episodes of each task, at least 1, without exploration.
 
     How many each environment plays is settled before: taking whichever episodes end first would
-    count short ones too often.
-
-    Args:
-        model: What the agent knows.
-        planner: Plans with it, where that acts.
-        vector: Environments of its own, used for nothing else; stays open.
-        episodes: Of each task, at least 1.
-        actor: Who acts.
-        seed: Decides everything that is random.
-        device: Where the model lives.
-        discounts: Per task, of each step.
-        recording: What is kept of the episodes beside their returns.
+    count short ones too often. The environments are used for nothing else, and stay open; the seed
+    decides everything that is random. ``discounts`` are per task, of each step.
     """
     if episodes < 1:
         raise ValueError(f"episodes is {episodes}: there is nothing to play")

@@ -40,17 +40,7 @@ class Evaluator:
         updater: Updater,
         discounts: Sequence[float],
     ) -> None:
-        """Prepare.
-
-        Args:
-            params: Everything about the run.
-            tasks: The environments to play.
-            seed: Of the run.
-            model: What the agent knows.
-            planner: Plans with it.
-            updater: Knows the losses.
-            discounts: Per task.
-        """
+        """Prepare for the tasks of a run, of this seed, with their discounts."""
         self._params, self._tasks, self._seed = params, tasks, seed
         self._model, self._planner, self._updater = model, planner, updater
         self._discounts = discounts

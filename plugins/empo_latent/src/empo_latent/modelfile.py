@@ -58,14 +58,7 @@ def save_model(
     *,
     ops: FileOps = DISK,
 ) -> None:
-    """Write a model into a file.
-
-    Args:
-        path: The file; an older model there is replaced at once or not at all.
-        model: What was learned.
-        params: What it is made of.
-        spec: What it sees and does.
-        ops: What writes.
+    """Write a model into a file; an older one there is replaced at once or not at all.
 
     Raises:
         NonFiniteError: A weight is not finite.

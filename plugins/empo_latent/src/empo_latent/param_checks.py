@@ -19,12 +19,7 @@ WHERE = "algorithm.params."
 def check_params(
     params: LatentParams, losses: Mapping[str, PolicyLoss], spec: MultiTaskSpec
 ) -> None:
-    """Check params against each other, the losses and the tasks.
-
-    Args:
-        params: Everything about the run.
-        losses: What each policy learns from: ``policy``, ``optimistic``.
-        spec: Of the tasks.
+    """Check params against each other, the losses by their policies' names, and the tasks.
 
     Raises:
         ConfigError: They do not fit; the message has one line per misfit.

@@ -104,12 +104,7 @@ class Replay:
     def begin(
         self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
     ) -> None:
-        """Begin episodes.
-
-        Args:
-            observation: What is seen first; rows of other environments mean nothing.
-            rows: In which environments.
-        """
+        """Begin episodes in some environments (``rows``), by what is seen first."""
         envs = np.flatnonzero(rows)
         self._age[envs] = 0
         places = self._places(envs)
@@ -127,15 +122,10 @@ class Replay:
         *,
         expert: Float[Tensor, "env 2 action"] | None = None,
     ) -> None:
-        """Add a step of all environments, each to its episode.
+        """Add a step of all environments, each to its episode; an observation may be its last.
 
-        Args:
-            action: What was done.
-            reward: What it paid.
-            terminated: Whether it ended the episode.
-            observation: What was seen then, the last of the episode where it ended.
-            expert: Mean and log standard deviation of the planner's action; None is kept as
-                NaN where rows have it.
+        ``expert`` is mean and log standard deviation of the planner's action; None is kept as NaN
+        where rows have it.
 
         Raises:
             ValueError: An environment has no episode that could go on.
@@ -162,14 +152,9 @@ class Replay:
         self._age[terminated] = -1
 
     def sample(self, batch_size: int, generator: torch.Generator) -> SequenceBatch:
-        """Sequences, drawn with replacement, each with the same chance.
+        """Sequences, drawn with replacement, each with the same chance, by a generator on the CPU.
 
-        Args:
-            batch_size: How many.
-            generator: Draws them; on the CPU.
-
-        Returns:
-            The sequences, where they are needed; the copy there may still be going on.
+        The copy to the device may still be going on.
 
         Raises:
             ValueError: There is nothing to draw from; see ``ready``.

@@ -30,15 +30,7 @@ class RowRings:
     """
 
     def __init__(self, envs: int, most: int, *, words: int, numbers: int, pictures: bool) -> None:
-        """Begin with memory for few rows.
-
-        Args:
-            envs: Number of environments.
-            most: Rows per environment that are kept.
-            words: Numbers of an observation.
-            numbers: Numbers of a step.
-            pictures: Whether observations are bytes.
-        """
+        """Begin with memory for few rows of ``words`` of an observation, ``numbers`` of a step."""
         self.most = most
         rows = min(most, FEWEST_ROWS)
         kind = np.uint8 if pictures else np.float32

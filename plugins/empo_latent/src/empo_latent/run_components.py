@@ -33,18 +33,7 @@ class ProgressMark:
 
 @dataclass(frozen=True, kw_only=True)
 class RunComponents:
-    """The moving parts of a run.
-
-    Attributes:
-        model: What is learned.
-        updater: Lets it learn.
-        controller: Lets it act.
-        vector: Where it acts.
-        replay: What happened.
-        episodes: Returns and lengths of episodes.
-        evaluator: Lets it play evaluations.
-        timers: Where the time goes.
-    """
+    """The moving parts of a run."""
 
     model: LatentModel
     updater: Updater

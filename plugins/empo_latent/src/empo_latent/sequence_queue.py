@@ -15,14 +15,7 @@ class SequenceQueue:
     """
 
     def __init__(self, envs: int, rows: int, *, most: int, horizon: int) -> None:
-        """Begin with empty queues.
-
-        Args:
-            envs: Number of environments.
-            rows: Places in each ring at first, see ``grow``.
-            most: Places in each ring at last.
-            horizon: Steps of a sequence.
-        """
+        """Begin with empty queues for rings of so many rows at first, and ``most`` at last."""
         self._most, self._horizon = most, horizon
         self._ends = np.empty((envs, rows), np.int64)
         self._queued, self._dropped = np.zeros((2, envs), np.int64)
@@ -52,10 +45,7 @@ class SequenceQueue:
     ) -> None:
         """Add newly written rows that end sequences, and drop sequences that were overwritten.
 
-        Args:
-            envs: Environments, each with one new row.
-            row: The number of that row.
-            is_end: True where a sequence ends there.
+        Each environment has one new row, of this number.
         """
         waits = self._queued[envs] > self._dropped[envs]
         waiting = envs[waits]
@@ -69,12 +59,9 @@ class SequenceQueue:
     def refill(
         self, env: int, rows: Int64[np.ndarray, " row"], first: Shaped[np.ndarray, " row"]
     ) -> None:
-        """Queue the sequences in the rows that a ring holds.
+        """Queue the sequences in the rows that a ring holds, of ascending numbers.
 
-        Args:
-            env: The environment.
-            rows: Numbers of its rows, ascending.
-            first: True at rows that begin an episode.
+        ``first`` is True at rows that begin an episode.
         """
         # The newest row before each, itself included, that nothing in the ring leads to.
         begins = np.where(first, rows, rows[0] if len(rows) else 0)

@@ -60,13 +60,7 @@ class VideoRecorder:
     """
 
     def __init__(self, vector: TaskVector, episodes: int, actor: Actor) -> None:
-        """Get ready.
-
-        Args:
-            vector: Whose environments are recorded; it has to render if there are any episodes.
-            episodes: How many of each task.
-            actor: Who acts in them.
-        """
+        """Record so many episodes of each task; a vector that is recorded has to render."""
         self._vector, self._actor = vector, actor
         lengths = vector.spec.episode_lengths
         self._left = [episodes] * len(lengths)
@@ -76,11 +70,7 @@ class VideoRecorder:
         self.videos: list[Video] = []
 
     def record(self, first: Bool[np.ndarray, " env"]) -> None:
-        """Take a picture of what is being recorded, if it is time for one.
-
-        Args:
-            first: Where an episode begins.
-        """
+        """Take a picture of what is being recorded, if it is time; episodes begin at ``first``."""
         for env in np.flatnonzero(first).tolist():
             task = self._vector.task_of[env]
             if self._left[task]:

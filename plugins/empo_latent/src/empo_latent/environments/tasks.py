@@ -46,17 +46,7 @@ UNBOUNDED = 1e9
 
 @dataclass(frozen=True, slots=True)
 class EnvStep:
-    """Outcome of an action in one environment.
-
-    Attributes:
-        last: Observation that the action led to; the last of its episode where that ended.
-        reward: Reward, over all repetitions.
-        terminated: Whether the episode is over.
-        truncated: Whether it was cut off.
-        success: 1 where the task was achieved meanwhile, 0 where not; NaN where the environment
-            does not say.
-        current: Observation to act on next; the first of a new episode where one ended.
-    """
+    """Outcome of an action in one environment: a row of ``TaskStep``, ``last`` its observation."""
 
     last: Shaped[np.ndarray, " word"]
     reward: float
@@ -82,14 +72,7 @@ class TaskEnv:
     def __init__(
         self, environment: Environment, number: int, *, name: str, where: str, rendering: bool
     ) -> None:
-        """Make the copy.
-
-        Args:
-            environment: Makes it.
-            number: Its number, from which the seeds of its episodes follow.
-            name: Name of the task, for messages.
-            where: Place of the task in the config, for messages.
-            rendering: Whether ``render`` will be called.
+        """Make the copy with this number, from which the seeds of its episodes follow.
 
         Raises:
             ConfigError: It cannot be made or learned in; the message says why, and what to do.

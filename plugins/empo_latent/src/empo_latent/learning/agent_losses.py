@@ -55,14 +55,7 @@ class AgentLosses:
         params: LatentParams,
         discounts: Float[Tensor, " task"],
     ) -> None:
-        """Prepare constants.
-
-        Args:
-            model: What is learned.
-            losses: What each policy learns from, by the policy's name.
-            params: Everything about the run.
-            discounts: Per task.
-        """
+        """Prepare constants; ``losses`` are by the name of the policy that learns from each."""
         self._model, self._losses, self._params, self._discounts = model, losses, params, discounts
         needs = [loss.needs for loss in losses.values()]
         wanted = params.imagination.candidates
@@ -85,11 +78,6 @@ class AgentLosses:
         The world model is fitted to what happened. Values are fitted to one-step returns of
         candidate actions that the policy draws at every encoding; the same returns are what
         policies learn from, see ``policy_loss``.
-
-        Args:
-            sequences: Recorded experience.
-            with_value: Whether values are to be learned.
-            with_policy: Whether policies will be.
 
         Returns:
             The loss, metrics, and the batch of policies; None without ``with_policy``.
@@ -193,11 +181,7 @@ class AgentLosses:
     def policy_loss(
         self, name: str, policy_batch: PolicyBatch
     ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """The loss of a policy, which is a component of its own (``policy_loss``).
-
-        Args:
-            name: Which policy, ``policy`` or ``optimistic``.
-            policy_batch: From ``model_loss``.
+        """The loss of ``policy`` or ``optimistic``, a component of its own (``policy_loss``).
 
         Returns:
             The loss, metrics, and the statistics that an adaptive loss is to remember.

@@ -64,11 +64,9 @@ SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def contract(loss: str, params: LatentParams) -> GradientReach:
-    """The reach of a loss, or of a sum of losses, under these options.
+    """The reach of a loss (a key of ``CONTRACT``), or of a sum of losses (of ``SUMS``).
 
-    Args:
-        loss: A key of ``CONTRACT`` or ``SUMS``.
-        params: Options: where rewards and values are predicted says what learns from them.
+    It depends on where rewards and values are predicted, which says what learns from them.
 
     Raises:
         ValueError: There is no such loss.
@@ -97,13 +95,7 @@ def check_gradients(
     """Look after a backward pass whether it reached what it should and nothing else.
 
     All gradients of the model must have been removed before that pass, those of other losses
-    too. It waits for the device.
-
-    Args:
-        model: All networks.
-        loss: Which loss was differentiated, a key of ``CONTRACT`` or ``SUMS``.
-        params: Options that the loss was made by.
-        may_be_idle: Whether there may have been nothing to learn from.
+    too. It waits for the device. With ``may_be_idle`` there may have been nothing to learn from.
 
     Raises:
         GradientContractError: It reached something else, or not all that it should; the message

@@ -18,14 +18,8 @@ def latent_rollout(
 ) -> Float[Tensor, "moment dynamics sequence latent"]:
     """Latents predicted along recorded actions: ``p_0 = start``, ``p_{t+1} = f_h(p_t, a_t)``.
 
-    Each dynamics head ``h`` goes on from its own latent. Gradients go back to the start and to the
-    heads.
-
-    Args:
-        model: The world model.
-        start: The first latents, the same for all heads.
-        sequences: The actions that were taken from there.
-        training: Whether there is dropout.
+    Each dynamics head ``h`` goes on from its own latent, the first of which is the same for all.
+    Gradients go back to the start and to the heads; there is dropout where ``training`` says so.
     """
     latent = model.next_latent(start, sequences.action[0], task=sequences.task, training=training)
     path = [start.expand_as(latent), latent]
@@ -55,13 +49,6 @@ def policy_rollout(
 
     Rewards of the first step, where all heads are still at the start, are computed once. Whether
     an episode ends is read from the latent that a step leads to, as the head learned it.
-
-    Args:
-        model: The world model.
-        start: Where to begin.
-        candidates: Actions tried at each start.
-        steps: How far to go.
-        task: Which task each sequence is of.
     """
     moments, latents = start.shape[0], start.shape[-1]
     flat = start.detach().reshape(-1, latents)

@@ -46,15 +46,10 @@ def imagined_batch(
     td: Float[Tensor, "step reward dynamics value m 1"],
     weight: Float[Tensor, "moment sequence"],
 ) -> ImaginedBatch:
-    """Starts and their candidates as a policy loss takes them.
+    """Starts and their candidates as a policy loss takes them, judged by targets of the first step.
 
-    Args:
-        rollout: What the candidates lead to.
-        td: Their one-step targets, of which those of the first step are used.
-        weight: How much each start counts: ``step_weights`` times ``alive``.
-
-    Returns:
-        A batch whose targets list all heads, ``(reward * H + dynamics) * Ve + value``.
+    Each start counts by its weight, ``step_weights`` times ``alive``. Targets list all heads,
+    ``(reward * H + dynamics) * Ve + value``.
     """
     starts = len(rollout.start)
     target = td[0].flatten(0, 2).squeeze(-1)
@@ -78,16 +73,11 @@ def critic(
 
     For critic ``v`` that is ``r(z, a) + discount * (1 - d(z')) * V(z')`` with ``z' = f(z, a)``,
     by each reward, dynamics and value head; for ``q`` it is ``Q(z, a)`` by each value head.
-    Whether a step ends the episode, ``d``, counts as a constant.
+    Whether a step ends the episode, ``d``, counts as a constant. There is one discount, or
+    ``[..., 1]`` one for each start; tasks broadcast against the starts.
 
     The model's parameters are used as they are: a loss that must leave them without gradients
     asks for the gradient in the actions alone, as the policy losses do.
-
-    Args:
-        model: The world model.
-        discount: One, or ``[..., 1]`` one for each start.
-        task: Which task each start is of; its shape broadcasts against the starts'.
-        network: Which value networks.
 
     Returns:
         A function of features ``[... feature]`` and actions ``u`` as the policy's distribution

@@ -28,13 +28,8 @@ def td_targets(
 
     ``y[r, h, e] = reward_r(z_h, a) + discount * (1 - d_h) * V_e(z'_h)``, where ``z'_h`` is what
     dynamics head ``h`` expects and ``d_h`` whether it would end the episode. A critic of actions
-    is asked about an action that the policy draws at ``z'_h``.
-
-    Args:
-        model: The world model.
-        rollout: The steps.
-        discount: One, or ``[m, 1]`` where tasks have their own.
-        network: Which value networks estimate ``V``.
+    is asked about an action that the policy draws at ``z'_h``. There is one discount, or ``[m, 1]``
+    where tasks have their own.
 
     Returns:
         ``y``, and ``V`` alone; contiguous constants.
@@ -54,12 +49,7 @@ def auxiliary_targets(
 ) -> Float[Tensor, "step reward dynamics gamma m 1"]:
     """The same for values under further discounts, by the target networks.
 
-    Each has its own discount and no other: it does not multiply the task's.
-
-    Args:
-        model: The world model.
-        rollout: The steps.
-        discounts: In the order of the auxiliary heads.
+    Each auxiliary head has its own discount, which does not multiply the task's.
     """
     value = model.auxiliary(rollout.latent[1:], task=rollout.task, network="target")
     return _discounted(rollout, value, discounts[:, None, None])
@@ -85,20 +75,12 @@ def value_target(
     candidates: int,
     weights: Float[Tensor, "start candidate"] | None = None,
 ) -> Float[Tensor, "value {moments} {sequences} target 1"]:
-    """Targets of each value head at each start.
+    """Targets of each value head at each start, from those of the first imagined step.
 
-    Args:
-        td: Targets, of which those of the first imagined step are used.
-        params: How reward and dynamics heads become one (``dynamics``), which value heads a
-            value head learns from (``bootstrap``), and what is averaged over candidates
-            (``average``).
-        moments: Starts per sequence.
-        sequences: Sequences.
-        candidates: Actions tried at each start.
-        weights: How much each candidate counts, 1 together at each start; None: all alike.
-
-    Returns:
-        One target per head and start, or where losses are averaged one for each candidate.
+    ``params`` say how reward and dynamics heads become one (``dynamics``), which value heads a
+    value head learns from (``bootstrap``), and what is averaged over candidates (``average``): the
+    target, or the loss, for which there is one target per candidate. Weights of candidates add up
+    to 1 at each start; without them all count alike.
     """
     heads = bootstrapped(joined(td[0], params.dynamics, (0, 1)), params)
     target = heads.reshape(-1, moments, sequences, candidates, 1)

@@ -36,15 +36,7 @@ class Updater:
         params: LatentParams,
         discounts: Float[Tensor, " task"],
     ) -> None:
-        """Set up the optimisers.
-
-        Args:
-            model: What is learned, where it computes.
-            losses: What each policy learns from: ``policy``, and ``optimistic`` where there is
-                a second one.
-            params: Everything about the run.
-            discounts: Per task.
-        """
+        """Set up the optimisers of a model, and of a policy for each of the losses by name."""
         self._model, self._losses, self._params = model, dict(losses), params
         self.needs_expert = any(loss.needs.expert for loss in losses.values())
         optimiser, groups = params.optimiser, model.groups()
@@ -75,11 +67,8 @@ class Updater:
         """One update: the model, then each policy, then the running averages.
 
         The model's loss is the list in ``AgentLosses.model_loss``: consistency, reward,
-        termination, value. Policies learn from constants that it returns.
-
-        Args:
-            sequences: Recorded experience, where the model computes.
-            progress: Share of the run that is done, for schedules.
+        termination, value. Policies learn from constants that it returns. ``progress`` is the share
+        of the run that is done, for schedules.
 
         Returns:
             Metrics, 0-d tensors; those of parts that were not updated are missing.

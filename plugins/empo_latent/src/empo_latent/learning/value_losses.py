@@ -47,18 +47,9 @@ def value_loss(
     """Cross-entropy between the values of starts and their targets.
 
     ``mean_{s, b} weight[s, b] * mean_e CE(V_e(z[s, b]), bins(y[e, s, b]))``. It reaches the value
-    heads, and whatever ``latents`` come from.
-
-    Args:
-        model: The world model.
-        latents: The starts, from ``prediction_latents``; each is judged once, however many
-            candidates there were.
-        target: From ``value_target``: one per start, or several whose losses are averaged.
-        weight: How much each start counts: ``step_weights`` times ``alive``.
-        params: Coefficient.
-        task: Which task each sequence is of.
-        weights: How much each of several targets counts, 1 together at each start; None: all
-            alike.
+    heads, and whatever the latents of ``prediction_latents`` come from. Each start is judged once,
+    however many candidates there were; it counts by ``step_weights`` times ``alive``. Losses of its
+    targets (``value_target``) are averaged, by ``weights`` that add up to 1 or all alike.
     """
     logits = model.logits("value", latents, task=task, training=True)
     loss = _cross_entropy(model, logits, target, weights)
@@ -75,15 +66,9 @@ def q_target(
     """Targets of recorded actions: the reward, then the value by the target networks.
 
     ``y_e = r + discount * (1 - d) * Q_e(z', a')`` with ``a'`` drawn by the policy at the encoding
-    ``z'`` of what came next, as in TD-MPC2 (Hansen et al., 2024); ``bootstrap`` says which heads
-    ``e`` learns from.
-
-    Args:
-        model: The world model.
-        sequences: What happened.
-        encodings: What was seen, encoded; taken as constants.
-        discount: One, or ``[sequence, 1]`` where tasks have their own.
-        params: Options.
+    ``z'`` of what came next, a constant, as in TD-MPC2 (Hansen et al., 2024); ``bootstrap`` says
+    which heads ``e`` learns from. There is one discount, or ``[sequence, 1]`` where tasks have
+    their own.
     """
     with torch.no_grad():
         after = encodings[1:].detach()
@@ -108,17 +93,10 @@ def q_value_loss(
     weight: Float[Tensor, "time sequence"],
     params: ValueParams,
 ) -> WeightedLoss:
-    """Cross-entropy between the values of recorded actions and their targets.
+    """Cross-entropy between the values of recorded actions and their targets of ``q_target``.
 
-    Predictions are made at the latents before each action, the loss is as ``value_loss``'s.
-
-    Args:
-        model: The world model.
-        sequences: What happened.
-        latents: From ``prediction_latents``; the last, after which nothing was done, is not used.
-        target: From ``q_target``.
-        weight: How much each step counts: ``step_weights`` of T steps times ``alive`` before them.
-        params: Coefficient.
+    Predictions are made at the latents before each action; the last, after which nothing was done,
+    is not used. The loss is as ``value_loss``'s, a step's weight that of the moment before it.
     """
     logits = model.logits(
         "value", latents[:-1], sequences.action, task=sequences.task, training=True
@@ -138,13 +116,8 @@ def auxiliary_loss(
 ) -> WeightedLoss:
     """Cross-entropy between auxiliary values and their targets, mean over discounts.
 
-    Args:
-        model: The world model.
-        latents: The encodings: these values are there to shape them.
-        target: From ``auxiliary_target``.
-        weight: How much each start counts: ``step_weights`` times ``alive``.
-        params: Coefficient.
-        task: Which task each sequence is of.
+    The latents are encodings, which these values are there to shape; the rest is as in
+    ``value_loss``.
     """
     logits = model.logits("auxiliary", latents, task=task, training=True)
     loss = _cross_entropy(model, logits, target, None)

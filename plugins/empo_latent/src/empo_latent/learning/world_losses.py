@@ -26,14 +26,8 @@ def consistency_loss(
 ) -> WeightedLoss:
     """Latent consistency, mean of ``rho_t (p_{t+1} - sg(y_{t+1}))^2`` (Hansen et al. 2024, eq. 3).
 
-    It reaches the dynamics, and the encoder by the first latent ``z_0`` alone.
-
-    Args:
-        predicted: ``p``, from ``latent_rollout``.
-        targets: ``y``, encodings of what was observed; constants.
-        mask: 1 at steps before which the episode had not ended, see ``alive``.
-        rho: Temporal weights, see ``step_weights``.
-        coefficient: Factor of this loss.
+    It reaches the dynamics, and the encoder by the first latent ``z_0`` alone. The targets ``y``
+    are encodings of what was observed; steps after the end of an episode are masked, see ``alive``.
     """
     error = _distance(predicted[1:], targets[1:, None].detach())
     metrics = step_metrics("consistency", error, mask)

@@ -40,18 +40,11 @@ class MlpEnsemble(nn.Module):
         zero_output: bool = False,
         generator: torch.Generator,
     ) -> None:
-        """Make the networks.
+        """Make ``heads`` networks.
 
-        Args:
-            heads: How many there are.
-            inputs: Numbers they take.
-            hidden: Units of each hidden layer.
-            outputs: Numbers they give.
-            final: What is done to the output; None: nothing.
-            final_norm: Whether LayerNorm comes before that.
-            dropout: Share of the first layer that is left out in training.
-            zero_output: Whether the weights of the last layer are 0 at first.
-            generator: What weights are drawn with.
+        ``final`` is done to the output, after LayerNorm if ``final_norm``; ``dropout`` is the share
+        of the first layer that is left out in training; with ``zero_output`` the weights of the
+        last layer are 0 at first.
         """
         super().__init__()
         self.heads, self.outputs = heads, outputs
@@ -78,13 +71,9 @@ class MlpEnsemble(nn.Module):
         training: bool = False,
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "head *_batches output"]:
-        """Outputs of all networks, heads first.
+        """Outputs of all networks, or of those in ``heads`` alone, heads first.
 
-        Args:
-            x: One input for all, or with ``split`` one for each head evaluated, heads first.
-            split: Whether each head has an input of its own.
-            training: Whether there is dropout.
-            heads: Which of them to evaluate; None: all. Others cost nothing.
+        All have one input, or with ``split`` each head that is evaluated has its own, heads first.
         """
         batch = x.shape[1:-1] if split else x.shape[:-1]
         rows = x.reshape(x.shape[0], -1, x.shape[-1]) if split else x.reshape(-1, x.shape[-1])

@@ -48,14 +48,9 @@ class LatentModel(nn.Module):
         generator: torch.Generator,
         optimistic: bool = False,
     ) -> None:
-        """Make the networks.
+        """Make the networks; with ``optimistic`` there is a second policy.
 
-        Args:
-            params: Sizes, numbers of heads and the like.
-            spec: What is seen and done.
-            generator: Draws the weights; optional parts draw last, so those that are always there
-                do not depend on them.
-            optimistic: Whether there is a second policy.
+        Optional parts draw their weights last: those that are always there do not depend on them.
         """
         super().__init__()
         self._params = params
@@ -101,13 +96,9 @@ class LatentModel(nn.Module):
         training: bool = False,
         average: bool = False,
     ) -> Float[Tensor, "*batch latent"]:
-        """The latent of each observation.
+        """The latent of each flat observation, by the encoder or its running average.
 
-        Args:
-            observation: What was seen, flat.
-            task: Which task it was seen in.
-            training: Whether pictures are shifted and units dropped.
-            average: Whether the running average of the encoder is asked.
+        In training pictures are shifted and units dropped.
         """
         if average and "encoder" not in self.averages:
             raise ValueError("there is no average encoder: set encoder.target to 'average'")
@@ -126,12 +117,7 @@ class LatentModel(nn.Module):
     ) -> Float[Tensor, "dynamics *_batches latent"]:
         """The next latent after an action, as each dynamics head predicts it.
 
-        Args:
-            z: Latents; with ``split``, one for each head, heads first.
-            action: Actions, the same for all heads.
-            task: Which task it is.
-            split: Whether each head goes on from a latent of its own.
-            training: Whether there is dropout.
+        With ``split`` each head goes on from a latent of its own, heads first.
         """
         x = self.task_embedding.joined(z, task, action)
         latent: Tensor = self.dynamics(x, split=split, training=training)

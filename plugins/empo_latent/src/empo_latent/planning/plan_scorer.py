@@ -86,11 +86,7 @@ class PlanScorer:
     ) -> tuple[Float[Tensor, "time env plan action"], Float[Tensor, "env plan"]]:
         """Plans that the policy proposes, and their scores.
 
-        Args:
-            context: Where it starts.
-            noise: Standard normal; actions are drawn with it.
-            jitter: Added to its actions; None: nothing.
-            optimistic: Whether it is the optimistic policy.
+        Actions are drawn with standard normal noise; ``jitter`` is added to them.
         """
 
         def choose(
