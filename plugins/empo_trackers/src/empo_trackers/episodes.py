@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
 
 from jaxtyping import Bool, Int, Shaped
@@ -14,26 +13,34 @@ from empo_core.trees import StateDict
 from empo_core.types import Histogram
 from empo_trackers.episodic import EpisodicEMATracker
 from empo_trackers.episodic_histogram import EpisodicEMATrackerWithHistogram
-from empo_trackers.plugin import EpisodicEmaParams, EpisodicHistogramParams
+from empo_trackers.plugin import EpisodicEmaParams
 
 
-class _EpisodeTracker(Tracker, abc.ABC):
-    """A tracker that writes nothing itself: other trackers log its episode metric."""
+class EpisodicEma(Tracker):
+    """Averages of rewards and lengths, and shares of the reasons for which episodes end.
 
-    _tracker: EpisodicEMATracker | None = None
+    It writes nothing itself: other trackers log its episode metric.
+    """
+
+    _kind: type[EpisodicEMATracker] = EpisodicEMATracker
+
+    def __init__(self, params: EpisodicEmaParams) -> None:
+        self._params = params
+        self._tracker: EpisodicEMATracker | None = None
 
     @property
     def episode_metric(self) -> EpisodeMetric:
         """This object."""
         return self
 
-    @abc.abstractmethod
     def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
         """Begin anew, with an episode in each environment."""
+        options = self._params.model_dump()
+        self._tracker = self._kind(num_envs, reasons=reasons, **options)
 
-    @abc.abstractmethod
     def statistics(self) -> dict[str, float | Histogram]:
         """Statistics so far; empty before ``follow``."""
+        return {} if self._tracker is None else {**self._tracker.get_statistics()}
 
     def step(
         self,
@@ -77,43 +84,16 @@ class _EpisodeTracker(Tracker, abc.ABC):
         self._tracker.load_state_dict(state_dict)
 
 
-class EpisodicEma(_EpisodeTracker):
-    """Averages of rewards and lengths, and shares of the reasons for which episodes end."""
-
-    def __init__(self, params: EpisodicEmaParams) -> None:
-        self._params = params
-
-    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
-        """Begin anew, with an episode in each environment."""
-        options = self._params.model_dump()
-        self._tracker = EpisodicEMATracker(num_envs, reasons=reasons, **options)
-
-    def statistics(self) -> dict[str, float | Histogram]:
-        """Statistics so far; empty before ``follow``."""
-        return {} if self._tracker is None else {**self._tracker.get_statistics()}
-
-
-class EpisodicHistogram(_EpisodeTracker):
+class EpisodicHistogram(EpisodicEma):
     """The same, and histograms of rewards and lengths since the run began."""
 
-    _tracker: EpisodicEMATrackerWithHistogram | None = None
-
-    def __init__(self, params: EpisodicHistogramParams) -> None:
-        self._params = params
-
-    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
-        """Begin anew, with an episode in each environment."""
-        options = self._params.model_dump()
-        self._tracker = EpisodicEMATrackerWithHistogram(num_envs, reasons=reasons, **options)
+    _kind = EpisodicEMATrackerWithHistogram
 
     def statistics(self) -> dict[str, float | Histogram]:
         """Statistics so far; empty before ``follow``."""
-        tracker = self._tracker
-        if tracker is None:
-            return {}
-        found: dict[str, float | Histogram] = {**tracker.get_statistics()}
-        for name in ("reward", "length"):
-            histogram = getattr(tracker, f"{name}_histogram")
+        found = super().statistics()
+        for name in ("reward", "length") if found else ():
+            histogram = getattr(self._tracker, f"{name}_histogram")
             edges, counts = histogram.bin_edges.tolist(), histogram.bins.tolist()
             found[f"histograms/{name}"] = Histogram(edges=edges, counts=counts)
             for beyond in ("underflow", "overflow"):

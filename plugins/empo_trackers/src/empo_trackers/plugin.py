@@ -106,56 +106,37 @@ class WandbParams(Config):
     )
 
 
+def _tracker(
+    name: str,
+    params: type[Config],
+    target: str,
+    summary: str,
+    default: Literal["config", "terminal"] | None = None,
+) -> Component:
+    return Component(
+        kind="tracker",
+        name=name,
+        params=params,
+        target=f"empo_trackers.{target}",
+        api=1,
+        summary=summary,
+        default=default,
+    )
+
+
 @hookimpl
 def empo_components() -> Iterable[Component]:
     """Offer six trackers."""
-    yield Component(
-        kind="tracker",
-        name="jsonl",
-        params=JsonlParams,
-        target="empo_trackers.jsonl:JsonlTracker",
-        api=1,
-        summary="Every metric as one line of metrics.jsonl.",
-        default="config",
-    )
-    yield Component(
-        kind="tracker",
-        name="tensorboard",
-        params=TensorboardParams,
-        target="empo_trackers.tensorboard:TensorboardTracker",
-        api=1,
-        summary="Every metric as an event that TensorBoard shows.",
-    )
-    yield Component(
-        kind="tracker",
-        name="progress",
-        params=ProgressParams,
-        target="empo_trackers.progress:ProgressTracker",
-        api=1,
-        summary="Progress bars with the time left, on standard error.",
-        default="terminal",
-    )
-    yield Component(
-        kind="tracker",
-        name="episodic-ema",
-        params=EpisodicEmaParams,
-        target="empo_trackers.episodes:EpisodicEma",
-        api=1,
-        summary="Averages of what episodes pay and how long they are, and why they end.",
-    )
-    yield Component(
-        kind="tracker",
-        name="episodic-histogram",
-        params=EpisodicHistogramParams,
-        target="empo_trackers.episodes:EpisodicHistogram",
-        api=1,
-        summary="The same, with histograms of what episodes pay and how long they are.",
-    )
-    yield Component(
-        kind="tracker",
-        name="wandb",
-        params=WandbParams,
-        target="empo_trackers.weights_and_biases:WandbTracker",
-        api=1,
-        summary="Every metric on Weights & Biases; needs the extra empo-trackers[wandb].",
-    )
+    summary = "Every metric as one line of metrics.jsonl."
+    yield _tracker("jsonl", JsonlParams, "jsonl:JsonlTracker", summary, "config")
+    summary = "Every metric as an event that TensorBoard shows."
+    yield _tracker("tensorboard", TensorboardParams, "tensorboard:TensorboardTracker", summary)
+    summary = "Progress bars with the time left, on standard error."
+    yield _tracker("progress", ProgressParams, "progress:ProgressTracker", summary, "terminal")
+    summary = "Averages of what episodes pay and how long they are, and why they end."
+    yield _tracker("episodic-ema", EpisodicEmaParams, "episodes:EpisodicEma", summary)
+    summary = "The same, with histograms of what episodes pay and how long they are."
+    target = "episodes:EpisodicHistogram"
+    yield _tracker("episodic-histogram", EpisodicHistogramParams, target, summary)
+    summary = "Every metric on Weights & Biases; needs the extra empo-trackers[wandb]."
+    yield _tracker("wandb", WandbParams, "weights_and_biases:WandbTracker", summary)
