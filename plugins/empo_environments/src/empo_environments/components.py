@@ -40,11 +40,7 @@ RENDER = {"render_mode": "rgb_array"}
 class GymnasiumBacked(CopiedEnvironment):
     """An environment whose copies are single Gymnasium environments.
 
-    Args:
-        name: Short name for people.
-        make: Makes one.
-        params: Its wrappers.
-        reasons: Names of its termination reasons; None knows only its two flags.
+    Without names of reasons for which episodes end only the two flags are known.
     """
 
     def __init__(
@@ -130,11 +126,7 @@ class GymnasiumVectorEnvironment:
 
 
 class CallableEnvironment(CopiedEnvironment):
-    """Copies of what a function of the Python API makes.
-
-    Args:
-        make: Returns a ``gymnasium.Env`` or a ``pettingzoo.ParallelEnv``.
-    """
+    """Copies of the ``gymnasium.Env`` or ``pettingzoo.ParallelEnv`` that a function makes."""
 
     def __init__(self, make: Callable[[], Value]) -> None:
         super().__init__(getattr(make, "__name__", type(make).__name__), _Called(make))
@@ -145,11 +137,7 @@ def of_caller(
 ) -> CallableEnvironment | None:
     """The environment that a caller of the Python API makes; None where the config names one.
 
-    Args:
-        make: The caller's function; None: there is none.
-        is_named: Whether the config names an environment.
-        where: Key path at which it does, or could.
-        example: An environment that it could name.
+    ``where`` is the key path at which it does, or could name e.g. ``example``.
 
     Raises:
         ConfigError: There are both, or neither.

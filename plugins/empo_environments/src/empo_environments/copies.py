@@ -17,10 +17,7 @@ from empo_environments.wrappers import DesyncEnv, LimitSteps, RepeatAction, Stac
 class MakeWrapped:
     """Makes an environment with the wrappers that params name.
 
-    Attributes:
-        make: Makes the environment.
-        params: The wrappers.
-        desync: Whether the first episode is cut off early.
+    With ``desync`` its first episode is cut off early.
     """
 
     make: MakeEnv
@@ -42,14 +39,11 @@ class MakeWrapped:
 class CopiedEnvironment:
     """An environment made of single environments; implements kind ``environment``.
 
-    Args:
-        name: Short name for people.
-        make: Makes one; sent to worker processes by cloudpickle.
-        params: Its wrappers; None: none.
-        make_rendering: Makes one that draws pictures for people; None: ``make`` does.
+    ``make`` is sent to worker processes by cloudpickle, and so is ``make_rendering``, for copies
+    that draw pictures for people.
 
     Attributes:
-        params: See above.
+        params: Its wrappers.
     """
 
     uses_world = False

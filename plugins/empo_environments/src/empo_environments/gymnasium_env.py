@@ -39,11 +39,7 @@ class GymnasiumEnv:
     agents: tuple[str, ...] = ("agent",)
 
     def __init__(self, environment: GymEnv, *, reasons: Sequence[str] | None = None) -> None:
-        """Adapt an environment.
-
-        Args:
-            environment: It, without a vector around it; closed by ``close``.
-            reasons: Names of its termination reasons; None knows only its two flags.
+        """Adapt an environment without a vector around it, which ``close`` closes.
 
         Raises:
             ConfigError: Its spaces do not fit.

@@ -32,14 +32,10 @@ class ResizePicture(gymnasium.ObservationWrapper[np.ndarray, Value, Value]):
     """A Gymnasium environment whose picture is resized, its channels put first."""
 
     def __init__(self, env: GymEnv, size: int) -> None:
-        """Wrap an environment.
-
-        Args:
-            env: It; observes one picture and nothing else.
-            size: Height and width.
+        """Resize to ``size`` by ``size`` pixels.
 
         Raises:
-            ConfigError: It observes something else.
+            ConfigError: The environment observes something else than one picture.
         """
         super().__init__(env)
         space, scale = env.observation_space, picture_scale(env.observation_space)

@@ -18,10 +18,7 @@ class SharedMemory:
     """
 
     def __init__(self, size: int) -> None:
-        """Reserve memory, all 0.
-
-        Args:
-            size: Bytes.
+        """Reserve so many bytes, all 0.
 
         Raises:
             ConfigError: There is not so much.
