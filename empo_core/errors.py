@@ -36,6 +36,10 @@ class SolveError(EmpoError):
     """The problem cannot be solved as posed (cycles, no goals, unreachable goals, no memory)."""
 
 
+class UnsuitableWorldError(SolveError):
+    """The world lacks what every algorithm in it needs: a human, goals, roles of all agents."""
+
+
 class StorageError(EmpoError):
     """A file on disk is missing, damaged, foreign, or could not be written."""
 
@@ -54,3 +58,7 @@ class TrackerError(EmpoError):
 
 class NonFiniteError(EmpoError, ArithmeticError):
     """A loss, gradient, target or weight is infinite or NaN; the message names it."""
+
+
+REFUSALS = (ConfigError, UnknownComponentError, DuplicateComponentError, UnsuitableWorldError)
+"""Errors of what was asked for: exit code 2, and where nothing was run, no run directory."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.files import load_config
-from empo_core.errors import ConfigError, DuplicateComponentError, UnknownComponentError
+from empo_core.errors import REFUSALS, ConfigError
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
@@ -281,9 +281,8 @@ def _supervised(
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
             log.exception("the run failed")
-            refusals = ConfigError | UnknownComponentError | DuplicateComponentError
             has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
-            if isinstance(error, refusals) and not (context.resume or has_begun):
+            if isinstance(error, REFUSALS) and not (context.resume or has_begun):
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
             if not directory.is_temporary:
                 error.add_note(f"Its log: {directory.path / LOG}")

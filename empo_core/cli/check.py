@@ -15,6 +15,7 @@ from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
+    from empo_core.config.yaml import Document
     from empo_core.protocols import WorldModel
 
 
@@ -39,11 +40,13 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Validate a config or a world without running it, and report sizes."""
+    from empo_core.config.yaml import read_yaml
+
     path = library_world(file) or Path(file)
-    if world_model is None and is_config(path):
-        report = _check_config(path, overrides or [])
-    elif overrides:
-        report = _check_config(path, overrides)
+    # What a world model is to read need not be YAML.
+    document = read_yaml(path) if world_model is None else None
+    if overrides or (document is not None and is_config(document)):
+        report = _check_config(path, _config(path, document, overrides or [], world_model))
     else:
         report = _check_world(path, world_model)
     if json:
@@ -85,21 +88,18 @@ def build_named(name: str, file: Path) -> WorldModel:
     return world
 
 
-def is_config(path: Path) -> bool:
+def is_config(document: Document) -> bool:
     """True if a file is meant as a config; everything else is taken for a world."""
-    from empo_core.config.files import read_yaml
-
-    data = read_yaml(path).data
+    data = document.data
     if not isinstance(data, dict):
         return data is None
     known = {"algorithm", "world_model", "trackers"}
     return not known.isdisjoint(data) or RunConfig.model_fields.keys() >= data.keys()
 
 
-def _check_config(path: Path, overrides: list[str]) -> dict[str, JsonData]:
+def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
     from empo_core.experiment import build_algorithm, build_world
 
-    config = config_at(path, overrides)
     world = build_world(config)
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}
     if world is not None:
@@ -115,17 +115,26 @@ def config_at(path: Path, overrides: list[str]) -> RunConfig:
     Raises:
         ConfigError: With one located line per problem.
     """
-    from empo_core.config.files import load_config, parse_yaml
-    from empo_core.config.yaml import dump_yaml
+    from empo_core.config.yaml import read_yaml
 
     path = library_world(str(path)) or path
-    if is_config(path):
-        return load_config(path, overrides)
+    return _config(path, read_yaml(path), overrides)
+
+
+def _config(
+    path: Path, document: Document | None, overrides: list[str], world_model: str | None = None
+) -> RunConfig:
+    """As ``config_at``; without ``document``, of a file that this world model reads."""
+    from empo_core.config.files import load_config
+    from empo_core.config.yaml import dump_yaml, parse_yaml
+
+    if document is not None and is_config(document):
+        return load_config(document, overrides)
     try:
-        name, _ = _world_in(path, None)
+        name, _ = _world_in(path, world_model)
     except EmpoError as error:
-        if _num_foreign(error):
-            return load_config(path, overrides)  # It says what a config has to have.
+        if document is not None and _num_foreign(error):
+            return load_config(document, overrides)  # It says what a config has to have.
         raise
     if not any(override.startswith("algorithm") for override in overrides):
         algorithms = ", ".join(installed().names("algorithm")) or "none is installed"

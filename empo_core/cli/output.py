@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from empo_core.errors import (
-    ConfigError,
-    DuplicateComponentError,
-    EmpoError,
-    UnknownComponentError,
-)
+from empo_core.errors import REFUSALS, EmpoError
 from empo_core.printable import PrintableFormatter, printable
 
 if TYPE_CHECKING:
@@ -72,8 +67,7 @@ def reported(*, debug: bool = False) -> Iterator[None]:
             hint = "This should not happen; '--debug' shows where it did."
             lines = [reason, hint, *_notes(error)]
         say("\n".join(lines))
-        config = ConfigError | UnknownComponentError | DuplicateComponentError
-        raise typer.Exit(USAGE if isinstance(error, config) else FAULT) from error
+        raise typer.Exit(USAGE if isinstance(error, REFUSALS) else FAULT) from error
 
 
 def _notes(error: BaseException) -> list[str]:

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from empo_core.cli.app import app
 from empo_core.config.files import load_config, parse_yaml
 from empo_core.errors import ConfigError
 
@@ -100,6 +102,47 @@ def test_syntax_is_explained_without_the_words_of_a_parser(text: str, line: str)
     assert said.startswith(line)
     for word in ("token", "block mapping", "scalar", "scanning", "parsing", "expected"):
         assert word not in said
+
+
+TABLE = """\
+{name: empty, horizon: 2, initial: here, states: [here, there], agents: AGENTS, goals: GOALS,
+ transitions: [{state: here, actions: [go], to: there}, {state: here, to: here},
+  {state: there, to: there}]}
+"""
+HAL = "{name: hal, role: human, actions: [go, stay]}"
+BOT = "{name: bot, role: robot, actions: [go, stay]}"
+PHASE2 = [
+    "algorithm.params.human_prior=uniform",
+    "algorithm.params.values={q_r: lookup, v_h_e: lookup}",
+    "algorithm.params.total_steps=9",
+]
+
+
+@pytest.mark.parametrize(
+    ("agents", "goals", "arguments", "lacks"),
+    [
+        (BOT, "{}", ["algorithm=exact"], "has no human (bot: robot)"),
+        (BOT, "{}", ["algorithm=phase2", *PHASE2], "has no human (bot: robot)"),
+        (HAL, "{}", ["algorithm=exact"], "hal (agent 0) of 'empty' has no goals"),
+        (
+            HAL,
+            "{hal: [{name: there, states: there}]}",
+            ["algorithm=phase2", *PHASE2],
+            "has no robot",
+        ),
+    ],
+)
+def test_a_world_that_lacks_what_an_algorithm_needs_is_refused_and_leaves_nothing(
+    tmp_path: Path, agents: str, goals: str, arguments: list[str], lacks: str
+) -> None:
+    path = tmp_path / "world.yaml"
+    path.write_text(TABLE.replace("AGENTS", f"[{agents}]").replace("GOALS", goals))
+    runs = tmp_path / "runs"
+    done = CliRunner().invoke(app, ["run", str(path), *arguments, f"runs={runs}"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert lacks in done.stderr
+    assert "add" in done.stderr.lower() or "give an agent" in done.stderr.lower()
+    assert not list(runs.glob("*"))
 
 
 @pytest.mark.slow  # Kernels may have to be compiled first.

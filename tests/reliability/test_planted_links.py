@@ -78,14 +78,20 @@ def plant(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder that no run directory may lead to."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    return folder
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])
 def test_a_link_out_of_a_run_directory_is_refused_and_its_target_stays_as_it_was(
-    planted: Path, tmp_path: Path, name: str, command: str
+    planted: Path, outside: Path, name: str, command: str
 ) -> None:
     """Refusals name the link; files and folders behind it keep every byte."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
     target = outside / "target"
     if name in FOLDERS:
         target.mkdir()
@@ -103,11 +109,9 @@ def test_a_link_out_of_a_run_directory_is_refused_and_its_target_stays_as_it_was
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])
 def test_a_link_to_nothing_creates_nothing(
-    planted: Path, tmp_path: Path, name: str, command: str
+    planted: Path, outside: Path, name: str, command: str
 ) -> None:
     """A dangling link is no way to create a file elsewhere."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
     plant(planted / name, outside / "target")
     with pytest.raises(ConfigError):
         COMMANDS[command](planted)

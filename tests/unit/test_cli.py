@@ -449,6 +449,32 @@ def test_check_reports_the_sizes_of_a_world(cli: Any, site: Path) -> None:
     assert cli("check", str(site / "worlds" / "small.yaml"), "--as", "count").exit_code == 0
 
 
+def test_check_reads_a_world_as_it_is_told_also_where_overrides_make_it_a_config(
+    cli: Any, site: Path, tmp_path: Path
+) -> None:
+    small = str(site / "worlds" / "small.yaml")
+    done = cli("check", small, "--as", "count", "algorithm=solve", "--json")
+    assert json.loads(done.stdout)["is"] == "config"
+    refused = cli("check", small, "--as", "cuont", "algorithm=solve")
+    assert refused.exit_code == 2
+    assert "Did you mean 'count'" in refused.stderr
+    refused = cli("check", config(tmp_path), "--as", "count", "algorithm=solve")
+    assert refused.exit_code == 2
+    assert "world_model: unknown key" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_config_is_read_once_so_that_it_may_come_from_a_pipe(
+    cli: Any, tmp_path: Path, command: str
+) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, Path(config(tmp_path)).read_bytes())
+    os.close(writer)
+    done = cli(command, f"/dev/fd/{reader}", f"runs={tmp_path}")
+    os.close(reader)
+    assert done.exit_code == 0, done.stderr
+
+
 def test_check_reports_what_a_config_would_need_and_runs_nothing(cli: Any, tmp_path: Path) -> None:
     report = json.loads(
         cli("check", config(tmp_path), "algorithm.params.count_unrolled=true", "--json").stdout

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_core.errors import CollectError, ConfigError, SolveError
+from empo_core.errors import CollectError, ConfigError, SolveError, UnsuitableWorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.protocols.environments import TimeStep
 from empo_core.testing.environment import MakeVector, Player, VectorEnvTests
@@ -332,7 +332,7 @@ def test_agents_without_a_role_are_refused() -> None:
     world = TinyWorld()
     agents = (*world.spec.agents[:2], AgentSpec(name="cat", role="other", actions=("nap",)))
     object.__setattr__(world, "_spec", _replaced(world.spec, agents=agents))
-    with pytest.raises(ConfigError, match=r"cat \(agent 2\) .* neither human nor robot"):
+    with pytest.raises(UnsuitableWorldError, match=r"cat \(agent 2\) .* neither human nor robot"):
         WorldVectorEnv(world, copies=1, reward=by_openness)
 
 

@@ -9,8 +9,8 @@ from pydantic import JsonValue
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS, SUMMARY
+from empo_core.worlds.roles import check_humans
 from empo_exact.forecast import forecast
-from empo_exact.goal_axis import check_humans
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load

@@ -5,31 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
-from empo_core.worlds.roles import check_roles
 from empo_exact.kernel_data import LANES
-
-
-def check_humans(spec: WorldSpec) -> None:
-    """Refuse worlds for which the problem makes no sense.
-
-    Raises:
-        SolveError: There is no human, a human has no goals, or an agent has no role.
-    """
-    if not spec.humans:
-        roles = ", ".join(f"{agent.name}: {agent.role}" for agent in spec.agents)
-        raise SolveError(
-            f"{spec.name!r} has no human, so there is no human power to maximise ({roles}). "
-            "Give an agent the role 'human' in the world."
-        )
-    check_roles(spec)
-    for human in spec.humans:
-        if not spec.goals_of(human):
-            raise SolveError(
-                f"{spec.agents[human].name} (agent {human}) of {spec.name!r} has no goals, so its "
-                "power is undefined. Add goals to the world."
-            )
 
 
 def goal_order(spec: WorldSpec) -> Int64[np.ndarray, " padded_goal"]:

@@ -13,10 +13,10 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory
+from empo_core.worlds.roles import check_humans
 from empo_core.worlds.row_table import RowTable
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
-from empo_exact.goal_axis import check_humans
 from empo_exact.graph import build_graph
 from empo_exact.human_policies import uniform_policy
 from empo_exact.induction import empty_policies, room

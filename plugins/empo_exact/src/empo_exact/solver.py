@@ -17,10 +17,10 @@ import torch
 from empo_core.compilation import is_compiled, is_loaded
 from empo_core.errors import NonFiniteError, SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_core.worlds.roles import check_humans
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.forecast import share_explored, sweep_seconds
-from empo_exact.goal_axis import check_humans
 from empo_exact.graph import Explored, StateGraph, build_graph
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
 from empo_exact.kernel_data import Floats, Values

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.errors import SolveError
+from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
-from empo_core.worlds.roles import check_roles
+from empo_core.worlds.roles import check_humans
 from empo_core.worlds.row_table import RowTable
 
 log = logging.getLogger(__name__)
@@ -25,22 +25,19 @@ def check_world(spec: WorldSpec) -> None:
     """Refuse worlds in which there is nothing to learn.
 
     Raises:
-        SolveError: Humans, robots or goals are missing, or an agent has no role.
+        UnsuitableWorldError: Humans, robots or goals are missing, or an agent has no role.
     """
-    roles = ", ".join(f"{agent.name}: {agent.role}" for agent in spec.agents)
-    for role, indices in (("human", spec.humans), ("robot", spec.robots)):
-        if not indices:
-            raise SolveError(
-                f"{spec.name!r} has no {role} ({roles}), so there is nothing to learn. "
-                f"Give an agent the role {role!r} in the world."
-            )
-    check_roles(spec)
+    if not spec.robots:
+        raise UnsuitableWorldError(
+            f"{spec.name!r} has no robot, so there is nothing to learn. Give an agent the role "
+            "'robot' in the world."
+        )
+    check_humans(spec)
     for human in spec.humans:
         if not any(spec.goals[goal].weight > 0 for goal in spec.goals_of(human)):
-            what = "goals of weight 0 only" if spec.goals_of(human) else "no goals"
-            raise SolveError(
-                f"{spec.agents[human].name} (agent {human}) of {spec.name!r} has {what}, so its "
-                "power is undefined. Add goals to the world."
+            raise UnsuitableWorldError(
+                f"{spec.agents[human].name} (agent {human}) of {spec.name!r} has goals of weight 0 "
+                "only, so its power is undefined. Add goals to the world."
             )
 
 

@@ -13,7 +13,8 @@ from empo_core.errors import ConfigError
 from empo_core.pictures import write_gif
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
-from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep, check_agents, pursued
+from empo_core.worlds.roles import check_humans
+from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep, pursued
 
 FRAMES_PER_SECOND = 2
 
@@ -28,7 +29,7 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
     world, spec = sampler.world, sampler.spec
     if not isinstance(world, Drawable):
         raise ConfigError(f"{spec.name!r} cannot draw itself; ask for --gifs 0")
-    check_agents(spec)
+    check_humans(spec)
     generator = torch.Generator().manual_seed(seed)
     asked = torch.arange(episodes) % len(spec.goals)
     reached = torch.zeros(episodes, dtype=torch.bool)

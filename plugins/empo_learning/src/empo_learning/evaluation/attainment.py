@@ -11,7 +11,8 @@ from torch import Tensor
 
 from empo_core.types import WorldSpec
 from empo_core.worlds.queries import is_terminal
-from empo_learning.evaluation.episodes import EpisodeSampler, check_agents, pursued
+from empo_core.worlds.roles import check_humans
+from empo_learning.evaluation.episodes import EpisodeSampler, pursued
 
 AT_ONCE = 8192
 """Episodes that are played at the same time."""
@@ -71,7 +72,7 @@ def evaluate(sampler: EpisodeSampler, *, episodes: int, seed: int) -> Evaluation
     Raises:
         SolveError: An agent has no way to act, or a policy makes no sense.
     """
-    check_agents(sampler.spec)
+    check_humans(sampler.spec)
     generator = torch.Generator().manual_seed(seed)
     asked = torch.arange(len(sampler.spec.goals)).repeat_interleave(episodes)
     reached, length = torch.full(asked.shape, -1), torch.zeros_like(asked)

@@ -13,7 +13,6 @@ from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
 from empo_core.worlds.queries import is_terminal
-from empo_core.worlds.roles import check_roles
 
 MOST_STEPS = 1000
 """Steps after which an episode is cut in a world that has no horizon."""
@@ -123,23 +122,6 @@ class EpisodeSampler:
             actions[:, robot] = joint % spec.num_actions[robot]
             joint = joint // spec.num_actions[robot]
         return actions
-
-
-def check_agents(spec: WorldSpec) -> None:
-    """Refuse worlds in which some agent has no way to act, or no human has a goal.
-
-    Raises:
-        SolveError: The world is one of these.
-    """
-    check_roles(spec)
-    for index, agent in enumerate(spec.agents):
-        if agent.role == "human" and not spec.goals_of(index):
-            raise SolveError(
-                f"{agent.name} (agent {index}) of {spec.name!r} has no goals to pursue. Add goals "
-                "to the world."
-            )
-    if not spec.humans:
-        raise SolveError(f"{spec.name!r} has no human, so there are no goals to reach")
 
 
 def pursued(

@@ -43,7 +43,8 @@ class WorldVectorEnv:
         desync: Whether to cut off first episodes, so that they do not all end together.
 
     Raises:
-        ConfigError: No agent could learn, or an agent is neither human nor robot.
+        ConfigError: No agent could learn.
+        UnsuitableWorldError: An agent is neither human nor robot.
         SolveError: A human has no goal that it could pursue.
     """
 
@@ -198,9 +199,10 @@ def check_learners(spec: WorldSpec, learners: Learners) -> None:
     """Refuse worlds in which no agent learns, or nothing says how some agent acts.
 
     Raises:
-        ConfigError: The world is one of these.
+        ConfigError: No agent learns.
+        UnsuitableWorldError: An agent has no role.
     """
-    check_roles(spec, ConfigError)
+    check_roles(spec)
     if not (spec.robots if learners == "robots" else spec.humans):
         other = "humans" if learners == "robots" else "robots"
         raise ConfigError(
