@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jaxtyping
@@ -154,14 +154,6 @@ def some_candidates(batch: ImaginedBatch, chosen: Tensor) -> ImaginedBatch:
     return replace(batch, **tensors)
 
 
-def evaluate(
-    loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-) -> LossOutput:
-    """The loss with what it needs and nothing else; global chance is the same every time."""
-    torch.manual_seed(0)
-    return loss(policy, needed(loss, batch), critic if loss.needs.critic else None)
-
-
 def needed(loss: PolicyLoss, batch: ImaginedBatch) -> ImaginedBatch:
     """The batch without the distributions that the loss does not need."""
     return replace(
@@ -169,13 +161,6 @@ def needed(loss: PolicyLoss, batch: ImaginedBatch) -> ImaginedBatch:
         proposal=batch.proposal if loss.needs.proposal else None,
         expert=batch.expert if loss.needs.expert else None,
     )
-
-
-def gradients(
-    loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-) -> list[Tensor]:
-    """The gradient of the loss by each parameter of the policy, 0 where unused."""
-    return slopes(evaluate(loss, policy, batch, critic), policy)
 
 
 def slopes(output: LossOutput, policy: KitPolicy) -> list[Tensor]:
@@ -189,22 +174,30 @@ def slopes(output: LossOutput, policy: KitPolicy) -> list[Tensor]:
     ]
 
 
-def assert_same_effect(
-    loss: PolicyLoss,
-    policy: KitPolicy,
-    critic: KitCritic,
-    batch: ImaginedBatch,
-    other: ImaginedBatch,
-) -> None:
-    """Check that two batches give one loss and one gradient."""
-    one, two = evaluate(loss, policy, batch, critic), evaluate(loss, policy, other, critic)
-    torch.testing.assert_close(one.loss, two.loss)
-    for left, right in zip(
-        gradients(loss, policy, batch, critic),
-        gradients(loss, policy, other, critic),
-        strict=True,
-    ):
-        torch.testing.assert_close(left, right)
+@dataclass(frozen=True)
+class Trial:
+    """A loss, and the policy, critic and batch that it is tried on."""
+
+    loss: PolicyLoss
+    policy: KitPolicy
+    critic: KitCritic
+    batch: ImaginedBatch
+
+    def output(self, batch: ImaginedBatch | None = None) -> LossOutput:
+        """The loss with what it needs and nothing else; global chance is the same every time."""
+        torch.manual_seed(0)
+        batch = needed(self.loss, self.batch if batch is None else batch)
+        return self.loss(self.policy, batch, self.critic if self.loss.needs.critic else None)
+
+    def gradients(self, batch: ImaginedBatch | None = None) -> list[Tensor]:
+        """The gradient of the loss by each parameter of the policy, 0 where unused."""
+        return slopes(self.output(batch), self.policy)
+
+    def assert_same_effect(self, other: ImaginedBatch) -> None:
+        """Check that another batch gives the same loss and gradient."""
+        torch.testing.assert_close(self.output().loss, self.output(other).loss)
+        for left, right in zip(self.gradients(), self.gradients(other), strict=True):
+            torch.testing.assert_close(left, right)
 
 
 @contextlib.contextmanager

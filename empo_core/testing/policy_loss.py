@@ -19,11 +19,9 @@ from empo_core.testing.imagined import (
     Kind,
     KitCritic,
     KitPolicy,
-    assert_same_effect,
+    Trial,
     changed_distributions,
     compilable,
-    evaluate,
-    gradients,
     imagined,
     needed,
     slopes,
@@ -67,46 +65,45 @@ class _PolicyLossCase:
         """Candidates the policy itself proposed, valued by the critic."""
         return imagined(policy, critic, starts=STARTS, candidates=max(6, min_candidates))
 
+    @pytest.fixture
+    def trial(
+        self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, batch: ImaginedBatch
+    ) -> Trial:
+        """All of these."""
+        return Trial(loss, policy, critic, batch)
+
 
 class _GradientTests(_PolicyLossCase):
     """The gradient, which reaches the policy and nothing else."""
 
-    def test_the_gradient_reaches_the_policy(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        for gradient in gradients(loss, policy, batch, critic):
+    def test_the_gradient_reaches_the_policy(self, trial: Trial) -> None:
+        for gradient in trial.gradients():
             assert bool(gradient.isfinite().all())
-        assert any(bool((g != 0).any()) for g in gradients(loss, policy, batch, critic))
+        assert any(bool((g != 0).any()) for g in trial.gradients())
 
-    def test_the_gradient_does_not_reach_the_batch(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        leaves = {name: getattr(batch, name).clone().requires_grad_() for name in TENSORS}
+    def test_the_gradient_does_not_reach_the_batch(self, trial: Trial) -> None:
+        leaves = {name: getattr(trial.batch, name).clone().requires_grad_() for name in TENSORS}
 
         def leaf(tensor: Tensor) -> Tensor:
             copied = tensor.detach().clone().requires_grad_()
             leaves[f"parameter {len(leaves)} of its distributions"] = copied
             return copied
 
-        tracked = changed_distributions(batch, policy.kind, leaf)
+        tracked = changed_distributions(trial.batch, trial.policy.kind, leaf)
         tracked = replace(tracked, **{name: leaves[name] for name in TENSORS})
-        torch.autograd.backward(evaluate(loss, policy, tracked, critic).loss)
+        torch.autograd.backward(trial.output(tracked).loss)
         for name, tensor in leaves.items():
             assert tensor.grad is None, f"the gradient leaks into batch.{name}"
 
-    def test_the_gradient_does_not_reach_the_critic(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        torch.autograd.backward(evaluate(loss, policy, batch, critic).loss)
-        for name, parameter in critic.named_parameters():
+    def test_the_gradient_does_not_reach_the_critic(self, trial: Trial) -> None:
+        torch.autograd.backward(trial.output().loss)
+        for name, parameter in trial.critic.named_parameters():
             assert parameter.grad is None, f"the gradient leaks into the critic's {name}"
 
-    def test_policy_and_critic_stay_as_they_are(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        modules = nn.ModuleList([policy, critic])
+    def test_policy_and_critic_stay_as_they_are(self, trial: Trial) -> None:
+        modules = nn.ModuleList([trial.policy, trial.critic])
         before = {name: tensor.clone() for name, tensor in modules.state_dict().items()}
-        torch.autograd.backward(evaluate(loss, policy, batch, critic).loss)
+        torch.autograd.backward(trial.output().loss)
         for name, parameter in modules.named_parameters():
             assert parameter.requires_grad, f"{name} can no longer be trained"
             assert torch.equal(parameter, before[name]), f"{name} was written to"
@@ -118,7 +115,7 @@ class _GradientTests(_PolicyLossCase):
             pytest.skip("the loss says that it cannot")
         policy, given = KitPolicy("bounded"), critic if loss.needs.critic else None
         batch = imagined(policy, critic, starts=STARTS, candidates=max(6, min_candidates))
-        expected = evaluate(loss, policy, batch, critic)
+        expected = Trial(loss, policy, critic, batch).output()
         with compilable():
             compiled = torch.compile(loss, fullgraph=True, backend="eager")
             torch.manual_seed(0)
@@ -128,58 +125,50 @@ class _GradientTests(_PolicyLossCase):
                 torch.testing.assert_close(one, other)
 
     def test_following_the_gradient_finds_better_actions(
-        self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
+        self, trial: Trial, min_candidates: int
     ) -> None:
+        policy, critic, count = trial.policy, trial.critic, max(6, min_candidates)
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.02)
         judged = imagined(policy, critic, starts=100, candidates=1).start
         values = []
         for step in range(80):
             # New noise every time: a policy would run away from noise that never changes.
-            batch = imagined(
-                policy, critic, starts=STARTS, candidates=max(6, min_candidates), seed=step
-            )
+            batch = imagined(policy, critic, starts=STARTS, candidates=count, seed=step)
             with torch.no_grad():
                 values.append(critic(judged, policy.mean(judged)).mean().item())
             optimiser.zero_grad()
-            output = evaluate(loss, policy, batch, critic)
+            output = trial.output(batch)
             torch.autograd.backward(output.loss)
             optimiser.step()
-            if isinstance(loss, AdaptivePolicyLoss):
-                loss.adapt(output.statistics, step / 80)
+            if isinstance(trial.loss, AdaptivePolicyLoss):
+                trial.loss.adapt(output.statistics, step / 80)
         assert values[-1] > 0.5 * values[0], f"the value went from {values[0]} to {values[-1]}"
 
 
 class _BatchTests(_PolicyLossCase):
     """Effects of the order, the weights and the number of candidates and starts."""
 
-    def test_the_batch_stays_as_it_is(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        before = {name: getattr(batch, name).clone() for name in TENSORS}
-        evaluate(loss, policy, batch, critic)
-        assert all(torch.equal(getattr(batch, name), before[name]) for name in TENSORS)
+    def test_the_batch_stays_as_it_is(self, trial: Trial) -> None:
+        before = {name: getattr(trial.batch, name).clone() for name in TENSORS}
+        trial.output()
+        assert all(torch.equal(getattr(trial.batch, name), before[name]) for name in TENSORS)
 
-    def test_the_order_of_candidates_does_not_matter(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        order = torch.arange(len(batch.action)).roll(2).flip(0)
-        assert_same_effect(loss, policy, critic, batch, some_candidates(batch, order))
+    def test_the_order_of_candidates_does_not_matter(self, trial: Trial) -> None:
+        order = torch.arange(len(trial.batch.action)).roll(2).flip(0)
+        trial.assert_same_effect(some_candidates(trial.batch, order))
 
-    def test_the_order_of_starts_does_not_matter(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        order = torch.arange(len(batch.start)).roll(3).flip(0)
-        shuffled = some_starts(batch, policy.kind, order)
-        assert_same_effect(loss, policy, critic, batch, shuffled)
+    def test_the_order_of_starts_does_not_matter(self, trial: Trial) -> None:
+        order = torch.arange(len(trial.batch.start)).roll(3).flip(0)
+        shuffled = some_starts(trial.batch, trial.policy.kind, order)
+        trial.assert_same_effect(shuffled)
 
-    def test_starts_of_zero_weight_have_no_influence(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
+    def test_starts_of_zero_weight_have_no_influence(self, trial: Trial) -> None:
+        batch = trial.batch
         masked = batch.weight == 0
         assert bool(masked.any())
         assert not bool(masked.all())
         other = changed_distributions(
-            batch, policy.kind, lambda each: each.masked_fill(masked[:, None], -0.7)
+            batch, trial.policy.kind, lambda each: each.masked_fill(masked[:, None], -0.7)
         )
         other = replace(
             other,
@@ -188,45 +177,34 @@ class _BatchTests(_PolicyLossCase):
             target=batch.target.masked_fill(masked[:, None], 50.0),
             log_prob=batch.log_prob.masked_fill(masked, -4.0),
         )
-        assert_same_effect(loss, policy, critic, batch, other)
+        trial.assert_same_effect(other)
 
-    def test_weights_matter(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        heavier = replace(batch, weight=batch.weight * torch.linspace(0.1, 3.0, STARTS).double())
-        pairs = zip(
-            gradients(loss, policy, batch, critic),
-            gradients(loss, policy, heavier, critic),
-            strict=True,
-        )
+    def test_weights_matter(self, trial: Trial) -> None:
+        weight = trial.batch.weight * torch.linspace(0.1, 3.0, STARTS).double()
+        heavier = replace(trial.batch, weight=weight)
+        pairs = zip(trial.gradients(), trial.gradients(heavier), strict=True)
         assert any(not torch.allclose(one, other) for one, other in pairs)
 
-    def test_a_batch_without_weight_teaches_nothing(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        masked = replace(batch, weight=torch.zeros_like(batch.weight))
-        output = evaluate(loss, policy, masked, critic)
+    def test_a_batch_without_weight_teaches_nothing(self, trial: Trial) -> None:
+        masked = replace(trial.batch, weight=torch.zeros_like(trial.batch.weight))
+        output = trial.output(masked)
         assert bool(output.loss.isfinite())
-        assert all(bool((g == 0).all()) for g in gradients(loss, policy, masked, critic))
-        if isinstance(loss, AdaptivePolicyLoss):
-            loss.adapt(output.statistics, 0.5)
-            assert bool(evaluate(loss, policy, batch, critic).loss.isfinite())
+        assert all(bool((g == 0).all()) for g in trial.gradients(masked))
+        if isinstance(trial.loss, AdaptivePolicyLoss):
+            trial.loss.adapt(output.statistics, 0.5)
+            assert bool(trial.output().loss.isfinite())
 
-    def test_the_smallest_batch_works(
-        self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
-    ) -> None:
-        small = imagined(policy, critic, starts=1, candidates=min_candidates)
-        assert bool(evaluate(loss, policy, small, critic).loss.isfinite())
-        for gradient in gradients(loss, policy, small, critic):
+    def test_the_smallest_batch_works(self, trial: Trial, min_candidates: int) -> None:
+        small = imagined(trial.policy, trial.critic, starts=1, candidates=min_candidates)
+        assert bool(trial.output(small).loss.isfinite())
+        for gradient in trial.gradients(small):
             assert bool(gradient.isfinite().all())
 
-    def test_too_few_candidates_are_refused(
-        self, loss: PolicyLoss, policy: KitPolicy, critic: KitCritic, min_candidates: int
-    ) -> None:
-        enough = imagined(policy, critic, starts=4, candidates=min_candidates)
+    def test_too_few_candidates_are_refused(self, trial: Trial, min_candidates: int) -> None:
+        enough = imagined(trial.policy, trial.critic, starts=4, candidates=min_candidates)
         few = some_candidates(enough, torch.arange(1, min_candidates))
         with pytest.raises(ValueError, match="candidate"):
-            evaluate(loss, policy, few, critic)
+            trial.output(few)
 
 
 class PolicyLossTests(_GradientTests, _BatchTests):
@@ -241,19 +219,15 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         assert isinstance(loss.needs, LossNeeds)
         assert 1 <= loss.needs.min_candidates <= loss.needs.candidates
 
-    def test_the_loss_is_a_finite_scalar(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        output = evaluate(loss, policy, batch, critic)
+    def test_the_loss_is_a_finite_scalar(self, trial: Trial) -> None:
+        output = trial.output()
         assert isinstance(output, LossOutput)
         assert output.loss.shape == ()
-        assert output.loss.dtype == batch.target.dtype
+        assert output.loss.dtype == trial.batch.target.dtype
         assert bool(output.loss.isfinite())
 
-    def test_metrics_and_memory_are_finite_constants(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        output = evaluate(loss, policy, batch, critic)
+    def test_metrics_and_memory_are_finite_constants(self, trial: Trial) -> None:
+        output = trial.output()
         for name, value in output.metrics.items():
             assert isinstance(name, str)
             if not isinstance(value, Tensor):
@@ -266,29 +240,25 @@ class PolicyLossTests(_GradientTests, _BatchTests):
             assert not value.requires_grad, f"{name} holds on to the graph; detach it"
             assert bool(value.isfinite().all()), f"{name} is {value}"
 
-    def test_a_call_changes_nothing_about_the_loss(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        before = _saved(loss)
-        first, second = (evaluate(loss, policy, batch, critic) for _ in range(2))
+    def test_a_call_changes_nothing_about_the_loss(self, trial: Trial) -> None:
+        before = _saved(trial.loss)
+        first, second = (trial.output() for _ in range(2))
         assert_same_output(first, second)
-        torch.testing.assert_close(_saved(loss), before, rtol=0, atol=0)
+        torch.testing.assert_close(_saved(trial.loss), before, rtol=0, atol=0)
 
-    def test_what_it_remembers_survives_a_checkpoint(
-        self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch, critic: KitCritic
-    ) -> None:
-        if not isinstance(loss, AdaptivePolicyLoss):
+    def test_what_it_remembers_survives_a_checkpoint(self, trial: Trial) -> None:
+        if not isinstance(trial.loss, AdaptivePolicyLoss):
             pytest.skip("the loss remembers nothing")
-        other = copy.deepcopy(loss)
+        other = copy.deepcopy(trial.loss)
         for progress in (0.0, 0.4, 1.0):
-            loss.adapt(evaluate(loss, policy, batch, critic).statistics, progress)
-        saved = _saved(loss)
+            trial.loss.adapt(trial.output().statistics, progress)
+        saved = _saved(trial.loss)
         other.load_state_dict(saved)
-        expected = evaluate(loss, policy, batch, critic)
-        assert_same_output(evaluate(other, policy, batch, critic), expected)
+        expected = trial.output()
+        assert_same_output(replace(trial, loss=other).output(), expected)
         other.adapt(expected.statistics, 0.7)
-        assert_same_output(evaluate(loss, policy, batch, critic), expected)
-        torch.testing.assert_close(_saved(loss), saved, rtol=0, atol=0)
+        assert_same_output(trial.output(), expected)
+        torch.testing.assert_close(_saved(trial.loss), saved, rtol=0, atol=0)
 
     def test_a_needed_critic_must_be_given(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
@@ -308,22 +278,16 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         assert torch.equal(without.loss, loss(policy, batch, uncalled).loss)
 
     @pytest.mark.parametrize("name", ["proposal", "expert"])
-    def test_a_needed_distribution_must_be_given(
-        self,
-        loss: PolicyLoss,
-        policy: KitPolicy,
-        batch: ImaginedBatch,
-        critic: KitCritic,
-        name: str,
-    ) -> None:
-        given = needed(loss, batch)
+    def test_a_needed_distribution_must_be_given(self, trial: Trial, name: str) -> None:
+        loss, policy, critic = trial.loss, trial.policy, trial.critic
+        given = needed(loss, trial.batch)
         if getattr(loss.needs, name):
             with pytest.raises(ValueError, match=name):
                 loss(policy, replace(given, **{name: None}), critic)  # type: ignore[arg-type]
             return
         torch.manual_seed(0)
-        beside = loss(policy, replace(given, **{name: getattr(batch, name)}), critic)
-        assert torch.equal(beside.loss, evaluate(loss, policy, batch, critic).loss)
+        beside = loss(policy, replace(given, **{name: getattr(trial.batch, name)}), critic)
+        assert torch.equal(beside.loss, trial.output().loss)
 
     def test_preferences_add_up_to_one(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
