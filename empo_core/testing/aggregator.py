@@ -41,6 +41,12 @@ class _AggregatorCase:
         """The aggregator under test."""
         raise NotImplementedError("override the fixture 'aggregator'")
 
+    @pytest.fixture(params=REDUCTIONS)
+    def reduction(self, request: pytest.FixtureRequest) -> Reduction:
+        """How items combine."""
+        reduction: Reduction = request.param
+        return reduction
+
 
 class _ReductionTests(_AggregatorCase):
     """Values: neutral elements, weights, dtypes, layouts and sizes."""
@@ -79,7 +85,6 @@ class _ReductionTests(_AggregatorCase):
         explicit = aggregator(VALUES, segments, reduction="sum", weight=None)
         torch.testing.assert_close(aggregator(VALUES, segments), explicit)
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_order_of_items_does_not_matter(
         self, aggregator: Aggregator, reduction: Reduction
     ) -> None:
@@ -96,7 +101,6 @@ class _ReductionTests(_AggregatorCase):
             aggregator(values, Segments.from_index(index, 20), reduction=reduction, weight=weights),
         )
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     @pytest.mark.parametrize("trailing", [(), (1,), (3,), (17,), (2, 3)])
     @pytest.mark.parametrize(("items", "number"), [(90, 60), (90, 12), (90, 2)])
     def test_it_agrees_with_reducing_each_segment_alone(
@@ -117,7 +121,6 @@ class _ReductionTests(_AggregatorCase):
                 result = aggregator(values, segments, reduction=reduction, weight=weights)
                 torch.testing.assert_close(result, expected)
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
     def test_both_widths_of_index_give_the_same(
         self, aggregator: Aggregator, reduction: Reduction, dtype: torch.dtype
@@ -133,7 +136,6 @@ class _ReductionTests(_AggregatorCase):
         expected = aggregator(VALUES, sorted_segments(), reduction=reduction)
         assert torch.equal(aggregator(VALUES, narrow, reduction=reduction), expected)
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     @pytest.mark.parametrize(
         "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
     )
@@ -165,7 +167,6 @@ class _ReductionTests(_AggregatorCase):
         expected = {"sum": 4096.0, "mean": 1.0}[reduction]
         assert aggregator(ones, segments, reduction=reduction).tolist() == [expected] * 2
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_no_items_give_neutral_values(
         self, aggregator: Aggregator, reduction: Reduction
     ) -> None:
@@ -178,19 +179,16 @@ class _ReductionTests(_AggregatorCase):
             result = aggregator(torch.zeros(0, 2), segments, reduction=reduction)
             torch.testing.assert_close(result, torch.full((3, 2), neutral))
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_no_segments_give_an_empty_result(
         self, aggregator: Aggregator, reduction: Reduction
     ) -> None:
         segments = Segments.from_index(torch.zeros(0, dtype=torch.int64), 0)
         assert aggregator(torch.zeros(0, 2), segments, reduction=reduction).shape == (0, 2)
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_one_item_is_its_own_result(self, aggregator: Aggregator, reduction: Reduction) -> None:
         segments = Segments.from_index(torch.tensor([0]), 1)
         assert aggregator(torch.tensor([2.5]), segments, reduction=reduction).tolist() == [2.5]
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_memory_layout_does_not_matter(
         self, aggregator: Aggregator, reduction: Reduction
     ) -> None:
@@ -213,7 +211,6 @@ class _ReductionTests(_AggregatorCase):
             aggregator(same_row.contiguous(), dense, reduction=reduction),
         )
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_nan_and_infinity_stay_in_their_segment(
         self, aggregator: Aggregator, reduction: Reduction
     ) -> None:
@@ -228,7 +225,6 @@ class _ReductionTests(_AggregatorCase):
 class _GradientTests(_AggregatorCase):
     """Gradients by values and weights."""
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     @pytest.mark.parametrize("make_segments", [unsorted_segments, sorted_segments])
     @pytest.mark.parametrize("trailing", [(), (2,)])
     def test_the_gradient_is_that_of_the_result(
@@ -267,7 +263,6 @@ class _GradientTests(_AggregatorCase):
         assert torch.autograd.gradcheck(reduced, (values, weight))
         assert torch.autograd.gradgradcheck(reduced, (values, weight))
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_empty_and_weightless_segments_leave_no_nan_in_the_gradient(
         self, aggregator: Aggregator, reduction: Reduction
     ) -> None:
@@ -286,7 +281,6 @@ class AggregatorTests(_ReductionTests, _GradientTests):
     def test_it_fits_the_protocol(self, aggregator: Aggregator) -> None:
         assert isinstance(aggregator, Aggregator)
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_inputs_are_left_alone(self, aggregator: Aggregator, reduction: Reduction) -> None:
         # Made anew for the comparison: what wrote here may have written everywhere.
         values, index, weight = random_items(6, (), 5)
@@ -306,7 +300,6 @@ class AggregatorTests(_ReductionTests, _GradientTests):
         with pytest.raises(REFUSAL):
             aggregator(VALUES, unsorted_segments(), reduction=reduction, weight=WEIGHT)
 
-    @pytest.mark.parametrize("reduction", REDUCTIONS)
     @pytest.mark.parametrize("items", [1, 5, 7])
     def test_values_and_segments_of_different_length_are_refused(
         self, aggregator: Aggregator, reduction: Reduction, items: int

@@ -23,6 +23,8 @@ from empo_core.testing.exploration import global_randomness_untouched
 from empo_core.trees import StateDict
 from empo_core.types import Experience
 
+Start = Callable[..., Collector]
+"""Starts a collector, with actors of a kind."""
 PATIENCE_S = 60.0
 """Time in seconds that actors may take until something arrives; a test fails after that."""
 ENVIRONMENTS = 4
@@ -108,9 +110,7 @@ class CollectorTests:
         return copy.deepcopy(collector)
 
     @pytest.fixture
-    def start(
-        self, request: pytest.FixtureRequest, another: Collector, tmp_path: Path
-    ) -> Callable[..., Collector]:
+    def start(self, request: pytest.FixtureRequest, another: Collector, tmp_path: Path) -> Start:
         """Starts a collector in a directory of its own, and stops it after the test."""
 
         def start(collector: Collector, make_actor: ActorFactory = CountingActor) -> Collector:
@@ -123,7 +123,7 @@ class CollectorTests:
         return start
 
     @pytest.fixture
-    def running(self, collector: Collector, start: Callable[..., Collector]) -> Collector:
+    def running(self, collector: Collector, start: Start) -> Collector:
         """A collector whose actors act with weight 1."""
         start(collector)
         collector.publish(weights(1.0), 0)
@@ -191,7 +191,7 @@ class CollectorTests:
             last = counters["env_steps"]
 
     def test_stopping_is_possible_at_any_time_and_twice(
-        self, collector: Collector, another: Collector, start: Callable[..., Collector]
+        self, collector: Collector, another: Collector, start: Start
     ) -> None:
         collector.stop()
         start(another)
@@ -214,7 +214,7 @@ class CollectorTests:
             assert not thread.is_alive(), f"thread {thread.name} still runs after stop"
 
     def test_an_actor_that_cannot_be_built_is_reported(
-        self, collector: Collector, start: Callable[..., Collector]
+        self, collector: Collector, start: Start
     ) -> None:
         with pytest.raises(CollectError) as caught:
             start(collector, unbuildable)
@@ -225,7 +225,7 @@ class CollectorTests:
         collector.stop()
 
     def test_an_actor_that_always_fails_ends_collecting(
-        self, collector: Collector, start: Callable[..., Collector]
+        self, collector: Collector, start: Start
     ) -> None:
         start(collector, burning)
         collector.publish(weights(1.0), 0)
@@ -241,7 +241,7 @@ class CollectorTests:
         self,
         running: Collector,
         another: Collector,
-        start: Callable[..., Collector],
+        start: Start,
     ) -> None:
         for step in range(10):
             running.collect(step)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
 from empo_core.errors import WorkerError
 from empo_core.protocols import Executor, Needs, Payload, Reply, Send, WorkerFactory, WorkerState
 
+Start = Callable[..., Executor]
+"""Starts an executor, with workers of a kind and their number."""
 PATIENCE_S = 60.0
 """Seconds until something must have arrived, of workers of any kind."""
 STOP_S = 5.0
@@ -92,9 +94,7 @@ class ExecutorTests:
         raise NotImplementedError("override the fixture 'executor'")
 
     @pytest.fixture
-    def start(
-        self, request: pytest.FixtureRequest, executor: Executor, tmp_path: Path
-    ) -> Callable[..., Executor]:
+    def start(self, request: pytest.FixtureRequest, executor: Executor, tmp_path: Path) -> Start:
         """Starts the executor, and stops it after the test."""
 
         def start(make: WorkerFactory = EchoWorker, workers: int = 2) -> Executor:
@@ -107,14 +107,14 @@ class ExecutorTests:
     def test_it_fits_the_protocol(self, executor: Executor) -> None:
         assert isinstance(executor, Executor)
 
-    def test_all_workers_are_ready_after_the_start(self, start: Callable[..., Executor]) -> None:
+    def test_all_workers_are_ready_after_the_start(self, start: Start) -> None:
         executor = start(workers=3)
         # On a busy machine the last may be ready a moment later than the others.
         states = [await_ready(executor, worker) for worker in range(3)]
         assert [state.number for state in states] == [0, 1, 2]
         assert {state.incarnation for state in states} == {0}
 
-    def test_every_call_is_answered_once_and_in_order(self, start: Callable[..., Executor]) -> None:
+    def test_every_call_is_answered_once_and_in_order(self, start: Start) -> None:
         executor = start()
         numbers: dict[int, list[int]] = {0: [], 1: []}
         submitted = {0: 0, 1: 0}
@@ -132,7 +132,7 @@ class ExecutorTests:
         assert executor.next(0.05) is None
         assert_balanced(executor)
 
-    def test_calls_beyond_two_in_flight_are_refused(self, start: Callable[..., Executor]) -> None:
+    def test_calls_beyond_two_in_flight_are_refused(self, start: Start) -> None:
         executor = start()
         executor.submit(0, b"sleep")
         executor.submit(0, b"who")
@@ -142,7 +142,7 @@ class ExecutorTests:
         with pytest.raises(WorkerError):
             executor.submit(7, b"who")
 
-    def test_payloads_of_every_size_arrive_unchanged(self, start: Callable[..., Executor]) -> None:
+    def test_payloads_of_every_size_arrive_unchanged(self, start: Start) -> None:
         executor = start(workers=1)
         for size in (0, 1, 70_000, 3_000_000):
             executor.submit(0, b"large %d" % size)
@@ -153,7 +153,7 @@ class ExecutorTests:
         executor.submit(0, b"nothing")
         assert reply_of(executor).payload == b""
 
-    def test_parts_come_before_their_answer(self, start: Callable[..., Executor]) -> None:
+    def test_parts_come_before_their_answer(self, start: Start) -> None:
         executor = start(workers=1)
         executor.submit(0, b"parts 5")
         replies = [reply_of(executor) for _ in range(6)]
@@ -163,9 +163,7 @@ class ExecutorTests:
         ]  # fmt: skip
         assert {reply.number for reply in replies} == {0}
 
-    def test_a_worker_learns_that_another_request_waits(
-        self, start: Callable[..., Executor]
-    ) -> None:
+    def test_a_worker_learns_that_another_request_waits(self, start: Start) -> None:
         executor = start(workers=1)
         executor.submit(0, b"until-asked")
         assert reply_of(executor).payload == b"waiting"
@@ -176,9 +174,7 @@ class ExecutorTests:
         assert (reply := reply_of(executor)).number == 1
         assert reply.payload == b"0 0"
 
-    def test_a_call_follows_what_was_broadcast_before_it(
-        self, start: Callable[..., Executor]
-    ) -> None:
+    def test_a_call_follows_what_was_broadcast_before_it(self, start: Start) -> None:
         executor = start()
         for version in (1, 2, 3, 7):
             executor.broadcast(b"blob of %d" % version, version)
@@ -190,7 +186,7 @@ class ExecutorTests:
                 assert reply.version == version
         assert [state.version for state in executor.workers()] == [7, 7]
 
-    def test_a_replacement_gets_the_newest_broadcast(self, start: Callable[..., Executor]) -> None:
+    def test_a_replacement_gets_the_newest_broadcast(self, start: Start) -> None:
         executor = start(workers=1)
         executor.broadcast(b"old", 1)
         executor.broadcast(b"new", 2)
@@ -200,9 +196,7 @@ class ExecutorTests:
         assert reply_of(executor).payload == b"2 new"
         assert "for this test" in state.last_failure
 
-    def test_an_exception_is_told_and_the_worker_goes_on(
-        self, start: Callable[..., Executor]
-    ) -> None:
+    def test_an_exception_is_told_and_the_worker_goes_on(self, start: Start) -> None:
         executor = start(workers=1)
         executor.submit(0, b"raise")
         reply = reply_of(executor)
@@ -212,17 +206,13 @@ class ExecutorTests:
         executor.submit(0, b"who")
         assert reply_of(executor).payload == b"0 0"
 
-    def test_a_worker_that_cannot_be_built_is_reported(
-        self, start: Callable[..., Executor]
-    ) -> None:
+    def test_a_worker_that_cannot_be_built_is_reported(self, start: Start) -> None:
         with pytest.raises(WorkerError) as caught:
             start(unbuildable)
         assert "has no such thing" in str(caught.value)
         assert "in unbuildable" in str(caught.value), "the traceback is missing"
 
-    def test_calls_of_a_worker_that_dies_are_lost_once_each(
-        self, start: Callable[..., Executor]
-    ) -> None:
+    def test_calls_of_a_worker_that_dies_are_lost_once_each(self, start: Start) -> None:
         if not self.isolated:
             pytest.skip("its workers run in this process")
         executor = start()
@@ -240,9 +230,7 @@ class ExecutorTests:
         assert reply_of(executor).payload == b"1 0", "the other worker was not touched"
         assert_balanced(executor)
 
-    def test_an_idle_worker_that_is_killed_is_replaced(
-        self, start: Callable[..., Executor]
-    ) -> None:
+    def test_an_idle_worker_that_is_killed_is_replaced(self, start: Start) -> None:
         if not self.here:
             pytest.skip("its workers run elsewhere")
         executor = start(workers=1)
@@ -253,7 +241,7 @@ class ExecutorTests:
         executor.submit(0, b"who")
         assert reply_of(executor).payload == b"0 1"
 
-    def test_a_worker_that_always_fails_is_given_up(self, start: Callable[..., Executor]) -> None:
+    def test_a_worker_that_always_fails_is_given_up(self, start: Start) -> None:
         executor = start(workers=1)
         for incarnation in range(MAX_RESTARTS + 1):
             executor.replace(0, f"failure {incarnation}")
@@ -267,17 +255,15 @@ class ExecutorTests:
             executor.submit(0, b"who")
 
     def test_stopping_is_possible_at_any_time_and_twice(
-        self, executor: Executor, start: Callable[..., Executor]
+        self, executor: Executor, start: Start
     ) -> None:
         executor.stop()
-        with Limit(STOP_S + _SLACK_S):
+        with limited(STOP_S + _SLACK_S):
             start(workers=1).stop()
             executor.stop()
 
     @pytest.mark.parametrize("state", ["idle", "working", "waiting", "failed", "stopped"])
-    def test_stopping_takes_seconds_and_leaves_no_process(
-        self, state: str, start: Callable[..., Executor]
-    ) -> None:
+    def test_stopping_takes_seconds_and_leaves_no_process(self, state: str, start: Start) -> None:
         if state == "stopped" and not self.here:
             pytest.skip("its workers run elsewhere")
         if state == "working" and not self.isolated:
@@ -294,7 +280,7 @@ class ExecutorTests:
             executor.replace(0, "for this test")
         elif state == "stopped":
             os.kill(pids[0] or 0, signal.SIGSTOP)
-        with Limit(STOP_S + _SLACK_S):
+        with limited(STOP_S + _SLACK_S):
             executor.stop(STOP_S)
         while (reply := executor.next(0.0)) is not None:
             assert reply.kind in ("part", "answer", "lost")
@@ -302,34 +288,19 @@ class ExecutorTests:
         if self.here:
             assert not [pid for pid in pids if pid is not None and is_running(pid)]
 
-    def test_files_are_gone_after_stopping(
-        self, start: Callable[..., Executor], tmp_path: Path
-    ) -> None:
+    def test_files_are_gone_after_stopping(self, start: Start, tmp_path: Path) -> None:
         executor = start()
         executor.broadcast(b"blob", 1)
         executor.stop()
         assert not list(tmp_path.rglob("*"))
 
 
-class Limit:
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
     """Fails where the block takes longer than this."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __enter__(self) -> None:
-        """Begin."""
-        self._begun = time.monotonic()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Compare."""
-        if kind is None:
-            assert time.monotonic() - self._begun <= self._seconds, "it took too long"
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun <= seconds, "it took too long"
 
 
 def reply_of(executor: Executor) -> Reply:

@@ -22,6 +22,7 @@ from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_core.worlds.queries import is_terminal, sample_successors
 
+MakeExplorer = Callable[[], Explorer]
 ENVIRONMENTS = 12
 ROUNDS = 8
 STAGES = {"v_h_e": 0, "x_h": 10, "u_r": 20, "q_r": 20, "v_r": 30, "ramp": 40, "full": 60}
@@ -67,7 +68,7 @@ class ExplorerTests:
         return spec.robots if role == "robots" else spec.humans[-1:]
 
     @pytest.fixture
-    def make_explorer(self, spec: WorldSpec, agents: tuple[int, ...]) -> Callable[[], Explorer]:
+    def make_explorer(self, spec: WorldSpec, agents: tuple[int, ...]) -> MakeExplorer:
         """A function that makes a fresh explorer for ``agents``, always the same one."""
         raise NotImplementedError("override the fixture 'make_explorer'")
 
@@ -76,11 +77,11 @@ class ExplorerTests:
         """A game at its beginning."""
         return Game(world, agents)
 
-    def test_it_fits_the_protocol(self, make_explorer: Callable[[], Explorer]) -> None:
+    def test_it_fits_the_protocol(self, make_explorer: MakeExplorer) -> None:
         assert isinstance(make_explorer(), Explorer)
 
     def test_probabilities_stay_probabilities(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         for moment in game.play(make_explorer(), ROUNDS):
             assert moment.explored.shape == moment.policy.shape
@@ -92,17 +93,17 @@ class ExplorerTests:
             torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
 
     def test_nobody_does_what_is_not_available(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         for moment in game.play(make_explorer(), ROUNDS):
             assert bool((moment.explored[~moment.scene.available] == 0).all())
 
-    def test_it_changes_something(self, make_explorer: Callable[[], Explorer], game: Game) -> None:
+    def test_it_changes_something(self, make_explorer: MakeExplorer, game: Game) -> None:
         moments = list(game.play(make_explorer(), ROUNDS))
         assert any(not torch.equal(moment.explored, moment.policy) for moment in moments)
 
     def test_all_randomness_is_that_of_the_generator(
-        self, make_explorer: Callable[[], Explorer], world: WorldModel, agents: tuple[int, ...]
+        self, make_explorer: MakeExplorer, world: WorldModel, agents: tuple[int, ...]
     ) -> None:
         with global_randomness_untouched():
             first = list(Game(world, agents).play(make_explorer(), ROUNDS))
@@ -110,7 +111,7 @@ class ExplorerTests:
         assert_same(first, again)
 
     def test_asking_leaves_its_arguments_alone(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         explorer = make_explorer()
         (moment,) = game.play(Bystander(), 1)
@@ -125,7 +126,7 @@ class ExplorerTests:
             assert torch.equal(scene.successors.prob, moment.scene.successors.prob)
 
     def test_a_restored_copy_goes_on_in_the_same_way(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         explorer = make_explorer()
         for _ in game.play(explorer, ROUNDS):
@@ -140,7 +141,7 @@ class ExplorerTests:
         assert_same(goes_on, list(copied.play(restored, ROUNDS)))
 
     def test_what_it_remembered_does_not_change_afterwards(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         explorer = make_explorer()
         for _ in game.play(explorer, ROUNDS):
@@ -155,7 +156,7 @@ class ExplorerTests:
         assert all(torch.equal(tensors[name], tensors_before[name]) for name in tensors_before)
 
     def test_the_order_of_environments_does_not_matter_to_one_without_memory(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         explorer = make_explorer()
         moments = list(game.play(explorer, ROUNDS))
@@ -173,7 +174,7 @@ class ExplorerTests:
             torch.testing.assert_close(answers[0], moment.explored[order])
 
     def test_learning_makes_what_was_learned_less_new(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         explorer = make_explorer()
         if not isinstance(explorer, LearnedExplorer):
@@ -188,7 +189,7 @@ class ExplorerTests:
             assert numbers[-1]["loss"] < numbers[0]["loss"]
 
     def test_what_was_learned_can_be_passed_on(
-        self, make_explorer: Callable[[], Explorer], game: Game
+        self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         learner, actor = make_explorer(), make_explorer()
         if not isinstance(learner, LearnedExplorer):
