@@ -45,13 +45,11 @@ class TrackerGroup(Tracker):
     def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
         """Start every tracker; what one raises here is raised as it is, or is a warning."""
         for place, tracker in enumerate(self._trackers):
-            if self._on_error == "warn":
-                with self._guarded(tracker, "start"):
-                    tracker.start(directory, config)
-                    self._add(place, tracker)
-            else:
+            with self._rescued(tracker, "start"):
                 tracker.start(directory, config)
-                self._add(place, tracker)
+                self._started.append(tracker)
+                if (metric := tracker.episode_metric) is not None:
+                    self._metrics.members[place] = (tracker, metric)
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Numbers for every tracker, those of the episode metrics among them."""
@@ -80,17 +78,13 @@ class TrackerGroup(Tracker):
                 stack.callback(self._finish, self._started.pop(), status)
 
     def _finish(self, tracker: Tracker, status: RunStatus) -> None:
-        if self._on_error == "fail":  # The results are there; nothing is left to be rescued.
-            tracker.finish(status)
-            return
-        with self._guarded(tracker, "finish"):
+        with self._rescued(tracker, "finish"):
             tracker.finish(status)
 
-    def _add(self, place: int, tracker: Tracker) -> None:
-        self._started.append(tracker)
-        metric = tracker.episode_metric
-        if metric is not None:
-            self._metrics.members[place] = (tracker, metric)
+    def _rescued(self, tracker: Tracker, hook: str) -> contextlib.AbstractContextManager[None]:
+        """As ``_guarded``, but what ends the run is raised as it is, for no result is at stake."""
+        is_fatal = self._on_error == "fail"
+        return contextlib.nullcontext() if is_fatal else self._guarded(tracker, hook)
 
     def _each(self, hook: str, call: Callable[[Tracker], None]) -> None:
         for tracker in list(self._started):

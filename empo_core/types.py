@@ -115,19 +115,13 @@ class WorldSpec:
     @property
     def num_joint_actions(self) -> int:
         """Number of joint actions, available or not."""
-        count = 1
-        for number in self.num_actions:
-            count *= number
-        return count
+        return math.prod(self.num_actions)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Stride of each agent in the index of a joint action: agent 0 counts fastest."""
-        strides, stride = [], 1
-        for number in self.num_actions:
-            strides.append(stride)
-            stride *= number
-        return tuple(strides)
+        counts = self.num_actions
+        return tuple(math.prod(counts[:agent]) for agent in range(len(counts)))
 
     def goals_of(self, human: int) -> tuple[int, ...]:
         """Positions on the ``goal`` axis of one human's goals."""

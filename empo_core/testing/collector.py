@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 import multiprocessing
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +16,7 @@ import torch
 
 from empo_core.errors import CollectError
 from empo_core.protocols import Actor, ActorFactory, Collector, Weights
-from empo_core.storage.state_tree import flatten, unflatten
-from empo_core.testing.exploration import global_randomness_untouched
+from empo_core.testing.exploration import global_randomness_untouched, stored
 from empo_core.trees import StateDict
 from empo_core.types import Experience
 
@@ -264,12 +261,6 @@ class CollectorTests:
     def test_global_randomness_is_left_alone(self, running: Collector) -> None:
         with global_randomness_untouched():
             gather(running, 10)
-
-
-def stored(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state as it comes back from a file: JSON, and tensors of their own."""
-    data, tensors = flatten(state)
-    return unflatten(json.loads(json.dumps(data)), {n: t.clone() for n, t in tensors.items()})
 
 
 def gather(collector: Collector, count: int) -> list[Experience]:

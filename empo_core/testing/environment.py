@@ -18,7 +18,7 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
-from empo_core.storage.state_tree import flatten, unflatten
+from empo_core.testing.exploration import stored
 
 SEED = 5
 MakeVector = Callable[[], VectorEnv]
@@ -314,8 +314,7 @@ class VectorEnvTests:
         player = Player(vector)
         player.play(rounds)
         held = player.hold() if moment == "held" else []
-        # As it is on disk, and nothing that goes on changing.
-        state = unflatten(*flatten(copy.deepcopy(vector.state_dict())))
+        state = stored(vector.state_dict())
         later = new_vector()
         assert later.load_state_dict(state) is self.exact
         heir = player.succeed(later)

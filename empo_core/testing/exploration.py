@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -12,6 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.protocols import WorldModel
+from empo_core.storage.state_tree import flatten, unflatten
+from empo_core.trees import StateDict
 from empo_core.types import Successors, WorldSpec
 
 
@@ -86,6 +89,12 @@ def global_randomness_untouched() -> Iterator[None]:
     yield
     assert torch.equal(torch.random.get_rng_state(), before[0]), "torch's global generator moved"
     assert repr(np.random.get_state(legacy=False)) == before[1], "numpy's global generator moved"
+
+
+def stored(state: StateDict) -> StateDict:
+    """A state as it comes back from a file: JSON, and tensors of their own."""
+    data, tensors = flatten(state)
+    return unflatten(json.loads(json.dumps(data)), {n: t.clone() for n, t in tensors.items()})
 
 
 def is_json(data: object) -> bool:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from empo_core.protocols import Explorer, LearnedExplorer, WorldModel
-from empo_core.storage.state_tree import flatten, unflatten
+from empo_core.storage.state_tree import flatten
 from empo_core.testing.exploration import (
     global_randomness_untouched,
     reachable_states,
+    stored,
 )
 from empo_core.testing.worlds import TinyWorld
 from empo_core.trees import StateDict
@@ -131,13 +132,11 @@ class ExplorerTests:
         explorer = make_explorer()
         for _ in game.play(explorer, ROUNDS):
             pass
-        kept = explorer.state_dict()
-        # Through the form in which it is stored, which knows plain data and tensors only.
-        stored = copy.deepcopy(unflatten(*flatten(kept)))
+        kept = stored(explorer.state_dict())
         copied = game.copy()
         goes_on = list(game.play(explorer, ROUNDS))
         restored = make_explorer()
-        restored.load_state_dict(stored)
+        restored.load_state_dict(kept)
         assert_same(goes_on, list(copied.play(restored, ROUNDS)))
 
     def test_what_it_remembered_does_not_change_afterwards(

@@ -24,6 +24,7 @@ from empo_core.equations import (
     robot_reward,
 )
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.testing.exploration import joint_actions
 from empo_core.theory import CompleteTheory
 
 
@@ -71,14 +72,9 @@ class Induction:
         self._live = (found.offsets.diff() > 0).view(len(self.states), -1).any(1)
         self._allowed = world.available(self.states)
         self._achieved = world.achieved(self.states)
-        joint = torch.arange(spec.num_joint_actions)
-        self._digit = [
-            joint // stride % number
-            for stride, number in zip(spec.strides, spec.num_actions, strict=True)
-        ]
-        self._possible = torch.ones(len(self.states), spec.num_joint_actions).bool()
-        for agent, digit in enumerate(self._digit):
-            self._possible &= self._allowed[:, agent, digit]
+        joint = joint_actions(spec)
+        self._digit = joint.unbind(1)
+        self._possible = self._allowed[:, torch.arange(joint.shape[1]), joint].all(2)
         self.values: list[Values] = []
         with _one_thread():
             for steps_left in range(1, horizon + 1):

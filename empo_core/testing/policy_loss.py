@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss, WeighsCandidates
-from empo_core.storage.state_tree import flatten, unflatten
+from empo_core.testing.exploration import stored
 from empo_core.testing.imagined import (
     STARTS,
     TENSORS,
@@ -312,6 +311,4 @@ def _saved(loss: PolicyLoss) -> dict[str, object]:
     """State of an adaptive loss after a round trip through a checkpoint; empty for others."""
     if not isinstance(loss, AdaptivePolicyLoss):
         return {}
-    data, tensors = flatten(loss.state_dict())
-    kept = {name: tensor.clone() for name, tensor in tensors.items()}
-    return unflatten(json.loads(json.dumps(data)), kept)
+    return stored(loss.state_dict())

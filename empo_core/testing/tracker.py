@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
-from empo_core.storage.state_tree import flatten, unflatten
-from empo_core.testing.exploration import global_randomness_untouched
+from empo_core.storage.state_tree import flatten
+from empo_core.testing.exploration import global_randomness_untouched, stored
 from empo_core.trees import JsonData
 from empo_core.types import Histogram
 
@@ -143,7 +143,7 @@ class _EpisodeMetricTests(_TrackerCase):
     ) -> None:
         with followed(tracker, directory) as metric:
             live(metric, seed=0)
-            checkpoint = copy.deepcopy(unflatten(*flatten(metric.state_dict())))
+            checkpoint = stored(metric.state_dict())
             live(metric, seed=1)
             expected = snapshot(metric)
             metric.follow(ENVS, REASONS)

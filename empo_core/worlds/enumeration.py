@@ -62,7 +62,7 @@ class EnumeratedWorld:
             WorldError: The arrays contradict one another.
         """
         _check_arrays(spec, labels, successors, available, achieved, initial)
-        self._spec = spec
+        self.spec = spec
         self._labels = labels
         self._index = {label: index for index, label in enumerate(labels)}
         self._all = successors
@@ -71,11 +71,6 @@ class EnumeratedWorld:
         self._initial = initial
         self._sizes = torch.tensor(spec.num_actions)
         self._strides = torch.tensor(spec.strides)
-
-    @property
-    def spec(self) -> WorldSpec:
-        """The constants of the world: agents, actions, goals, horizon, row format."""
-        return self._spec
 
     @property
     def num_states(self) -> int:
@@ -92,7 +87,7 @@ class EnumeratedWorld:
         actions: Int[Tensor, "state agent"] | None = None,
     ) -> Successors:
         """All successors; see ``WorldModel.transitions``."""
-        joint = self._spec.num_joint_actions
+        joint = self.spec.num_joint_actions
         first = self._numbers(states) * joint
         if actions is None:
             pairs = (first[:, None] + torch.arange(joint)).flatten()
@@ -153,7 +148,7 @@ class EnumeratedWorld:
         """
         if state not in self._index:
             raise WorldError(
-                f"{self._spec.name} has no state {state!r}; its {self.num_states} states are "
+                f"{self.spec.name} has no state {state!r}; its {self.num_states} states are "
                 f"those that can be reached, from {self._labels[0]!r} to {self._labels[-1]!r}"
             )
         return self._index[state]
@@ -168,7 +163,7 @@ class EnumeratedWorld:
         wrong = (numbers < 0) | (numbers >= self.num_states)
         if bool(wrong.any()):
             raise WorldError(
-                f"there is no state number {int(numbers[wrong][0])}; {self._spec.name} has "
+                f"there is no state number {int(numbers[wrong][0])}; {self.spec.name} has "
                 f"{self.num_states} states, numbered from 0"
             )
         return numbers
@@ -176,7 +171,7 @@ class EnumeratedWorld:
     def _checked(
         self, actions: Int[Tensor, "state agent"], rows: int
     ) -> Int[Tensor, "state agent"]:
-        expected = (rows, len(self._spec.agents))
+        expected = (rows, len(self.spec.agents))
         if tuple(actions.shape) != expected or actions.dtype.is_floating_point:
             raise WorldError(
                 f"actions must be integers of shape {expected}, one per state and agent; got "
@@ -185,7 +180,7 @@ class EnumeratedWorld:
         wrong = (actions < 0) | (actions >= self._sizes)
         if bool(wrong.any()):
             row, agent = (int(place) for place in wrong.nonzero()[0])
-            who = self._spec.agents[agent]
+            who = self.spec.agents[agent]
             raise WorldError(
                 f"action {int(actions[row, agent])} of {who.name} in row {row} is out of range; "
                 f"it has actions 0 to {len(who.actions) - 1}"
