@@ -102,11 +102,7 @@ def validate_document(
 
 
 def located_error(
-    document: Document,
-    loc: Loc,
-    reason: str,
-    *,
-    at: tuple[int, int] | None = None,
+    document: Document, loc: Loc, reason: str, *, at: tuple[int, int] | None = None
 ) -> ConfigError:
     """An error about one place of a document, to raise or to collect.
 

@@ -116,10 +116,7 @@ def _load(found: _Installed) -> tuple[list[Component], list[Command]]:
         hooks = _hooks(module, point)
         components = _offered(hooks, "empo_components")
         commands = _offered(hooks, "empo_commands")
-    return (
-        _components(components, found.distribution),
-        _commands(commands, found.distribution),
-    )
+    return (_components(components, found.distribution), _commands(commands, found.distribution))
 
 
 def _bounded(work: Callable[[], T], what: str) -> T:

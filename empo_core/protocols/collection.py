@@ -11,10 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.trees import StateDict
-from empo_core.types import (
-    Experience,
-    Scene,
-)
+from empo_core.types import Experience, Scene
 
 Weights: TypeAlias = Mapping[str, Tensor]
 """Named tensors that a learner publishes to its actors, on the CPU."""

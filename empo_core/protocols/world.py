@@ -30,9 +30,7 @@ class WorldModel(Protocol):
         """The row every episode starts from."""
 
     def transitions(
-        self,
-        states: Int[Tensor, "state word"],
-        actions: Int[Tensor, "state agent"] | None = None,
+        self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
     ) -> Successors:
         """All successors of each state under its joint action, with exact probabilities.
 

@@ -121,11 +121,7 @@ def _write_array(
         hashing = HashingFile(file, ops)
         np.lib.format.write_array(hashing, np.asarray(array), allow_pickle=False)
     ops.sync(path)
-    return {
-        "dtype": array.dtype.str,
-        "shape": list(array.shape),
-        **hashing.entry.model_dump(),
-    }
+    return {"dtype": array.dtype.str, "shape": list(array.shape), **hashing.entry.model_dump()}
 
 
 def _read_array(path: Path, entry: _Entry, *, mmap: bool) -> np.ndarray:

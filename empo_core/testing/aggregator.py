@@ -248,10 +248,7 @@ class _GradientTests(_AggregatorCase):
     @pytest.mark.parametrize("reduction", ["sum", "mean"])
     @pytest.mark.parametrize("make_segments", [unsorted_segments, sorted_segments])
     def test_the_gradient_reaches_values_and_weights(
-        self,
-        aggregator: Aggregator,
-        reduction: Reduction,
-        make_segments: Callable[[], Segments],
+        self, aggregator: Aggregator, reduction: Reduction, make_segments: Callable[[], Segments]
     ) -> None:
         segments = make_segments()
         values, _, weight = random_items(6, (2,), 1)

@@ -235,10 +235,7 @@ class CollectorTests:
         assert isinstance(stored(running.state_dict()), dict)
 
     def test_a_resumed_collector_goes_on(
-        self,
-        running: Collector,
-        another: Collector,
-        start: Start,
+        self, running: Collector, another: Collector, start: Start
     ) -> None:
         for step in range(10):
             running.collect(step)

@@ -13,11 +13,7 @@ from torch import Tensor
 
 from empo_core.protocols import Explorer, LearnedExplorer, WorldModel
 from empo_core.storage.state_tree import flatten
-from empo_core.testing.exploration import (
-    global_randomness_untouched,
-    reachable_states,
-    stored,
-)
+from empo_core.testing.exploration import global_randomness_untouched, reachable_states, stored
 from empo_core.testing.worlds import TinyWorld
 from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec

@@ -16,13 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.equations import (
-    human_policy,
-    human_power,
-    reward_weight,
-    robot_policy,
-    robot_reward,
-)
+from empo_core.equations import human_policy, human_power, reward_weight, robot_policy, robot_reward
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.testing.exploration import joint_actions
 from empo_core.theory import CompleteTheory

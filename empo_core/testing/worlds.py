@@ -86,9 +86,7 @@ class TinyWorld:
         return self._rows[CLOSED].clone()
 
     def transitions(
-        self,
-        states: Int[Tensor, "state word"],
-        actions: Int[Tensor, "state agent"] | None = None,
+        self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
     ) -> Successors:
         """All successors; see ``empo_core.protocols.WorldModel``."""
         number = self._numbers(states)

@@ -82,9 +82,7 @@ class EnumeratedWorld:
         return torch.tensor([self._initial], dtype=torch.int32)
 
     def transitions(
-        self,
-        states: Int[Tensor, "state word"],
-        actions: Int[Tensor, "state agent"] | None = None,
+        self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
     ) -> Successors:
         """All successors; see ``WorldModel.transitions``."""
         joint = self.spec.num_joint_actions

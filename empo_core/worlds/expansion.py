@@ -184,10 +184,7 @@ class Expander:
         for reverse in itertools.product(*reversed(choices)) if choices else ():
             actions = reverse[::-1]
             answer = self._asked(
-                self._call(state, actions),
-                self._model.transition_probabilities,
-                state,
-                actions,
+                self._call(state, actions), self._model.transition_probabilities, state, actions
             )
             if first is None:
                 first, none_at_first = actions, answer is None

@@ -11,12 +11,7 @@ import gymnasium
 from gymnasium.wrappers import FilterObservation
 
 from empo_core.errors import ConfigError
-from empo_core.protocols.environments import (
-    EnvironmentContext,
-    EnvSpec,
-    VectorEnv,
-    VectorLayout,
-)
+from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
 from empo_environments.copies import CopiedEnvironment
 from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.gymnasium_vector import GymnasiumVectorEnv
@@ -44,11 +39,7 @@ class GymnasiumBacked(CopiedEnvironment):
     """
 
     def __init__(
-        self,
-        name: str,
-        make: MakeGymEnv,
-        params: WrapperParams,
-        reasons: list[str] | None = None,
+        self, name: str, make: MakeGymEnv, params: WrapperParams, reasons: list[str] | None = None
     ) -> None:
         size = params.picture_size
         super().__init__(
@@ -119,9 +110,7 @@ class GymnasiumVectorEnvironment:
             return make_gymnasium(gymnasium.make_vec, params.id, params.kwargs, num_envs=num_envs)
 
         return GymnasiumVectorEnv(
-            make,
-            autoreset=params.autoreset,
-            terminal_observations=layout.terminal_observations,
+            make, autoreset=params.autoreset, terminal_observations=layout.terminal_observations
         )
 
 

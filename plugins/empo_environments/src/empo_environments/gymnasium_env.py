@@ -15,13 +15,7 @@ from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import (
-    ActionMasks,
-    EndReasons,
-    flag,
-    frames_per_second,
-    number,
-)
+from empo_environments.step_checks import ActionMasks, EndReasons, flag, frames_per_second, number
 from empo_environments.types import GymEnv, Info, Value
 
 SUCCESS = ("success", "is_success")

@@ -81,9 +81,7 @@ def _of_this_registry(name: str) -> str:
 
 
 GymnasiumId = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"),
-    AfterValidator(_of_this_registry),
+    str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"), AfterValidator(_of_this_registry)
 ]
 """An id of Gymnasium's registry; no ``module:Name``, which Gymnasium would import."""
 Kwargs = Annotated[dict[str, Any], AfterValidator(_plain)]

@@ -29,8 +29,6 @@ def empo_components() -> Iterable[Component]:
         "A registered Gymnasium vector environment, which steps all its copies itself.",
     )
     yield _environment(
-        "pettingzoo",
-        "PettingZoo",
-        "Copies of a ParallelEnv of the packages pettingzoo and mpe2.",
+        "pettingzoo", "PettingZoo", "Copies of a ParallelEnv of the packages pettingzoo and mpe2."
     )
     yield _environment("dmc", "Dmc", "Copies of a task of the DeepMind Control Suite.", "task")

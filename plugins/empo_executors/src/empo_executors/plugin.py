@@ -14,8 +14,7 @@ class LocalParams(Config):
     """Start method of worker processes, and the limits beyond which one counts as failed."""
 
     start_method: Literal["auto", "forkserver", "spawn"] = Field(
-        "auto",
-        description="Start method; auto takes forkserver where there is one, else spawn.",
+        "auto", description="Start method; auto takes forkserver where there is one, else spawn."
     )
     start_timeout_s: float = Field(
         300.0, gt=0, description="A worker that takes longer to be built is replaced."

@@ -89,11 +89,7 @@ def load_agent(path: str | Path, *, envs: int = 1, device: str = "cpu") -> Agent
 
 
 def planner_of(
-    model: LatentModel,
-    params: LatentParams,
-    rates: Float[torch.Tensor, " task"],
-    *,
-    compiled: bool,
+    model: LatentModel, params: LatentParams, rates: Float[torch.Tensor, " task"], *, compiled: bool
 ) -> Planner:
     """The planner of a run, with its discounts per task."""
     return Planner(

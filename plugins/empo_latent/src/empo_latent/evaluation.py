@@ -244,11 +244,7 @@ class _Game:
         self._success = np.full(envs, np.nan)
 
     def play(
-        self,
-        controller: Controller,
-        actor: Actor,
-        seed: int,
-        recording: Recording,
+        self, controller: Controller, actor: Actor, seed: int, recording: Recording
     ) -> Evaluation:
         """All episodes."""
         vector = self._vector

@@ -35,11 +35,7 @@ class FastVectorizedHistogram(Accumulators):
     outside: Int[Tensor, " 3"]
 
     def __init__(
-        self,
-        bin_edges: Reals,
-        device: torch.device | str | None = None,
-        *,
-        closed: Closed = "left",
+        self, bin_edges: Reals, device: torch.device | str | None = None, *, closed: Closed = "left"
     ) -> None:
         """Begin with empty bins.
 

@@ -93,12 +93,7 @@ class TaskVector:
     current: Shaped[np.ndarray, "env word"]
 
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        *,
-        envs: int,
-        threads: int = 1,
-        rendering: bool = False,
+        self, tasks: Sequence[Task], *, envs: int, threads: int = 1, rendering: bool = False
     ) -> None:
         """Make all environments, and look whether each task can be learned in.
 

@@ -45,10 +45,7 @@ class Updater:
         self._policies = {name: groups[name] for name in losses}
         self._optimiser = _adam(
             [
-                {
-                    "params": groups["encoder"],
-                    "lr": optimiser.lr * optimiser.encoder_lr_scale,
-                },
+                {"params": groups["encoder"], "lr": optimiser.lr * optimiser.encoder_lr_scale},
                 {"params": rest, "lr": optimiser.lr},
             ],
             params,

@@ -17,12 +17,7 @@ Head: TypeAlias = Literal["reward", "value", "policy", "termination", "auxiliary
 
 
 def made_heads(
-    params: LatentParams,
-    actions: int,
-    inputs: int,
-    *,
-    optimistic: bool,
-    generator: torch.Generator,
+    params: LatentParams, actions: int, inputs: int, *, optimistic: bool, generator: torch.Generator
 ) -> nn.ModuleDict:
     """All heads by name, in the order in which their weights are drawn.
 

@@ -59,11 +59,7 @@ class LatentModel(nn.Module):
         self.task_embedding = TaskEmbedding(spec, latents.task_size, generator=generator)
         inputs = latents.size + self.task_embedding.size
         self.encoder = Encoder(
-            params.encoder,
-            latents,
-            spec,
-            embedding=self.task_embedding.size,
-            generator=generator,
+            params.encoder, latents, spec, embedding=self.task_embedding.size, generator=generator
         )
         self.dynamics = made_dynamics(params, actions, inputs, generator)
         self.heads = made_heads(params, actions, inputs, optimistic=optimistic, generator=generator)
