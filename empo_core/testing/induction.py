@@ -42,12 +42,9 @@ class Induction:
     def __init__(
         self, world: WorldModel, theory: CompleteTheory, prior: HumanPrior | None = None
     ) -> None:
-        """Solve the world.
+        """Solve a world that has a horizon.
 
-        Args:
-            world: Must have a horizon.
-            theory: Parameters of the equations.
-            prior: How humans act; None computes it by equations (1)-(3).
+        Without a prior humans act by equations (1)-(3).
         """
         horizon = world.spec.horizon
         if horizon is None:
