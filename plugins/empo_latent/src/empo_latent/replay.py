@@ -92,11 +92,6 @@ class Replay:
         return len(self._queue)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of memory that are taken for it."""
-        return self._rings.nbytes + self._queue.nbytes
-
-    @property
     def ready(self) -> bool:
         """True once a sequence can be drawn."""
         return self.num_sequences > 0

@@ -46,11 +46,6 @@ class RowRings:
         return rows
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of memory that are taken."""
-        return self.seen.nbytes + self.steps.nbytes + self.first.nbytes
-
-    @property
     def widths(self) -> tuple[int, int]:
         """Numbers of an observation and of a step."""
         return self.seen.shape[2], self.steps.shape[2]

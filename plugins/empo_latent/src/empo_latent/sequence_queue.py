@@ -24,11 +24,6 @@ class SequenceQueue:
         """Number of sequences in all queues."""
         return int((self._queued - self._dropped).sum())
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that are taken."""
-        return self._ends.nbytes
-
     def grow(self, rows: int) -> None:
         """Take memory for so many rows per environment."""
         before = self._ends.shape[1]
