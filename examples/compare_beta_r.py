@@ -1,14 +1,14 @@
 """What the robot's rationality beta_r changes: one world, solved for several values.
 
 Run it with ``python examples/compare_beta_r.py [PICTURE]``. It prints a table and writes a
-plot, by default ``compare_beta_r.png`` in the current folder.
+plot, by default ``compare_beta_r.png`` and ``.svg`` in the current folder.
 """
 
 import sys
 from pathlib import Path
 
-import matplotlib as mpl
 import rich
+from matplotlib.axes import Axes
 from rich.table import Table
 
 from empo_core.config import WorldModelRef
@@ -17,6 +17,7 @@ from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
+from empo_learning.figures import new_figure, write_figure
 
 WORLD = "multigrid/free_the_human"
 BETAS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
@@ -47,25 +48,27 @@ def table(found: dict[float, ExactResult]) -> Table:
 
 def plot(found: dict[float, ExactResult], path: Path) -> None:
     """Draw the goals' attainability and the robot's policy over beta_r."""
-    mpl.use("Agg")  # Needs no window.
-    import matplotlib.pyplot as plt
-
     spec = next(iter(found.values())).spec
     starts = [result.at(0) for result in found.values()]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, (left, right) = new_figure(columns=2, width=9)
     for index, goal in enumerate(spec.goals):
-        left.plot(BETAS, [start.V_e[index] for start in starts], marker="o", label=goal.name)
+        _curve(left, index, [start.V_e[index] for start in starts], goal.name)
     left.set_ylabel("the human can attain the goal (V_h^e)")
     for index, action in enumerate(spec.agents[spec.robots[0]].actions):
-        right.plot(BETAS, [start.pi_r[index] for start in starts], marker="o", label=action)
+        _curve(right, index, [start.pi_r[index] for start in starts], action)
     right.set_ylabel("probability of the robot's first action")
     for axes in (left, right):
         axes.set_xscale("symlog", linthresh=1.0)
         axes.set_xlabel("beta_r")
         axes.set_ylim(0, 1.02)
         axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    write_figure(figure, path)
+
+
+def _curve(axes: Axes, index: int, heights: list[float], label: str) -> None:
+    # Hollow markers of several shapes and sizes stay visible where curves coincide.
+    marker = "osD^v<>"[index % 7]
+    axes.plot(BETAS, heights, marker=marker, ms=5 + index % 7, mfc="none", label=label)
 
 
 def main() -> None:

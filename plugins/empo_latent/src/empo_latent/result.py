@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -13,7 +12,6 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from empo_core.pictures import replace_file
 from empo_core.storage.arrays import write_file
 from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
 from empo_latent.modelfile import save_model
@@ -22,6 +20,7 @@ from empo_latent.params import LatentParams
 from empo_latent.published import SOURCE, STEPS, PublishedReturns, published
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos
+from empo_learning.figures import new_figure, write_figure
 from empo_learning.report import csv_text, time_table
 
 if TYPE_CHECKING:
@@ -126,9 +125,7 @@ class LatentResult:
             names = [field.name for field in fields(self.history[0])]
             write_file(directory / TRAINING, csv_text(names, map(astuple, self.history)))
         if rows:
-            buffer = io.BytesIO()
-            self._figure(rows).savefig(buffer, format="png", dpi=120)
-            replace_file(directory / PICTURE, buffer.getvalue())
+            write_figure(self._figure(rows), directory / PICTURE)
         videos = [videos for found in self._newest.values() for videos in found.videos]
         save_videos(videos, directory / VIDEOS)
 
@@ -221,11 +218,8 @@ class LatentResult:
 
     def _figure(self, rows: Sequence[CurveRow]) -> Figure:
         """Mean returns over environment steps, a panel per task."""
-        from matplotlib.figure import Figure
-
         tasks = self.spec.tasks
-        figure = Figure(figsize=(6, 1 + 2.6 * len(tasks)), layout="constrained")
-        panels = figure.subplots(len(tasks), squeeze=False)[:, 0]
+        figure, panels = new_figure(rows=len(tasks), height=1 + 2.6 * len(tasks))
         for axes, task, known in zip(panels, tasks, self._published(), strict=True):
             for actor in self._newest:
                 chosen = [row for row in rows if (row.task, row.actor) == (task, actor)]
@@ -235,7 +229,6 @@ class LatentResult:
                 axes.axhline(known.tdmpc2, color="grey", linestyle=":", label=label)
             axes.set(title=task, xlabel="environment steps", ylabel="mean return")
             axes.set_xlim(left=0)
-            axes.grid(alpha=0.3)
             axes.legend()
         return figure
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from empo_core.pictures import replace_file
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
+from empo_learning.figures import new_figure, write_figure
 from empo_learning.report import csv_text, report_table, time_table
 from empo_rollout.empowerment.identity import identity
 from empo_rollout.evaluation import Evaluation
@@ -105,9 +104,7 @@ class RolloutResult:
         names = [field.name for field in fields(Mark)]
         write_file(directory / CURVE, csv_text(names, map(astuple, self.history)))
         if self.history:
-            buffer = io.BytesIO()
-            self._figure().savefig(buffer, format="png", dpi=120)
-            replace_file(directory / "curve.png", buffer.getvalue())
+            write_figure(self._figure(), directory / "curve.png")
 
     @property
     def _is_solved(self) -> bool | None:
@@ -139,10 +136,7 @@ class RolloutResult:
 
     def _figure(self) -> Figure:
         """Mean return over steps, of training and of evaluations."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6, 3.6), layout="constrained")
-        axes = figure.add_subplot()
+        figure, (axes,) = new_figure()
         steps = [mark.steps for mark in self.history]
         axes.plot(steps, [mark.mean_return for mark in self.history], label="training")
         if self.evaluations:
@@ -151,9 +145,9 @@ class RolloutResult:
                 [each.mean_return for _, _, each in self.evaluations],
                 [each.standard_error for _, _, each in self.evaluations],
                 fmt="o",
-                label="evaluation",
+                capsize=2,
+                label="evaluation ± standard error",
             )
-        axes.set(xlabel="steps", ylabel="mean return of an episode")
-        axes.grid(alpha=0.3)
+        axes.set(title="Mean return of an episode", xlabel="steps", ylabel="mean return")
         axes.legend()
         return figure
