@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
+from numpy.typing import ArrayLike
 
 from empo_core.errors import StorageError
+from empo_core.types import WorldSpec
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -79,7 +81,7 @@ def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Pa
         append_images=images[1:],
         duration=10 * round(100 / fps),
         loop=0,
-        optimize=False,
+        optimize=True,
     )
     return replace_file(path, buffer.getvalue())
 
@@ -119,6 +121,13 @@ def check_fps(fps: float, most: float = math.inf) -> None:
         raise ValueError(f"fps is {fps}: it must be a number above 0{limit}")
 
 
+def robot_policies(spec: WorldSpec, joint: ArrayLike) -> dict[int, list[float]]:
+    """The policy of each robot in a joint one, in which the first robot's action is fastest."""
+    grid = np.reshape(np.asarray(joint), [spec.num_actions[r] for r in spec.robots], order="F")
+    others = [tuple({*range(grid.ndim)} - {axis}) for axis in range(grid.ndim)]
+    return {r: grid.sum(axes).tolist() for r, axes in zip(spec.robots, others, strict=True)}
+
+
 def replace_file(path: Path, content: bytes) -> Path:
     """``path``, after its content was replaced at once or not at all.
 
@@ -153,7 +162,8 @@ def _shared_palette(pictures: list[Frame]) -> Image.Image:
     """A palette for all frames: one per frame would flicker and cost more."""
     from PIL import Image
 
-    # A sample of frames over the whole animation has all its colours at bounded cost.
-    step = max(1, len(pictures) // 16)
-    sample = np.concatenate(pictures[::step], axis=0)
-    return Image.fromarray(sample).quantize(256, method=Image.Quantize.MEDIANCUT)
+    # A sample over the whole animation has all its colours at bounded cost.
+    step, stride = max(1, len(pictures) // 16), max(1, min(pictures[0].shape[:2]) // 200)
+    sample = np.concatenate([each[::stride, ::stride] for each in pictures[::step]], axis=0)
+    # One index is left for pixels that are as in the frame before, which makes files smaller.
+    return Image.fromarray(sample).quantize(255, method=Image.Quantize.MEDIANCUT)

@@ -393,14 +393,22 @@ class Overlay:
     """Overlay drawn on top of a rendered state.
 
     Attributes:
-        goal_values: A number in [0, 1] per goal (the ``goal`` axis), drawn as a heat map
-            over the cells that belong to the goal; None draws no heat map.
-        human: Draw only this human's goals; None draws those of the first human.
-        policies: Action probabilities per agent index, drawn as arrows and bars.
+        goal_values: A number in [0, 1] per goal (the ``goal`` axis), drawn as a heat map over
+            the cells that belong to the goal; a goal whose number is None gets no colour.
+            None draws no heat map.
+        human: Draw only this human's goals; None draws a board per human that has goals.
+        titles: A line about a human, per agent index, for the title of its board.
+        pursued: The goal that a human pursues, per agent index, framed and marked.
+        policies: Action probabilities per agent index, drawn as arrows and bars; none at all
+            keeps their place free.
+        actions: The action that is taken, per agent index; None keeps its place free.
         caption: A line of text under the picture.
     """
 
-    goal_values: Sequence[float] | None = None
+    goal_values: Sequence[float | None] | None = None
     human: int | None = None
+    titles: Mapping[int, str] = field(default_factory=dict)
+    pursued: Mapping[int, int] = field(default_factory=dict)
     policies: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    actions: Mapping[int, int | None] = field(default_factory=dict)
     caption: str = ""

@@ -75,5 +75,6 @@ from empo_core.protocols.world import (
     HumanPrior as HumanPrior,
     Located as Located,
     RobotPolicy as RobotPolicy,
+    VectorDrawable as VectorDrawable,
     WorldModel as WorldModel,
 )

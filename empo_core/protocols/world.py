@@ -83,6 +83,14 @@ class Drawable(Protocol):
 
 
 @runtime_checkable
+class VectorDrawable(Drawable, Protocol):
+    """A world that can also draw its states as vectors; optional."""
+
+    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
+        """What ``render`` draws, as an SVG document whose texts are texts."""
+
+
+@runtime_checkable
 class Located(Protocol):
     """A world whose agents are somewhere on a grid; optional."""
 

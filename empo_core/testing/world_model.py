@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.protocols import Drawable, Located, WorldModel
+from empo_core.protocols import Drawable, Located, VectorDrawable, WorldModel
 from empo_core.testing.exploration import (
     as_mappings,
     chance_of_worse_fit,
@@ -336,6 +336,14 @@ class WorldModelTests(_TransitionTests, _StepTests):
         assert pictures[0].shape[2] == 3
         assert all(picture.dtype.name == "uint8" for picture in pictures)
         assert (world.render(states[0]) == pictures[0]).all()
+
+    def test_a_picture_as_svg_has_the_size_of_the_pixels(
+        self, world: WorldModel, states: Tensor
+    ) -> None:
+        if not isinstance(world, VectorDrawable):
+            pytest.skip("the world draws no vectors")
+        height, width = world.render(states[0]).shape[:2]
+        assert f' width="{width}" height="{height}" ' in world.render_svg(states[0])
 
     def test_positions_have_their_shape(self, world: WorldModel, states: Tensor) -> None:
         if not isinstance(world, Located):

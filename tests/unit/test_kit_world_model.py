@@ -266,6 +266,11 @@ class SizesDiffer(Right):
         return np.zeros((4 + int(state.sum()), 6, 3), dtype=np.uint8)
 
 
+class VectorsHaveAnotherSize(Right):
+    def render_svg(self, state: Tensor, overlay: object = None) -> str:
+        return '<svg xmlns="http://www.w3.org/2000/svg" width="7" height="4"></svg>'
+
+
 class LocatesTheFirstAgent(Right):
     def positions(self, states: Tensor) -> Tensor:
         return super().positions(states)[:, :1]
@@ -316,6 +321,7 @@ FLAWS: list[tuple[type, list[str]]] = [
     (ForgetsItsTables, ["test_a_copy_sent_to_another_process_answers_the_same"]),
     (SharesABuffer, ["test_threads_get_the_same_answers"]),
     (SizesDiffer, ["test_pictures_have_one_size_and_repeat"]),
+    (VectorsHaveAnotherSize, ["test_a_picture_as_svg_has_the_size_of_the_pixels"]),
     (LocatesTheFirstAgent, ["test_positions_have_their_shape"]),
 ]
 

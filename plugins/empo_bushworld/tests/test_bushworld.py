@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,8 +18,10 @@ from empo_bushworld.layout import WorldFile, layout_of, read_layout
 from empo_bushworld.plugin import BushworldParams, ShortestPathParams, empo_components
 from empo_bushworld.prior import ShortestPath
 from empo_bushworld.world import BushWorld, load_world
+from empo_core.canvas import heat_colour
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.errors import ConfigError, WorldError
+from empo_core.picture_sheet import CAPTION_HEIGHT, TITLE_HEIGHT
 from empo_core.protocols import Drawable, HumanPrior, Located, WorldModel
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.induction import Induction
@@ -257,14 +261,18 @@ def test_pictures_show_bushes_agents_and_overlays() -> None:
     assert plain[10, 30].tolist() == [38, 110, 48]
     moved = world.transitions(first[None], torch.tensor([[1, 4]])).states[0]
     assert not np.array_equal(world.render(moved), plain)
-    hot = world.render(first, Overlay(goal_values=[1.0, 0.0, 0.0, 0.5, 0.0, 0.0]))
-    assert hot[1, 10].tolist() == [214, 60, 40]
-    assert hot[21, 10].tolist() != plain[21, 10].tolist()
+    overlay = Overlay(goal_values=[1.0, 0.0, 0.0, 0.5, 0.0, 0.0], titles={1: "X_h = 2"})
+    hot = world.render(first, overlay)[TITLE_HEIGHT:]
+    assert tuple(hot[1, 10]) == heat_colour(1.0)
+    assert tuple(hot[21, 10]) == heat_colour(0.5)
     policies = world.render(first, Overlay(policies={0: [0.0, 1.0, 0.0, 0.0, 0.0]}))
-    assert policies[8:12, 43].min(0).tolist() == [20, 20, 20]
+    assert (policies[8:12, 43] != plain[8:12, 43]).any()
     captioned = world.render(first, Overlay(caption="step 1"))
-    assert captioned.shape == (54, 60, 3)
-    assert captioned[40:].max() > 0
+    assert captioned.shape == (40 + CAPTION_HEIGHT, 60, 3)
+    assert captioned[40:].min() < 100
+    drawn = world.render_svg(first, replace(overlay, actions={0: 1}, caption="step 1"))
+    texts = set(ElementTree.fromstring(drawn).itertext())
+    assert {"human 1: X_h = 2", "robot 1: W", "A: (0,0)", "A", "1.000", "step 1"} <= texts
 
 
 def test_malformed_rows_are_refused() -> None:

@@ -250,11 +250,19 @@ def test_an_animation_shows_goal_policies_and_arrival(tmp_path: Path) -> None:
             total += getattr(animation, "n_frames", 1)
     assert 4 < total <= len(world.overlays)
     first = world.overlays[0]
-    assert first.caption == "t = 0   walker wants open"
-    assert first.human == 0
-    assert first.goal_values == [1.0, 0.0, 0.0]
+    assert first.caption == "t = 0: walker wants open"
+    assert first.titles == {0: "wants open", 2: "wants inside"}
+    assert first.pursued == {0: 0, 2: 2}
+    # What is pursued is not a matter of how attainable it is.
+    assert all(overlay.goal_values is None for overlay in world.overlays)
     assert first.policies[1] == [0.5, 0.5]
     assert sum(first.policies[0]) == pytest.approx(1)
+    for overlay in world.overlays:
+        over = not overlay.policies[0]
+        assert all((not probs) == over for probs in overlay.policies.values())
+        for agent, action in overlay.actions.items():
+            assert action is None if over else overlay.policies[agent][action] > 0
+    assert sum(not overlay.policies[0] for overlay in world.overlays) == 4
     captions = [overlay.caption for overlay in world.overlays]
     assert any("has reached" in caption for caption in captions)
     assert not any("has reached" in caption for caption in captions if "t = 0" in caption)

@@ -1,13 +1,18 @@
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 import torch
 
+from empo_core.canvas import heat_colour
+from empo_core.config import WorldModelRef
 from empo_core.errors import WorldError
+from empo_core.experiment import build
+from empo_core.picture_sheet import CAPTION_HEIGHT, PANEL_WIDTH, TITLE_HEIGHT
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay
 from empo_multigrid.layout import CELL, DIRECTION, FLAGS, FORCED, PAUSED, TERMINATED
 from empo_multigrid.mapcodes import all_codes
-from empo_multigrid.sidebar import CAPTION_HEIGHT, PANEL_WIDTH, heat_colour
 from empo_multigrid.world import MultigridWorld, world_from_text
 
 PLAIN = """
@@ -44,6 +49,12 @@ def picture(
 ) -> np.ndarray:
     row = world.initial_state() if row is None else row
     return world.render(row, overlay, tile_size=TILE)
+
+
+def boards(image: np.ndarray, number: int = 0) -> np.ndarray:
+    """A board of ``plain`` in a picture with goals, its boards above each other."""
+    top = TITLE_HEIGHT + number * (4 * TILE + TITLE_HEIGHT)
+    return image[top : top + 4 * TILE, : 5 * TILE]
 
 
 def tile(image: np.ndarray, x: int, y: int) -> np.ndarray:
@@ -168,7 +179,7 @@ def test_an_opened_box_looks_like_what_it_held() -> None:
 
 def test_a_cell_has_the_colour_of_its_largest_goal_value(plain: MultigridWorld) -> None:
     values = [0.1, 0.2, 0.9, 0.4, *[0.0] * 4]  # The second human's goals come after.
-    image = picture(plain, overlay=Overlay(goal_values=values))
+    image = boards(picture(plain, overlay=Overlay(goal_values=values, human=0)))
     for (x, y), value in {(2, 1): 0.2, (3, 2): 0.9, (1, 2): 0.4}.items():
         ground = tile(image, x, y)[TILE // 2, TILE // 2]
         # The map's colours are laid over the ground and let a little of it through.
@@ -179,31 +190,32 @@ def test_overlapping_goals_show_the_larger_value() -> None:
     world = world_from_text(
         "map: 'Ay .. ..'\npossible_goals: ['0,0', '1,0', '1,0, 2,0']\ngoal_coverage: partial"
     )
-    image = picture(world, overlay=Overlay(goal_values=[0.0, 1.0, 0.2]))
+    image = picture(world, overlay=Overlay(goal_values=[0.0, 1.0, 0.2]))[TITLE_HEIGHT:]
     middle = TILE // 2
     assert tile(image, 1, 0)[middle, middle].sum() < tile(image, 2, 0)[middle, middle].sum()
 
 
-def test_the_overlay_shows_the_human_it_names(plain: MultigridWorld) -> None:
+def test_without_a_name_there_is_a_board_for_every_human(plain: MultigridWorld) -> None:
     values = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    first = picture(plain, overlay=Overlay(goal_values=values))
-    named = picture(plain, overlay=Overlay(goal_values=values, human=0))
-    other = picture(plain, overlay=Overlay(goal_values=values, human=2))
-    np.testing.assert_array_equal(first, named)
+    both = picture(plain, overlay=Overlay(goal_values=values))
+    first, other = (
+        boards(picture(plain, overlay=Overlay(goal_values=values, human=human))) for human in (0, 2)
+    )
     assert (2, 1) in changed_tiles(first, other)
+    np.testing.assert_array_equal(boards(both, 0), first)
+    np.testing.assert_array_equal(boards(both, 1), other)
 
 
 def test_goal_boxes_have_their_humans_colour_and_are_inset(plain: MultigridWorld) -> None:
-    overlay = Overlay(goal_values=[0.0] * 8)
-    cell = tile(picture(plain, overlay=overlay), 2, 1)
+    overlay = Overlay(goal_values=[0.0] * 8, human=0)
+    cell = tile(boards(picture(plain, overlay=overlay)), 2, 1)
     yellow = (np.abs(cell - (247, 190, 22)).sum(-1) < 60).nonzero()
     assert min(part.min() for part in yellow) in (2, 3)
     assert max(part.max() for part in yellow) in (TILE - 4, TILE - 3)
 
 
-def test_goal_values_and_policies_add_a_panel_and_captions_a_line(plain: MultigridWorld) -> None:
-    values, policy = [0.5] * 8, [0.1, 0.2, 0.3, 0.4]
-    assert picture(plain, overlay=Overlay(goal_values=values)).shape[1] == 5 * TILE + PANEL_WIDTH
+def test_policies_add_a_panel_and_captions_a_line(plain: MultigridWorld) -> None:
+    policy = [0.1, 0.2, 0.3, 0.4]
     assert picture(plain, overlay=Overlay(policies={1: policy})).shape[1] == 5 * TILE + PANEL_WIDTH
     caption = picture(plain, overlay=Overlay(caption="step 1"))
     assert caption.shape == (4 * TILE + CAPTION_HEIGHT, 5 * TILE, 3)
@@ -229,6 +241,91 @@ def test_probable_actions_have_long_bars_and_arrows(plain: MultigridWorld) -> No
     assert ink([1.0, 0.0, 0.0, 0.0])[1] == 0
 
 
+def texts(world: MultigridWorld, overlay: Overlay) -> list[str]:
+    root = ElementTree.fromstring(world.render_svg(world.initial_state(), overlay))
+    return [text for text in root.itertext() if text.strip()]
+
+
+NAMED = """
+goal_coverage: partial
+map: |
+  Ay .. .. Ae
+possible_goals:
+  - {name: meadow, cells: "1,0, 2,0"}
+  - {name: home, cells: "0,0"}
+"""
+
+
+def test_names_of_goals_stand_on_the_map_and_in_the_legend() -> None:
+    world = world_from_text(NAMED)
+    found = texts(world, Overlay(goal_values=[0.25, 0.75], titles={0: "X_h = 1.5"}))
+    assert {"A meadow", "B home", "A: meadow", "B: home", "0.250", "0.750"} <= set(found)
+    assert "human 0 (yellow): X_h = 1.5" in found
+    assert "V_h^e for human 0 (yellow)" in found
+
+
+def test_a_name_without_room_is_left_to_the_legend() -> None:
+    world = world_from_text(NAMED.replace("home", "where the heart is"))
+    found = texts(world, Overlay(goal_values=[0.25, 0.75]))
+    assert "B where the heart is" not in found
+    assert {"B", "B: where the heart is"} <= set(found)
+
+
+def test_the_goal_that_is_pursued_is_marked_outside_the_colour_scale() -> None:
+    world = world_from_text(NAMED)
+    found = texts(world, Overlay(pursued={0: 1}))
+    assert {"goals of human 0 (yellow)", "A: meadow", "B: home (pursued)"} <= set(found)
+    assert not {"V_h^e for human 0 (yellow)", "1.00", "1.000", "0.000"} & set(found)
+    image = picture(world, overlay=Overlay(pursued={0: 1}))[TITLE_HEIGHT:]
+    other = picture(world, overlay=Overlay(pursued={0: 0}))[TITLE_HEIGHT:]
+    dark = [(tile(each, 1, 0).sum(-1) < 300).sum() for each in (image, other)]
+    assert dark[1] > dark[0] + 100
+
+
+def test_agents_are_listed_in_order_with_the_action_they_take(plain: MultigridWorld) -> None:
+    policies = {agent: [0.25] * 4 for agent in (2, 1, 0)}
+    found = texts(plain, Overlay(policies=policies, actions={0: 3, 1: 0, 2: None}))
+    names = [spec.name for spec in plain.spec.agents]
+    headings = [text for text in found if text.startswith(tuple(names))]
+    assert headings == [f"{names[0]}: forward", f"{names[1]}: still", names[2]]
+
+
+def test_what_is_over_keeps_its_place_and_shows_no_numbers(plain: MultigridWorld) -> None:
+    during = Overlay(goal_values=[0.5] * 8, policies={1: [0.25] * 4}, actions={0: 1, 1: 2, 2: 0})
+    after = Overlay(goal_values=[None] * 8, policies={1: ()}, actions=dict.fromkeys(range(3)))
+    pictures = [picture(plain, overlay=overlay) for overlay in (during, after)]
+    assert pictures[0].shape == pictures[1].shape
+    assert not {"0.000", ".00"} & set(texts(plain, after))
+
+
+@pytest.mark.parametrize("name", ["two_robots", "asymmetric_start", "chambers", "kill_button"])
+def test_little_of_a_picture_is_blank(name: str) -> None:
+    world = build(WorldModelRef.model_validate({"name": f"multigrid/{name}"}))
+    assert isinstance(world, MultigridWorld)
+    spec = world.spec
+    overlay = Overlay(
+        goal_values=[0.5] * len(spec.goals),
+        policies={robot: [1 / n] * n for robot in spec.robots for n in [spec.num_actions[robot]]},
+        actions=dict.fromkeys(range(len(spec.agents)), 0),
+        caption="t = 0",
+    )
+    image = world.render(world.initial_state(), overlay, tile_size=48)
+    # Squares of 48 pixels without any ink, gaps between lines of text not counted.
+    rows, columns = (size // 48 for size in image.shape[:2])
+    squares = image[: rows * 48, : columns * 48].reshape(rows, 48, columns, 48, 3)
+    assert (squares == 255).all((1, 3, 4)).mean() < 0.2
+
+
+def test_a_picture_as_svg_has_the_size_and_colours_of_the_pixels(plain: MultigridWorld) -> None:
+    overlay = Overlay(goal_values=[0.5] * 8, caption="<all> & more")
+    state = plain.initial_state()
+    root = ElementTree.fromstring(plain.render_svg(state, overlay))
+    height, width = plain.render(state, overlay).shape[:2]
+    assert (int(root.get("width", "")), int(root.get("height", ""))) == (width, height)
+    assert "<all> & more" in list(root.itertext())
+    assert "#{:02x}{:02x}{:02x}".format(*heat_colour(0.5)) in {each.get("fill") for each in root}
+
+
 @pytest.mark.parametrize(
     ("overlay", "message"),
     [
@@ -237,6 +334,8 @@ def test_probable_actions_have_long_bars_and_arrows(plain: MultigridWorld) -> No
         (Overlay(goal_values=[float("nan")] * 8), "is nan, not in"),
         (Overlay(goal_values=[0.5] * 8, human=1), r"overlay.human is 1; humans are \[0, 2\]"),
         (Overlay(policies={3: [1.0, 0.0, 0.0, 0.0]}), "names agent 3; there are 3"),
+        (Overlay(actions={1: 4}), r"overlay.actions\[1\] is 4; .* has 4 actions"),
+        (Overlay(pursued={0: 7}), r"overlay.pursued\[0\] is 7, which is no goal"),
         (Overlay(policies={1: [1.0]}), r"each of 4 actions \(still, left, right, forward\)"),
         (Overlay(policies={1: [2.0, 0.0, 0.0, 0.0]}), "needs a probability"),
     ],
@@ -264,4 +363,4 @@ def test_a_tile_size_out_of_range_is_refused(plain: MultigridWorld, size: int) -
 def test_any_tile_size_in_range_works_with_every_overlay(plain: MultigridWorld, size: int) -> None:
     overlay = Overlay(goal_values=[0.5] * 8, policies={1: [0.25] * 4}, caption="all")
     image = plain.render(plain.initial_state(), overlay, tile_size=size)
-    assert image.shape[1] == 5 * size + PANEL_WIDTH
+    assert image.shape[1] >= 5 * size

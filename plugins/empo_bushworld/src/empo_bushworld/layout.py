@@ -78,8 +78,8 @@ class WorldFile(Config):
         description="Cells 'x,y' or rectangles 'x1,y1, x2,y2' that each human may want to "
         "reach; default: every cell. (0,0) is the top left.",
     )
-    render_tile_size: int = Field(
-        32, ge=4, le=256, description="Width and height of a cell in pictures, in pixels."
+    render_tile_size: int | None = Field(
+        None, ge=8, le=256, description="Pixels per side of a cell; null: 96, fewer if many cells."
     )
 
     @model_validator(mode="before")
@@ -118,7 +118,7 @@ class Layout:
     impenetrable: int
     goals: tuple[tuple[int, int, int, int], ...]
     max_steps: int
-    tile: int
+    tile: int | None
 
 
 def read_layout(

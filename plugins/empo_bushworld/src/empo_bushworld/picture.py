@@ -3,96 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
-from jaxtyping import UInt8
-from PIL import Image, ImageDraw
+from typing import Final
 
 from empo_bushworld.layout import MOVES, Layout
+from empo_core.canvas import INK, PAPER, RGB, Pen, blend, heat_colour, text_on
+from empo_core.picture_sheet import PictureSheet, goal_key, usual_tile_size
 from empo_core.types import Overlay, WorldSpec
 
-Colour = tuple[int, int, int]
-GROUND: Colour = (236, 228, 208)
-BUSH: Colour = (38, 110, 48)
-HEAT: Colour = (214, 60, 40)
-ROBOT: Colour = (110, 115, 125)
-HUMANS: tuple[Colour, ...] = ((240, 190, 30), (60, 120, 210), (200, 80, 170), (230, 120, 40))
-LINE: Colour = (150, 140, 120)
-INK: Colour = (20, 20, 20)
-CAPTION = 14
-"""Height of a caption, in pixels."""
+GROUND: Final[RGB] = (236, 228, 208)
+BUSH: Final[RGB] = (38, 110, 48)
+LINE: Final[RGB] = (150, 140, 120)
+_ROBOT: Final[RGB] = (110, 115, 125)
+_HUMANS: Final = ((240, 190, 30), (60, 120, 210), (200, 80, 170), (230, 120, 40))
 
 
-def draw(
+def sheet(
     layout: Layout, spec: WorldSpec, row: Sequence[int], overlay: Overlay | None
-) -> UInt8[np.ndarray, "height width 3"]:
-    """An RGB picture of a state.
+) -> PictureSheet:
+    """A picture of a state.
 
     Bushes are the greener the denser they are; robots are squares, humans are discs, both
-    with their numbers. The overlay's goal values redden the frames of the goals' cells.
+    with their numbers. Goals are framed in the colour of their value.
     """
-    tile, agents = layout.tile, len(spec.agents)
-    caption = CAPTION if overlay is not None and overlay.caption else 0
-    size = layout.width * tile, layout.height * tile + caption
-    image = Image.new("RGB", size, GROUND)
-    pen = ImageDraw.Draw(image)
-    for cell, density in enumerate(row[agents:]):
-        colour = _blend(GROUND, BUSH, density / layout.impenetrable)
-        pen.rectangle(_box(layout, cell, 0), fill=colour, outline=LINE)
-    if overlay is not None:
-        _heat(pen, layout, spec, overlay)
-    for agent, cell in enumerate(row[:agents]):
-        _agent(pen, layout, agent, cell)
-    if overlay is not None:
-        for agent, policy in overlay.policies.items():
-            _arrows(pen, layout, row[agent], policy)
-        if overlay.caption:
-            pen.text((2, layout.height * tile), overlay.caption, fill=(255, 255, 255))
-    return np.asarray(image, dtype=np.uint8).copy()
+    shown, agents, robots = overlay or Overlay(), len(spec.agents), len(layout.robots)
+    humans = [_HUMANS[each % len(_HUMANS)] for each in range(agents - robots)]
+    tints = [*[_ROBOT] * robots, *humans]
+
+    def paint(pen: Pen, human: int | None) -> None:
+        pens = [pen.inset(c % layout.width, c // layout.width, 1) for c in range(len(row) - agents)]
+        for each, density in zip(pens, row[agents:], strict=True):
+            each.rect((0, 0), (1, 1), LINE)
+            colour = blend(GROUND, BUSH, density / layout.impenetrable)
+            each.rect((0.015, 0.015), (0.985, 0.985), colour)
+        if human is not None:
+            _goals(pens, layout, spec, shown, human)
+        for agent, (cell, tint) in enumerate(zip(row, tints, strict=False)):
+            for size, colour in ((0.28, INK), (0.25, tint)):
+                if agent < robots:
+                    pens[cell].rect((0.5 - size, 0.5 - size), (0.5 + size, 0.5 + size), colour)
+                else:
+                    pens[cell].circle((0.5, 0.5), size, colour)
+        for agent in sorted({*shown.policies, *shown.actions}):
+            taken = shown.actions.get(agent)
+            certain = [float(action == taken) for action in range(len(MOVES))]
+            _moves(pens[row[agent]], shown.policies.get(agent, certain), taken)
+        for agent, (cell, tint) in enumerate(zip(row, tints, strict=False)):
+            number = str(1 + agent - robots * (agent >= robots))
+            pens[cell].text((0.5, 0.36), number, 0.24, text_on(tint), halo=tint)
+
+    tile = layout.tile or usual_tile_size(layout.width, layout.height)
+    return PictureSheet(spec, tints, shown, tile, layout.width, layout.height, paint)
 
 
-def _box(layout: Layout, cell: int, margin: int) -> tuple[int, int, int, int]:
-    x, y = cell % layout.width * layout.tile, cell // layout.width * layout.tile
-    return x + margin, y + margin, x + layout.tile - 1 - margin, y + layout.tile - 1 - margin
+def _goals(pens: list[Pen], layout: Layout, spec: WorldSpec, shown: Overlay, human: int) -> None:
+    """Frames, letters, and the largest value; dark where the pursued goal is."""
+    keys: dict[int, list[str]] = {}
+    found: dict[int, list[float | None]] = {}
+    wanted: set[int] = set()
+    for goal, (x1, y1, x2, y2) in zip(spec.goals_of(human), layout.goals, strict=True):
+        cells = [y * layout.width + x for y in range(y1, y2 + 1) for x in range(x1, x2 + 1)]
+        keys.setdefault(cells[0], []).append(goal_key(spec, goal))
+        for cell in cells:
+            value = None if shown.goal_values is None else shown.goal_values[goal]
+            found.setdefault(cell, []).append(value)
+        wanted.update(cells if shown.pursued.get(human) == goal else ())
+    for cell, values in found.items():
+        best = max((value for value in values if value is not None), default=None)
+        colour = INK if cell in wanted else GROUND if best is None else heat_colour(best)
+        frame = [(0.075, 0.075), (0.925, 0.075), (0.925, 0.925), (0.075, 0.925)]
+        pens[cell].outline(frame, colour, 0.09)
+        number = "" if best is None else f"{best:.2f}".removeprefix("0")
+        name = " ".join(keys.get(cell, ()))
+        for at, text, anchor in (((0.88, 0.86), number, "rb"), ((0.12, 0.12), name, "lt")):
+            pens[cell].text(at, text, 0.18, text_on(colour), anchor=anchor, halo=colour)
 
 
-def _blend(low: Colour, high: Colour, share: float) -> Colour:
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(low, high, strict=True))
-    return red, green, blue
-
-
-def _heat(pen: ImageDraw.ImageDraw, layout: Layout, spec: WorldSpec, overlay: Overlay) -> None:
-    if overlay.goal_values is None:
-        return
-    human = spec.humans[0] if overlay.human is None else overlay.human
-    values = [overlay.goal_values[goal] for goal in spec.goals_of(human)]
-    for (x1, y1, x2, y2), value in zip(layout.goals, values, strict=True):
-        for y in range(y1, y2 + 1):
-            for x in range(x1, x2 + 1):
-                box = _box(layout, y * layout.width + x, 1)
-                colour = _blend(GROUND, HEAT, min(1.0, max(0.0, value)))
-                pen.rectangle(box, outline=colour, width=max(1, layout.tile // 8))
-
-
-def _agent(pen: ImageDraw.ImageDraw, layout: Layout, agent: int, cell: int) -> None:
-    box = _box(layout, cell, max(1, layout.tile // 5))
-    human = agent - len(layout.robots)
-    if human < 0:
-        pen.rectangle(box, fill=ROBOT, outline=INK)
-    else:
-        pen.ellipse(box, fill=HUMANS[human % len(HUMANS)], outline=INK)
-    number = str((agent if human < 0 else human) + 1)
-    pen.text((box[0] + layout.tile // 8, box[1]), number, fill=INK)
-
-
-def _arrows(pen: ImageDraw.ImageDraw, layout: Layout, cell: int, policy: Sequence[float]) -> None:
-    """A line per move, as long as it is likely, and a dot as large as passing is."""
-    x1, y1, x2, y2 = _box(layout, cell, 0)
-    x, y, reach = (x1 + x2) / 2, (y1 + y2) / 2, layout.tile * 0.45
-    for (dx, dy), p in zip(MOVES, policy, strict=True):
+def _moves(pen: Pen, policy: Sequence[float], taken: int | None) -> None:
+    """A line per move, as long as it is likely, and a dot as large as passing is; bold if taken."""
+    for action, ((dx, dy), p) in enumerate(zip(MOVES, policy, strict=False)):
+        if p < 0.005 and action != taken:
+            continue
+        bold = 0.06 if action == taken else 0
         if dx or dy:
-            tip = x + dx * p * reach, y + dy * p * reach
-            pen.line([(x, y), tip], fill=INK, width=max(1, layout.tile // 12))
+            ends = [(0.5, 0.5), (0.5 + dx * p * 0.45, 0.5 + dy * p * 0.45)]
+            pen.line(ends, PAPER, 0.09 + bold)
+            pen.line(ends, INK, 0.05 + bold)
         else:
-            radius = p * layout.tile / 8
-            pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=INK)
+            pen.circle((0.5, 0.5), max(0.02, p / 8) + bold, INK)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from empo_bushworld.features import BushFeatures
 from empo_bushworld.layout import MOVES, Layout, read_layout
-from empo_bushworld.picture import draw
+from empo_bushworld.picture import sheet
 from empo_bushworld.plugin import BushworldParams
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
@@ -174,7 +174,12 @@ class BushWorld:
     ) -> UInt8[np.ndarray, "height width 3"]:
         """An RGB picture of a state."""
         self._check(state[None])
-        return draw(self.layout, self.spec, state.tolist(), overlay)
+        return sheet(self.layout, self.spec, state.tolist(), overlay).pixels()
+
+    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
+        """The same picture as an SVG document."""
+        self._check(state[None])
+        return sheet(self.layout, self.spec, state.tolist(), overlay).svg()
 
     def _attempts(
         self, cells: Int[Tensor, "pair agent"], actions: Int[Tensor, "pair agent"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from empo_core.pictures import write_gif, write_png
-from empo_core.protocols import Drawable
+from empo_core.pictures import replace_file, robot_policies, write_gif, write_png
+from empo_core.protocols import Drawable, VectorDrawable
 from empo_core.types import Overlay
 from empo_exact.rollout import play
 from empo_exact.solution import Solution
@@ -15,43 +16,41 @@ from empo_exact.solution import Solution
 FRAMES_PER_SECOND = 2
 
 
-def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> list[Path]:
-    """Write ``start.png`` and ``rollout_<i>.gif`` where the world can draw itself."""
+def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> None:
+    """Write ``start.png``, ``start.svg`` and ``rollout_<i>.gif`` of a world that is drawable."""
     world = solution.problem.world
     if not isinstance(world, Drawable):
-        return []
-    files = []
-    for human in solution.spec.humans:
-        only = len(solution.spec.humans) == 1
-        file = directory / ("start.png" if only else f"start_human_{human}.png")
-        write_png(world.render(world.initial_state(), overlay(solution, 0, 0, human)), file)
-        files.append(file)
+        return
+    start, shown = world.initial_state(), overlay(solution, 0, 0)
+    write_png(world.render(start, shown), directory / "start.png")
+    if isinstance(world, VectorDrawable):
+        replace_file(directory / "start.svg", world.render_svg(start, shown).encode())
     generator = torch.Generator().manual_seed(seed)
     for number in range(rollouts if _has_all_times(solution) else 0):
         frames = []
-        for time, (state, _) in enumerate(play(solution, generator, {})):
+        for time, (state, actions) in enumerate(play(solution, generator, {})):
             row = torch.from_numpy(solution.graph.states[state].copy())
-            frames.append(world.render(row, overlay(solution, state, time, None)))
-        files.append(directory / f"rollout_{number}.gif")
-        write_gif(frames, files[-1], FRAMES_PER_SECOND)
-    return files
+            shown = overlay(solution, state, time)
+            taken = dict(enumerate(actions or [None] * len(solution.spec.agents)))
+            frames.append(world.render(row, replace(shown, actions=taken)))
+        write_gif(frames, directory / f"rollout_{number}.gif", FRAMES_PER_SECOND)
 
 
-def overlay(solution: Solution, state: int, time: int, human: int | None) -> Overlay:
-    """The robots' policy and a human's attainable goals at a state."""
-    values = solution.at(state, time)
-    policies, spec = {}, solution.spec
-    grid = values.pi_r.reshape([spec.num_actions[robot] for robot in reversed(spec.robots)])
-    for axis, robot in enumerate(reversed(spec.robots)):
-        others = tuple(a for a in range(len(spec.robots)) if a != axis)
-        policies[robot] = grid.sum(others).tolist()
-    powers = ", ".join(f"{x:.3g}" for x in values.X_h.values())
-    worth = "the end" if values.terminal else f"V_r = {values.V_r:.4g}   X_h = {powers}"
+def overlay(solution: Solution, state: int, time: int) -> Overlay:
+    """The robots' policies and the attainability of all goals; neither where it is the end."""
+    values, spec = solution.at(state, time), solution.spec
+    if values.terminal:
+        return Overlay(
+            goal_values=[None] * len(spec.goals),
+            titles=dict.fromkeys(spec.humans, "the end"),
+            policies=dict.fromkeys(spec.robots, ()),
+            caption=f"t = {time}: the end",
+        )
     return Overlay(
         goal_values=values.V_e.clip(0, 1).tolist(),
-        human=human,
-        policies=policies,
-        caption=f"t = {time}   {worth}",
+        titles={human: f"X_h = {power:.3g}" for human, power in values.X_h.items()},
+        policies=robot_policies(spec, values.pi_r),
+        caption=f"t = {time}: V_r = {values.V_r:.4g}",
     )
 
 

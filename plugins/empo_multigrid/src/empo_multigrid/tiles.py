@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from empo_core.canvas import GRID, GROUND, INK, PAPER, RGB, Pen, Point, blend
 from empo_multigrid import layout as codes
-from empo_multigrid.canvas import (
-    AGENT_RGB,
-    GRID,
-    GROUND,
-    INK,
-    PAPER,
-    RGB,
-    Pen,
-    Point,
-    blend,
-)
 from empo_multigrid.scene import AgentView, VisibleItem
+
+# By index in ``layout.COLOURS``. Softer than the pure colours, apart in hue and in lightness.
+AGENT_RGB: Final[tuple[RGB, ...]] = (
+    (221, 60, 64), (46, 158, 91), (52, 99, 219), (136, 72, 190), (247, 190, 22),
+    (126, 133, 146), (146, 98, 56),
+)  # fmt: skip
 
 _STONE: Final[RGB] = (78, 86, 101)
 _MAGIC: Final[RGB] = (98, 70, 152)
@@ -230,7 +226,7 @@ def _lava(pen: Pen) -> None:
         wave = [
             (x / 20, height + 0.055 * math.sin(2 * math.pi * x / 10 + 1.6 * row)) for x in range(21)
         ]
-        pen.line(wave, _GLOW, 0.06, alpha=0.9)
+        pen.line(wave, _GLOW, 0.06)
 
 
 def _unsteady(pen: Pen) -> None:

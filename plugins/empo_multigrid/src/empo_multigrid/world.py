@@ -97,13 +97,21 @@ class MultigridWorld:
         state: Int[Tensor, " word"],
         overlay: Overlay | None = None,
         *,
-        tile_size: int = 48,
+        tile_size: int | None = None,
     ) -> UInt8[np.ndarray, "height width 3"]:
-        """An RGB picture of a state; see ``empo_multigrid.render.render``."""
+        """An RGB picture of a state; see ``empo_multigrid.render.sheet``."""
         # Imported here because most uses of a world draw nothing.
-        from empo_multigrid.render import render
+        from empo_multigrid.render import sheet
 
-        return render(self.layout, self.spec, self._checked(state[None])[0], overlay, tile_size)
+        row = self._checked(state[None])[0]
+        return sheet(self.layout, self.spec, row, overlay, tile_size).pixels()
+
+    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
+        """The same picture as an SVG document."""
+        from empo_multigrid.render import sheet
+
+        row = self._checked(state[None])[0]
+        return sheet(self.layout, self.spec, row, overlay, None).svg()
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent."""

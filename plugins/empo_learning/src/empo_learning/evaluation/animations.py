@@ -10,7 +10,7 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.pictures import write_gif
+from empo_core.pictures import robot_policies, write_gif
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
 from empo_core.worlds.roles import check_humans
@@ -34,12 +34,16 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
     asked = torch.arange(episodes) % len(spec.goals)
     reached = torch.zeros(episodes, dtype=torch.bool)
     frames: list[list[UInt8[np.ndarray, "height width 3"]]] = [[] for _ in range(episodes)]
-    for step in sampler.play(pursued(spec, asked, generator), generator):
+    goals = pursued(spec, asked, generator)
+    for step in sampler.play(goals, generator):
         achieved = world.achieved(step.states)
         for position, episode in enumerate(step.episode.tolist()):
             goal = int(asked[episode])
             reached[episode] |= achieved[position, goal] & (step.time > 0)
-            overlay = _overlay(spec, step, position, goal, bool(reached[episode]))
+            word = "has reached" if reached[episode] else "wants"
+            wanted = spec.goals[goal]
+            caption = f"t = {step.time}: {spec.agents[wanted.human].name} {word} {wanted.name}"
+            overlay = _overlay(spec, step, position, goals[episode].tolist(), caption)
             frames[episode].append(world.render(step.states[position], overlay))
     return [
         write_gif(shots, directory / f"episode_{number}.gif", FRAMES_PER_SECOND)
@@ -48,22 +52,20 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
 
 
 def _overlay(
-    spec: WorldSpec, step: EpisodeStep, position: int, goal: int, is_reached: bool
+    spec: WorldSpec, step: EpisodeStep, position: int, goals: Sequence[int], caption: str
 ) -> Overlay:
-    """The goal that is pursued, what everybody is about to do, and a line about it."""
-    policies: dict[int, Sequence[float]] = {}
-    shape = [spec.num_actions[robot] for robot in reversed(spec.robots)]
-    grid = step.robot[position].reshape(shape)
-    for axis, robot in enumerate(reversed(spec.robots)):
-        others = [other for other in range(len(shape)) if other != axis]
-        policies[robot] = (grid.sum(others) if others else grid).tolist()
-    for number, human in enumerate(spec.humans):
-        policies[human] = step.humans[position, number, : spec.num_actions[human]].tolist()
-    wanted = spec.goals[goal]
-    word = "has reached" if is_reached else "wants"
+    """The goals that are pursued, what everybody is about to do, and a line about it."""
+    policies: dict[int, Sequence[float]] = dict.fromkeys((*spec.robots, *spec.humans), ())
+    actions: dict[int, int | None] = dict.fromkeys(policies)
+    if step.goes_on[position]:
+        actions = dict(enumerate(step.actions[position].tolist()))
+        policies.update(robot_policies(spec, step.robot[position]))
+        for number, human in enumerate(spec.humans):
+            policies[human] = step.humans[position, number, : spec.num_actions[human]].tolist()
     return Overlay(
-        goal_values=[float(other == goal) for other in range(len(spec.goals))],
-        human=wanted.human,
+        titles={h: f"wants {spec.goals[g].name}" for h, g in zip(spec.humans, goals, strict=True)},
+        pursued=dict(zip(spec.humans, goals, strict=True)),
         policies=policies,
-        caption=f"t = {step.time}   {spec.agents[wanted.human].name} {word} {wanted.name}",
+        actions=actions,
+        caption=caption,
     )

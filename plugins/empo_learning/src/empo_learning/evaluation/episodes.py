@@ -31,6 +31,7 @@ class EpisodeStep:
         goes_on: Whether another step follows.
         robot: The robots' policy; zeros where the episode is over.
         humans: What each human does for the goal it pursues; zeros where it is over.
+        actions: What each agent does next; zeros where it is over.
     """
 
     time: int
@@ -39,6 +40,7 @@ class EpisodeStep:
     goes_on: Bool[Tensor, " episode"]
     robot: Float[Tensor, "episode robot_action"]
     humans: Float[Tensor, "episode human action"]
+    actions: Int[Tensor, "episode agent"]
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,18 @@ class EpisodeSampler:
         states = self.world.initial_state().expand(len(goals), -1).clone()
         for time in range(self.last_step + 1):
             goes_on = ~is_terminal(self.world, states) & (time < self.last_step)
-            step = self._step(time, episode, states, goes_on, goals)
-            yield step
+            robot, humans = self._policies(time, states, goes_on, goals)
+            actions = self._draw(robot, humans, goes_on, generator)
+            yield EpisodeStep(time, episode, states, goes_on, robot, humans, actions)
             if not goes_on.any():
                 return
-            actions = self._draw(step, generator)
             episode, goals = episode[goes_on], goals[goes_on]
-            states = self.world.step(states[goes_on], actions, generator)
+            states = self.world.step(states[goes_on], actions[goes_on], generator)
 
-    def _step(
-        self, time: int, episode: Tensor, states: Tensor, goes_on: Tensor, goals: Tensor
-    ) -> EpisodeStep:
+    def _policies(
+        self, time: int, states: Tensor, goes_on: Tensor, goals: Tensor
+    ) -> tuple[Float[Tensor, "episode robot_action"], Float[Tensor, "episode human action"]]:
+        """Of the robots, and of each human for its goal; zeros where an episode is over."""
         count, spec = len(states), self.spec
         robot = torch.zeros((count, spec.num_robot_actions), dtype=torch.float64)
         humans = torch.zeros((count, len(spec.humans), max(spec.num_actions)), dtype=torch.float64)
@@ -108,19 +111,23 @@ class EpisodeSampler:
             robot[goes_on] = _checked(chances, "the robots' policy")[place]
             by_goal = _checked(self.humans.policy(rows, left), "the human prior")
             humans[goes_on, :, : by_goal.shape[2]] = by_goal[place[:, None], goals[goes_on]]
-        return EpisodeStep(time, episode, states, goes_on, robot, humans)
+        return robot, humans
 
-    def _draw(self, step: EpisodeStep, generator: torch.Generator) -> Int[Tensor, "episode agent"]:
-        """A joint action for each episode that goes on."""
-        spec, goes_on = self.spec, step.goes_on
-        actions = torch.zeros((int(goes_on.sum()), len(spec.agents)), dtype=torch.int64)
+    def _draw(
+        self, robot: Tensor, humans: Tensor, goes_on: Tensor, generator: torch.Generator
+    ) -> Int[Tensor, "episode agent"]:
+        """A joint action for each episode that goes on, zeros for the others."""
+        spec = self.spec
+        actions = torch.zeros((len(goes_on), len(spec.agents)), dtype=torch.int64)
+        if not goes_on.any():
+            return actions
         for position, human in enumerate(spec.humans):
-            chances = step.humans[goes_on, position]
-            actions[:, human] = torch.multinomial(chances, 1, generator=generator)[:, 0]
-        joint = torch.multinomial(step.robot[goes_on], 1, generator=generator)[:, 0]
-        for robot in spec.robots:
-            actions[:, robot] = joint % spec.num_actions[robot]
-            joint = joint // spec.num_actions[robot]
+            chosen = torch.multinomial(humans[goes_on, position], 1, generator=generator)
+            actions[goes_on, human] = chosen[:, 0]
+        joint = torch.multinomial(robot[goes_on], 1, generator=generator)[:, 0]
+        for each in spec.robots:
+            actions[goes_on, each] = joint % spec.num_actions[each]
+            joint = joint // spec.num_actions[each]
         return actions
 
 

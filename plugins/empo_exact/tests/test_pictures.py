@@ -1,0 +1,96 @@
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from random_games import Shape, TableWorld, random_table
+from torch import Tensor
+
+from empo_core.theory import CompleteTheory
+from empo_core.types import Overlay
+from empo_exact import pictures
+from empo_exact.plugin import ExactParams
+from empo_exact.result import ExactResult
+from empo_exact.solver import solve
+
+
+@dataclass
+class Drawn:
+    """Overlays in the order in which they were drawn."""
+
+    overlays: list[Overlay] = field(default_factory=list)
+
+
+SHAPE = Shape(
+    num_states=6,
+    roles=("robot", "human", "robot", "human"),
+    num_actions=(2, 2, 3, 2),
+    horizon=4,
+    timed=False,
+    masked=False,
+)
+
+
+class DrawnWorld(TableWorld):
+    """A random game that remembers what was drawn on it."""
+
+    def __init__(self) -> None:
+        super().__init__(random_table(SHAPE, 2))
+        self.drawn = Drawn()
+
+    def render(self, state: Tensor, overlay: Overlay | None = None) -> np.ndarray:
+        assert overlay is not None
+        self.drawn.overlays.append(overlay)
+        return np.full((8, 8, 3), 20 * len(self.drawn.overlays), np.uint8)
+
+    def render_svg(self, state: Tensor, overlay: Overlay | None = None) -> str:
+        assert overlay is not None
+        return f"<svg>{overlay.caption}</svg>"
+
+
+@pytest.fixture(scope="module")
+def result() -> ExactResult:
+    return solve(DrawnWorld(), ExactParams(theory=CompleteTheory(beta_r=5.0)))
+
+
+def overlays_of(result: ExactResult, directory: Path) -> list[Overlay]:
+    world = result.problem.world
+    assert isinstance(world, DrawnWorld)
+    world.drawn.overlays.clear()
+    pictures.draw(result, directory, rollouts=1, seed=0)
+    return world.drawn.overlays
+
+
+def test_the_start_is_drawn_once_with_the_power_of_each_human(
+    result: ExactResult, tmp_path: Path
+) -> None:
+    start = overlays_of(result, tmp_path)[0]
+    assert start.human is None
+    powers = result.at(0).X_h
+    assert start.titles == {human: f"X_h = {powers[human]:.3g}" for human in (1, 3)}
+    assert start.caption == f"t = 0: V_r = {result.at(0).V_r:.4g}"
+    assert (tmp_path / "start.svg").read_text() == f"<svg>{start.caption}</svg>"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "start.png", "start.svg", "rollout_0.gif",
+    }  # fmt: skip
+
+
+def test_frames_of_an_episode_show_the_actions_taken_and_no_zeros_at_the_end(
+    result: ExactResult, tmp_path: Path
+) -> None:
+    _, *frames, last = overlays_of(result, tmp_path)
+    assert frames
+    for frame in frames:
+        assert set(frame.actions) == {0, 1, 2, 3}
+        assert [len(frame.policies[robot]) for robot in (0, 2)] == [2, 3]
+        for robot, probs in frame.policies.items():
+            action = frame.actions[robot]
+            assert action is not None
+            assert probs[action] > 0
+    assert last.caption.endswith("the end")
+    assert last.actions == dict.fromkeys(range(4))
+    assert last.policies == {0: (), 2: ()}
+    assert set(last.goal_values or ()) == {None}
+    with Image.open(tmp_path / "rollout_0.gif") as animation:
+        assert getattr(animation, "n_frames", 1) == len(frames) + 1
