@@ -2,10 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from empo_core.errors import StorageError
-from empo_core.pictures import write_gif, write_png
+from empo_core.pictures import robot_policies, write_gif, write_png
+from empo_core.types import AgentSpec, WorldSpec
 
 
 def frame(colour: tuple[int, int, int], height: int = 6, width: int = 8) -> np.ndarray:
@@ -79,3 +81,29 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StorageError, match=r"cannot write .*world\.png"):
         write_png(RED, tmp_path / "file" / "world.png")
+
+
+def test_what_stays_the_same_in_an_animation_costs_next_to_nothing(tmp_path: Path) -> None:
+    shades = np.random.default_rng(0).integers(0, 8, (120, 160, 1)) * 32
+    still = np.broadcast_to(shades, (120, 160, 3)).astype(np.uint8)
+    moved = [still.copy() for _ in range(8)]
+    for number, frame in enumerate(moved):
+        # Two corners, so that the rectangle around what changes is the whole picture.
+        frame[number, :8] = frame[-1 - number, -8:] = 255
+    sizes = [write_gif(moved[:n], tmp_path / f"{n}.gif").stat().st_size for n in (1, 8)]
+    assert sizes[1] < 1.7 * sizes[0]
+
+
+def test_the_policy_of_each_robot_is_its_share_of_the_joint_one() -> None:
+    agents = tuple(
+        AgentSpec(name=name, role=role, actions=tuple("xyz"[:count]))
+        for name, role, count in (("a", "robot", 2), ("h", "human", 2), ("b", "robot", 3))
+    )
+    spec = WorldSpec(
+        name="w", agents=agents, goals=(), state_words=1, state_dtype=torch.int64, horizon=1
+    )
+    first, second = np.array([0.2, 0.8]), np.array([0.5, 0.4, 0.1])
+    found = robot_policies(spec, np.outer(second, first).ravel())
+    assert found.keys() == {0, 2}
+    np.testing.assert_allclose(found[0], first)
+    np.testing.assert_allclose(found[2], second)
