@@ -110,8 +110,7 @@ class MultigridWorld:
         """The same picture as an SVG document."""
         from empo_multigrid.render import sheet
 
-        row = self._checked(state[None])[0]
-        return sheet(self.layout, self.spec, row, overlay, None).svg()
+        return sheet(self.layout, self.spec, self._checked(state[None])[0], overlay, None).svg()
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent."""
