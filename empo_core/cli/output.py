@@ -106,10 +106,14 @@ def stdout() -> Console:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under headings; cells are text, never markup."""
     from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(
+    from empo_core.tables import FittingTable
+
+    if not rows:  # An empty table would be as wide as a pipe.
+        show(f"{title or columns[0]}: none")
+        return
+    table = FittingTable(
         title=Text(printable(title)) if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,

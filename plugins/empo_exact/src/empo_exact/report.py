@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.tables import FittingTable
 from empo_exact.induction import Seconds
 from empo_exact.solution import Solution, StateValues
 from empo_exact.terminal_states import warning_after
@@ -72,7 +73,7 @@ def joint_names(solution: Solution) -> Iterator[str]:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
+    table = FittingTable(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
     for index, column in enumerate(columns):
         is_text = index == 0 or not column
         table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.storage.arrays import write_file
+from empo_core.tables import FittingTable
 from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
@@ -173,14 +174,14 @@ class LatentResult:
         """Table of the last evaluation beside published returns."""
         found = dict(zip(self.spec.tasks, self._published(), strict=True))
         steps = self._environment_steps(self.evaluations[-1][0])
-        table = Table(
+        table = FittingTable(
             title=f"Evaluation after {steps:,} environment steps",
             caption=f"published: after {STEPS:,} environment steps by {SOURCE}"
             if any(found.values())
             else None,
             title_justify="left", title_style="bold", caption_justify="left", box=box.ROUNDED,
         )  # fmt: skip
-        table.add_column("task", min_width=8, overflow="fold")
+        table.add_column("task", overflow="fold")
         headings = ["actor", "return", "least to greatest", "length"]
         headings += ["success"] * self._says_success + ["published"] * any(found.values())
         for heading in headings:

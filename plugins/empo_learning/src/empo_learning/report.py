@@ -9,14 +9,15 @@ from collections.abc import Collection, Iterable, Mapping
 from rich import box
 from rich.table import Table
 
+from empo_core.tables import FittingTable
+
 
 def report_table(title: str, *columns: str, texts: Collection[str] = ()) -> Table:
     """An empty table whose first column is text, as are those named by ``texts``; else numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
+    table = FittingTable(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
     for position, column in enumerate(columns):
         if position == 0 or column in texts:
-            # Folded where a terminal is narrow, but not to nothing.
-            table.add_column(column, min_width=8, overflow="fold")
+            table.add_column(column, overflow="fold")
         else:
             table.add_column(column, justify="right", no_wrap=True)
     return table

@@ -11,6 +11,7 @@ from jaxtyping import Int, Shaped
 from rich.table import Table
 from torch import Tensor
 
+from empo_core.tables import FittingTable
 from empo_core.types import WorldSpec
 from empo_lookup_tables.table import LookupTable
 
@@ -80,7 +81,7 @@ def as_table(
     """
     found = records(table, order=order, descending=descending, limit=limit)
     names = [name for name in found.dtype.names or () if name != "entry"]
-    shown = Table(title=f"{table.quantity}: {table.num_entries} entries")
+    shown = FittingTable(title=f"{table.quantity}: {table.num_entries} entries")
     for name in names:
         shown.add_column(name, justify="right" if name in _NUMBERS else "left")
     for record in found:
