@@ -9,7 +9,7 @@ import typer
 from empo_core import __version__
 from empo_core.cli.catalogue import describe, plugins, schema, worlds
 from empo_core.cli.check import check
-from empo_core.cli.commands import CommandGroup
+from empo_core.cli.commands import CommandGroup, check_plugins
 from empo_core.cli.new_plugin import new_plugin
 from empo_core.cli.output import guarded, reported
 from empo_core.cli.run import ConfigCommand, RunCommand, resume, run
@@ -40,6 +40,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and end."),
@@ -53,7 +54,13 @@ def options(
             show_default=False,
         ),
     ] = None,
+    strict_plugins: Annotated[
+        bool,
+        typer.Option("--strict-plugins", help="Refuse to work beside a plugin that is broken."),
+    ] = False,
 ) -> None:
     """Model-based RL and human empowerment, made of plugins."""
     with reported():
+        if strict_plugins:
+            check_plugins(context.command.core)  # type: ignore[attr-defined]
         import_extra(imports or [])

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from empo_core.cli.commands import command_clashes
-from empo_core.cli.output import Debug, Json, print_json, print_table, stdout
+from empo_core.cli.output import Debug, Json, print_json, print_table, show, stdout
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import KINDS, Kind
+from empo_core.plugins.registry import BLOCK
 from empo_core.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         print_table("", ["plugin", "version", "offers", "about"], rows)
     else:
         print("No plugins are installed. A plugin offers an entry point of group 'empo'.")
+    if any(provider.is_broken for provider in registry.providers):
+        show(
+            "A plugin that is not usable is mended by its author; who only uses it upgrades or "
+            f"uninstalls it, or names it in {BLOCK}."
+        )
     for clash in clashes:
         stdout().print(f"name clash: {clash}", soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from empo_core.cli.output import INTERRUPTED, guarded, reported, say
 from empo_core.config import installed
-from empo_core.errors import DuplicateComponentError
+from empo_core.errors import DuplicateComponentError, PluginLoadError
 from empo_core.plugins.registry import CORE, Provider, clash
 
 if TYPE_CHECKING:
@@ -75,6 +75,22 @@ def command_clashes(registry: Registry, core: Collection[str]) -> list[str]:
         if len(providers) > 1:
             lines.append(clash(f"command {name!r}", providers))
     return lines
+
+
+def check_plugins(core: Collection[str]) -> None:
+    """Refuse plugins that do not work, and names that several provide.
+
+    Raises:
+        PluginLoadError: With a line for each; those that were left out on purpose do not count.
+    """
+    registry = installed()
+    lines = [
+        f"{provider.distribution} {provider.version}: {provider.problem}"
+        for provider in registry.providers
+        if provider.is_broken
+    ]
+    if lines := [*lines, *registry.clashes(), *command_clashes(registry, core)]:
+        raise PluginLoadError("\n".join(lines))
 
 
 def _by_name(registry: Registry) -> dict[str, list[CommandOffer]]:

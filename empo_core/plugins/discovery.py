@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TypeVar
 
 import pluggy
@@ -22,7 +23,7 @@ import pluggy
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
 from empo_core.plugins import hookspecs
 from empo_core.plugins.hookspecs import API_VERSION, KINDS, Command, Component
-from empo_core.plugins.registry import BLOCK, CommandOffer, Offer, Provider, Registry
+from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry
 
 DEADLINE = "EMPO_PLUGIN_DEADLINE_S"
 """Environment variable: seconds that a plugin may take to say what it offers; 10 by default."""
@@ -51,14 +52,21 @@ class _Installed:
 def discover() -> Registry:
     """Build the registry from every installed distribution with an ``empo`` entry point."""
     blocked = {_canonical(name) for name in os.environ.get(BLOCK, "").split(",")}
+    only_built_in = os.environ.get(NO_PLUGINS) == "1"
+    built_in = Path(__file__).with_name("built_in.txt").read_text(encoding="utf-8").split()
+    points = entry_points(group=hookspecs.PROJECT)
+    blocked_distributions = blocked - {_canonical(point.name) for point in points}
     by_name: dict[str, list[_Installed]] = defaultdict(list)
     offers: list[Offer] = []
     commands: list[CommandOffer] = []
     providers: list[Provider] = []
-    for entry_point in entry_points(group=hookspecs.PROJECT):
+    for entry_point in points:
         found = _installed(entry_point)
-        if blocked & {_canonical(entry_point.name), _canonical(found.distribution)}:
-            providers.append(found.provider(f"blocked by {BLOCK}"))
+        name, distribution = _canonical(entry_point.name), _canonical(found.distribution)
+        if blocked & {name, f"{distribution}:{name}"} or distribution in blocked_distributions:
+            providers.append(found.provider().blocked(BLOCK))
+        elif only_built_in and distribution not in built_in:
+            providers.append(found.provider().blocked(NO_PLUGINS))
         else:
             by_name[entry_point.name].append(found)
 
@@ -96,10 +104,11 @@ def _installed(entry_point: EntryPoint) -> _Installed:
 def _refuse_twins(twins: Sequence[_Installed]) -> None:
     """Refuse all of two equal names: pluggy would keep the first and say nothing."""
     if len(twins) > 1:
-        names = [twin.distribution for twin in twins]
+        names, point = [twin.distribution for twin in twins], twins[0].entry_point.name
+        others = ",".join(f"{name}:{point}" for name in names[1:])
         raise PluginLoadError(
             f"{' and '.join(names)} both install an entry point called "
-            f"{twins[0].entry_point.name!r}; uninstall one, or set {BLOCK}={names[-1]}"
+            f"{point!r}; uninstall all but one, or set {BLOCK}={others}"
         )
 
 

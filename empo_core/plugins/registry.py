@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
@@ -11,7 +11,14 @@ from empo_core.plugins.hookspecs import Command, Component, Kind
 from empo_core.suggestions import nearest
 
 BLOCK = "EMPO_BLOCK_PLUGINS"
-"""Environment variable: plugins to leave out, by entry point or distribution, comma-separated."""
+"""Environment variable: plugins to leave out, comma-separated.
+
+A name is an entry point's; or a distribution's, if no entry point is called so, for all plugins of
+it; or both as ``distribution:entry-point``.
+"""
+NO_PLUGINS = "EMPO_NO_PLUGINS"
+"""Environment variable: 1 leaves out all plugins but those that belong to this project."""
+_BLOCKED = "blocked by "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,15 @@ class Provider:
     version: str
     entry_point: str
     problem: str = ""
+
+    @property
+    def is_broken(self) -> bool:
+        """True if it offers nothing, and was not left out on purpose."""
+        return bool(self.problem) and not self.problem.startswith(_BLOCKED)
+
+    def blocked(self, variable: str) -> Provider:
+        """The same, left out by an environment variable."""
+        return replace(self, problem=_BLOCKED + variable)
 
 
 CORE = Provider("empo-core", "", "empo-core")
@@ -128,5 +144,6 @@ def clash(what: str, providers: Sequence[Provider]) -> str:
     others = ",".join(provider.entry_point for provider in providers[1:])
     return (
         f"{what} is provided by both {' and '.join(names)}. "
-        f"Uninstall all but one, or set {BLOCK}={others}."
+        f"Uninstall all but one, or set {BLOCK}={others}. If one of them is yours, rename what it "
+        "offers."
     )

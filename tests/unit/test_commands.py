@@ -135,7 +135,8 @@ def test_two_plugins_with_one_command_are_both_named(install: Install, tmp_path:
     install("empo-hi", greeting(tmp_path))
     message = (
         "command 'greet' is provided by both empo-hello and empo-hi. "
-        "Uninstall all but one, or set EMPO_BLOCK_PLUGINS=empo-hi."
+        "Uninstall all but one, or set EMPO_BLOCK_PLUGINS=empo-hi. "
+        "If one of them is yours, rename what it offers."
     )
     done = empo("greet", "you")
     assert (done.exit_code, done.stderr) == (2, message + "\n")
@@ -147,7 +148,8 @@ def test_a_plugin_with_a_command_of_the_core_is_named(install: Install, tmp_path
     install("empo-hello", greeting(tmp_path, "check"))
     message = (
         "command 'check' is provided by both empo-core and empo-hello. "
-        "Uninstall all but one, or set EMPO_BLOCK_PLUGINS=empo-hello."
+        "Uninstall all but one, or set EMPO_BLOCK_PLUGINS=empo-hello. "
+        "If one of them is yours, rename what it offers."
     )
     done = empo("check", "x.yaml")
     assert (done.exit_code, done.stderr) == (2, message + "\n")

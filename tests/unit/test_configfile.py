@@ -253,7 +253,8 @@ def test_collected_errors_are_reported_together() -> None:
         (
             "algorithm: twice",
             "run.yaml:1:1: algorithm.name: algorithm 'twice' is provided by both dist-a and "
-            "dist-b. Uninstall all but one, or set EMPO_BLOCK_PLUGINS=b. (got 'twice')",
+            "dist-b. Uninstall all but one, or set EMPO_BLOCK_PLUGINS=b. If one of them is "
+            "yours, rename what it offers. (got 'twice')",
         ),
         (
             "algorithm: broken",

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from empo_core.cli.app import app
+from empo_core.config import installed
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Provider
 
 Install = Callable[..., None]
+ROOT = Path(__file__).parents[2]
 
 GOOD = """
 from empo_core import Component, Config, hookimpl
@@ -92,7 +96,7 @@ def test_two_distributions_with_one_entry_point_name_are_both_refused(install: I
     install("empo-b", plugin("b"), entry_point="empo-twin")
     problem = (
         "empo-a and empo-b both install an entry point called 'empo-twin'; "
-        "uninstall one, or set EMPO_BLOCK_PLUGINS=empo-b"
+        "uninstall all but one, or set EMPO_BLOCK_PLUGINS=empo-b:empo-twin"
     )
     assert provider("empo-a").problem == problem
     assert provider("empo-b").problem == problem
@@ -108,6 +112,68 @@ def test_blocking_one_twin_frees_the_other(
     assert provider("empo-a").problem == ""
     assert provider("empo-b").problem == "blocked by EMPO_BLOCK_PLUGINS"
     assert "a" in discover().names("aggregator")
+
+
+def test_the_advice_on_a_clash_blocks_the_one_plugin_and_no_other(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("empo-a", plugin("same"))
+    install("empo-b", plugin("same"), entry_point="empo-c")
+    install("empo-c", plugin("other"), entry_point="empo-d")  # Called as that entry point is.
+    (clash,) = discover().clashes()
+    advice = re.search(r"EMPO_BLOCK_PLUGINS=(\S+)\.", clash)
+    assert advice
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", advice[1])
+    assert discover().offer("aggregator", "same").provider.distribution == "empo-a"
+    assert provider("empo-c").problem == ""
+    install("empo-e", plugin("twin"), entry_point="empo-d")
+    advice = re.search(r"EMPO_BLOCK_PLUGINS=(\S+)$", provider("empo-c").problem)
+    assert advice
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", advice[1])
+    assert sorted(p.distribution for p in discover().providers if "block" in p.problem) == [
+        "empo-e"
+    ]
+
+
+def test_without_plugins_only_those_of_the_project_are_imported(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = {path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml")}
+    assert set((ROOT / "empo_core/plugins/built_in.txt").read_text().split()) == {
+        name.replace("_", "-") for name in ours
+    }
+    before = discover().names("aggregator")
+    install("empo-bad", "raise AssertionError('imported')")
+    monkeypatch.setenv("EMPO_NO_PLUGINS", "1")
+    assert provider("empo-bad").problem == "blocked by EMPO_NO_PLUGINS"
+    assert not provider("empo-bad").is_broken
+    assert discover().names("aggregator") == before
+    monkeypatch.setenv("EMPO_NO_PLUGINS", "")
+    assert provider("empo-bad").is_broken
+
+
+def test_strict_plugins_make_any_broken_plugin_an_error(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def empo(*arguments: str) -> Result:
+        installed.cache_clear()
+        return CliRunner().invoke(app, list(arguments))
+
+    assert empo("--strict-plugins", "plugins").exit_code == 0
+    install("empo-a", plugin("same"))
+    install("empo-b", plugin("same"))
+    install("empo-bad", "raise ValueError('no')")
+    shown = empo("plugins")
+    assert shown.exit_code == 0
+    assert "mended by its author; who only uses it upgrades" in " ".join(shown.stdout.split())
+    refused = empo("--strict-plugins", "plugins")
+    assert (refused.exit_code, refused.stdout) == (3, "")
+    first, second = refused.stderr.splitlines()
+    assert re.fullmatch(r"empo-bad 1\.2: importing empo_bad\w* raises ValueError: no", first)
+    assert "provided by both empo-a and empo-b" in second
+    monkeypatch.setenv("EMPO_BLOCK_PLUGINS", "empo-bad,empo-b")
+    assert empo("--strict-plugins", "plugins").exit_code == 0
+    installed.cache_clear()
 
 
 @pytest.mark.parametrize("blocked", ["empo-bad", "other, EMPO_BAD", "bad-point"])

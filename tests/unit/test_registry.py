@@ -63,7 +63,8 @@ def test_a_name_of_two_providers_is_refused_and_both_are_named() -> None:
     registry = Registry([offer("empo-a", "x"), offer("empo-b", "x"), offer("empo-b", "y")])
     message = (
         "aggregator 'x' is provided by both empo-a and empo-b. "
-        "Uninstall all but one, or set EMPO_BLOCK_PLUGINS=empo-b."
+        "Uninstall all but one, or set EMPO_BLOCK_PLUGINS=empo-b. "
+        "If one of them is yours, rename what it offers."
     )
     with pytest.raises(DuplicateComponentError) as caught:
         registry.get("aggregator", "x")
