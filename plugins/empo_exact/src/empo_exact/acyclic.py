@@ -57,9 +57,7 @@ def levels_of(graph: StateGraph, world: WorldModel) -> list[Int32[np.ndarray, " 
     Raises:
         SolveError: The world can return to a state, so backward induction does not end.
     """
-    joint = graph.spec.num_joint_actions
-    bounds = graph.offsets[::joint].astype(np.int64)
-    into = np.zeros(graph.num_states, np.int64)
+    bounds, into = graph.bounds, np.zeros(graph.num_states, np.int64)
     count_predecessors(bounds, graph.successor, into)
     order = np.empty(graph.num_states, np.int32)
     depth = np.zeros(graph.num_states, np.int32)

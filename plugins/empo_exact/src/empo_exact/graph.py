@@ -75,12 +75,16 @@ class StateGraph:
         """Bytes that the transitions take."""
         return int(self.offsets.nbytes + self.successor.nbytes + self.code.nbytes)
 
+    @property
+    def bounds(self) -> Int64[np.ndarray, " state_plus_1"]:
+        """Start of the transitions of each expanded state, and the end of all [state + 1]."""
+        return self.offsets[:: self.spec.num_joint_actions].astype(np.int64)
+
     @cached_property
     def alive(self) -> Bool[np.ndarray, " state"]:
         """States that have transitions, i.e. are neither terminal nor unexpanded [state]."""
-        joint = self.spec.num_joint_actions
         alive = np.zeros(self.num_states, np.bool_)
-        alive[: self.num_expanded] = np.diff(self.offsets[::joint].astype(np.int64)) > 0
+        alive[: self.num_expanded] = np.diff(self.bounds) > 0
         return alive
 
     def within(self, steps: int) -> int:

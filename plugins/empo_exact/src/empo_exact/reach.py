@@ -44,8 +44,7 @@ def count_edges(
 
 def reachable_masks(graph: StateGraph, last: int) -> list[Mask]:
     """For each time up to ``last``, which states can be reached after that many steps."""
-    bounds = _bounds(graph)
-    masks = [np.zeros(graph.num_states, np.bool_)]
+    bounds, masks = graph.bounds, [np.zeros(graph.num_states, np.bool_)]
     masks[0][0] = True
     for _ in range(last):
         after = np.zeros(graph.num_states, np.bool_)
@@ -64,10 +63,9 @@ class Unrolled(NamedTuple):
 
 def unrolled_sizes(graph: StateGraph, horizon: int | None) -> Unrolled:
     """Count the (time, state) pairs that can occur, and the steps between distinct ones."""
-    bounds = _bounds(graph)
     edges = np.zeros(graph.num_states, np.int64)
     last = np.full(graph.num_states, -1, np.int32)
-    count_edges(bounds, graph.successor, last, edges)
+    count_edges(graph.bounds, graph.successor, last, edges)
     if horizon is None:
         ends = int((edges == 0).sum())
         return Unrolled(graph.num_states, ends, int(edges.sum()))
@@ -78,7 +76,3 @@ def unrolled_sizes(graph: StateGraph, horizon: int | None) -> Unrolled:
         terminal += int((here == 0).sum())
         steps += int(here.sum())
     return Unrolled(states, terminal, steps)
-
-
-def _bounds(graph: StateGraph) -> Int64[np.ndarray, " offset"]:
-    return graph.offsets[:: graph.spec.num_joint_actions].astype(np.int64)
