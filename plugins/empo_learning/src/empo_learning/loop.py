@@ -222,10 +222,10 @@ class Loop:
         group = self._group
         found = None
         if group.is_first:
-            found = _newest(self._checkpoints, self._learner.may_be_unknown)
+            found = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
         found = group.shared(found)
         if found is None:
-            self._rewind()
+            self._context.tracker.rewind(self._learner.steps)
             return False
         self._saved, state = found
         times = group.shared(self._checkpoints.times(self._saved) if group.is_first else {})
@@ -241,14 +241,10 @@ class Loop:
         if metric := self._context.tracker.episode_metric:
             metric.load_state_dict(state["episode_metric"])
         self._learner.load_state_dict(state["learner"])
-        self._rewind()
+        self._context.tracker.rewind(self._learner.steps)
         restore(state["randomness"][group.rank])
         log.info("going on from step %s", f"{self._learner.steps:,}")
         return True
-
-    def _rewind(self) -> None:
-        """Let trackers forget what an interrupted attempt logged after this step."""
-        self._context.tracker.rewind(self._learner.steps)
 
 
 def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
@@ -271,7 +267,7 @@ def saved_state(
     """
     checkpoints = Checkpoints(directory / CHECKPOINTS)
     if checkpoint == "newest":
-        found = _newest(checkpoints, may_be_unknown)
+        found = checkpoints.newest(_finite(may_be_unknown))
     else:
         found = checkpoints.best(_finite(may_be_unknown))
     if found is None:
@@ -281,12 +277,6 @@ def saved_state(
             f"on with: empo resume {directory}"
         )
     return dict(found[1]["learner"])
-
-
-def _newest(
-    checkpoints: Checkpoints, may_be_unknown: Collection[str]
-) -> tuple[int, dict[str, Any]] | None:
-    return checkpoints.newest(_finite(may_be_unknown))
 
 
 def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], None]:
