@@ -63,17 +63,6 @@ class Evaluated:
         return about | asdict(self.evaluation) | {"files": files}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """Arguments of ``evaluate_run`` by the same names."""
-
-    episodes: int | None
-    gifs: int | None
-    seed: int
-    max_steps: int | None
-    checkpoint: CheckpointChoice
-
-
 def evaluate_run(
     run_dir: str | Path,
     *,
@@ -104,25 +93,27 @@ def evaluate_run(
         SolveError: Its policies make no sense.
         CollectError: An environment failed.
     """
-    request = _Request(
-        episodes=episodes, gifs=gifs, seed=seed, max_steps=max_steps, checkpoint=checkpoint
-    )
     registry = registry if registry is not None else installed()
     path = existing_run(run_dir)
     config = load_config(path / CONFIG, registry=registry)
-    world, found = _restored(path, config, request, registry, environment)
-    directory = path / EVALUATION
-    files = [directory / "evaluation.json"]
+    seed_everything(seed)
+    world, found = _restored(path, config, checkpoint, registry, environment)
+    files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
     if isinstance(found, tuple):
         if world is None:
             raise ConfigError(f"{run_dir}: this run has no world to play in")
-        evaluation, animations = _in_world(
-            EpisodeSampler(world, *found, request.max_steps), request, path
-        )
+        sampler = EpisodeSampler(world, *found, max_steps)
+        evaluation, animations = _in_world(sampler, path, episodes, gifs, seed)
         files += animations
+    elif gifs:
+        raise ConfigError(
+            f"{path}: only episodes in a world of human goals are animated; leave out --gifs"
+        )
     else:
-        evaluation = _in_environments(found, request, path)
+        each = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
+        evaluation = evaluate_returns(found, episodes=each, seed=seed, max_steps=max_steps)
+        _fresh(path)
     done = Evaluated(
         run_dir=path,
         algorithm=config.algorithm.name,
@@ -137,12 +128,11 @@ def evaluate_run(
 def _restored(
     path: Path,
     config: RunConfig,
-    request: _Request,
+    checkpoint: CheckpointChoice,
     registry: Registry,
     environment: Callable[[], object] | None,
 ) -> tuple[WorldModel | None, Policies | EpisodePlayer]:
     """The run's world, and what can play the run."""
-    seed_everything(request.seed)
     algorithm = build_algorithm(config, registry, environment)
     if not isinstance(algorithm, Playable):
         raise ConfigError(
@@ -159,36 +149,19 @@ def _restored(
         world_model=config.world_model,
         environment=environment,
     )
-    return world, algorithm.restore(context, request.checkpoint)
+    return world, algorithm.restore(context, checkpoint)
 
 
 def _in_world(
-    sampler: EpisodeSampler, request: _Request, path: Path
+    sampler: EpisodeSampler, path: Path, episodes: int | None, gifs: int | None, seed: int
 ) -> tuple[Evaluation, list[Path]]:
     """Attainment of goals, and the animations that were written."""
-    episodes = EPISODES_IN_WORLD if request.episodes is None else request.episodes
-    evaluation = evaluate(sampler, episodes=episodes, seed=request.seed)
-    gifs = request.gifs
+    each = EPISODES_IN_WORLD if episodes is None else episodes
+    evaluation = evaluate(sampler, episodes=each, seed=seed)
     if gifs is None:
         gifs = 3 if isinstance(sampler.world, Drawable) else 0
     directory = _fresh(path)
-    animations = film(sampler, directory, episodes=gifs, seed=request.seed) if gifs else []
-    return evaluation, animations
-
-
-def _in_environments(player: EpisodePlayer, request: _Request, path: Path) -> ReturnEvaluation:
-    if request.gifs:
-        raise ConfigError(
-            f"{path}: only episodes in a world of human goals are animated; leave out --gifs"
-        )
-    evaluation = evaluate_returns(
-        player,
-        episodes=EPISODES_IN_ENVIRONMENT if request.episodes is None else request.episodes,
-        seed=request.seed,
-        max_steps=request.max_steps,
-    )
-    _fresh(path)
-    return evaluation
+    return evaluation, film(sampler, directory, episodes=gifs, seed=seed) if gifs else []
 
 
 def _fresh(path: Path) -> Path:
