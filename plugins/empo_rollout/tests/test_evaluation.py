@@ -16,7 +16,7 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import episode_seed
-from empo_rollout.evaluation import Evaluation, EvaluationPlan, evaluate
+from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
 
@@ -78,7 +78,7 @@ def drawn(vector: VectorEnv) -> Networks:
 def played(
     vector: VectorEnv, *, each: int, deterministic: bool = True, most: int = 99
 ) -> Evaluation:
-    return evaluate(
+    found = outcomes(
         drawn(vector),
         vector,
         EvaluationPlan(episodes_each=each, most_steps=most, deterministic=deterministic),
@@ -86,6 +86,7 @@ def played(
         compute=ComputeParams(),
         device=torch.device("cpu"),
     )
+    return found.statistics(vector.spec.reasons)
 
 
 def environments(count: int, endless: bool = False) -> SerialVectorEnv:

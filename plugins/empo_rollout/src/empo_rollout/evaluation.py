@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,38 +86,19 @@ class Outcomes:
     lengths: Int[np.ndarray, " episode"]
     reasons: Int[np.ndarray, " episode"]
 
-
-def evaluate(
-    policy: ActorCritic,
-    vector: VectorEnv,
-    plan: EvaluationPlan,
-    *,
-    seed: int,
-    compute: ComputeParams,
-    device: torch.device,
-    normaliser: Normaliser | None = None,
-) -> Evaluation:
-    """Statistics of so many episodes of each agent of each environment.
-
-    ``vector`` are fresh environments, of one block, and stay open. ``normaliser`` normalises
-    observations by its statistics, which stay as they are; returns are those of the environments.
-    """
-    found = outcomes(
-        policy, vector, plan, seed=seed, compute=compute, device=device, normaliser=normaliser
-    )
-    size = found.returns.size
-    spread = float(found.returns.std(ddof=1)) if size > 1 else 0.0
-    return Evaluation(
-        episodes=size,
-        mean_return=float(found.returns.mean()),
-        standard_error=spread / math.sqrt(size),
-        min_return=float(found.returns.min()),
-        max_return=float(found.returns.max()),
-        mean_length=float(found.lengths.mean()),
-        reasons={
-            name: float((found.reasons == i).mean()) for i, name in enumerate(vector.spec.reasons)
-        },
-    )
+    def statistics(self, reasons: Sequence[str]) -> Evaluation:
+        """Statistics of the episodes, with shares of reasons by name."""
+        size = self.returns.size
+        spread = float(self.returns.std(ddof=1)) if size > 1 else 0.0
+        return Evaluation(
+            episodes=size,
+            mean_return=float(self.returns.mean()),
+            standard_error=spread / math.sqrt(size),
+            min_return=float(self.returns.min()),
+            max_return=float(self.returns.max()),
+            mean_length=float(self.lengths.mean()),
+            reasons={name: float((self.reasons == i).mean()) for i, name in enumerate(reasons)},
+        )
 
 
 @torch.no_grad()
@@ -130,10 +112,12 @@ def outcomes(
     device: torch.device,
     normaliser: Normaliser | None = None,
 ) -> Outcomes:
-    """Play so many episodes with each agent of each environment; arguments as of ``evaluate``.
+    """Play so many episodes with each agent of each environment.
 
     As many with each, whether they are short or long: taking whichever ends first would count
-    short ones too often.
+    short ones too often. ``vector`` are fresh environments, of one block, and stay open.
+    ``normaliser`` normalises observations by its statistics, which stay as they are; returns are
+    those of the environments.
     """
     before = capture()
     torch.manual_seed(seed)

@@ -15,7 +15,7 @@ from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
 from empo_learning.learner import EVALUATION_SEED, Evaluated, Learner
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.evaluation import Evaluation, EvaluationPlan, evaluate
+from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
@@ -177,7 +177,7 @@ class RolloutLearner(Learner):
     def _played(self, episodes: int) -> Evaluation:
         vector, each = self._environments.evaluation(episodes)
         try:
-            return evaluate(
+            found = outcomes(
                 self._policy,
                 vector,
                 EvaluationPlan(
@@ -190,6 +190,7 @@ class RolloutLearner(Learner):
                 device=self._group.device(self._params.compute.device),
                 normaliser=self._collector.normaliser,
             )
+            return found.statistics(vector.spec.reasons)
         finally:
             vector.close()
 
