@@ -76,7 +76,7 @@ class StateGraph:
         return int(self.offsets.nbytes + self.successor.nbytes + self.code.nbytes)
 
     @property
-    def bounds(self) -> Int64[np.ndarray, " state_plus_1"]:
+    def bounds(self) -> Int64[np.ndarray, " offset"]:
         """Start of the transitions of each expanded state, and the end of all [state + 1]."""
         return self.offsets[:: self.spec.num_joint_actions].astype(np.int64)
 
