@@ -46,7 +46,7 @@ from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
-from empo_phase2.world_checks import check_reach, check_world
+from empo_phase2.world_checks import check_reach, check_world, warning
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +143,8 @@ class Problem:
             )
         for member in members_of(self.world):
             check_reach(member)
+            if found := warning(member, self.params.theory):
+                log.warning("%s", found)
 
     def learner(self, timing: StageTimings, seed: int) -> Learner:
         """A learner that has learned nothing yet."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from empo_core.protocols import Weights, WorldModel
 from empo_core.storage.arrays import write_file
@@ -17,10 +18,12 @@ from empo_core.storage.run_directory import strict_json
 from empo_core.types import WorldSpec
 from empo_learning.report import csv_text, report_table
 from empo_phase2.compare import Comparison
+from empo_phase2.ensemble import members_of
 from empo_phase2.params import Phase2Params
 from empo_phase2.pictures import Curve, draw
 from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
+from empo_phase2.world_checks import warning
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
@@ -77,7 +80,10 @@ class Phase2Result:
 
     def report(self) -> RenderableType:
         """Tables for people."""
-        tables = [self._values(), self._robot(), self._goals()]
+        tables: list[RenderableType] = [self._values(), self._robot(), self._goals()]
+        for member in members_of(self.played):
+            if found := warning(member, self.params.theory):
+                tables.append(Text(f"warning: {found}", style="yellow"))
         return Group(*tables, *([self._gap_table()] if self.gap else []), self._effort())
 
     def save(self, directory: Path) -> None:

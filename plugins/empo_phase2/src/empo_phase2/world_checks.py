@@ -11,6 +11,8 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
+from empo_core.terminal_states import best_reward, first_terminal, warning_of
+from empo_core.theory import TheoryParams
 from empo_core.types import WorldSpec
 from empo_core.worlds.roles import check_humans
 from empo_core.worlds.row_table import RowTable
@@ -76,6 +78,14 @@ def check_reach(world: WorldModel) -> None:
             )
         if never:
             log.info("%s can never reach %s of its %d goals", who, ", ".join(never), len(goals))
+
+
+def warning(world: WorldModel, theory: TheoryParams) -> str | None:
+    """A warning of a terminal state that is better than any other can be."""
+    state = first_terminal(world)
+    if state is None:
+        return None
+    return warning_of(world, state, theory.terminal_value, best_reward(world, theory))
 
 
 def reachable_goals(world: WorldModel) -> list[bool] | None:

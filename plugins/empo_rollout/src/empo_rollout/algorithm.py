@@ -15,6 +15,7 @@ from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.storage.run_directory import RESULTS
+from empo_core.terminal_states import attraction, first_terminal
 from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
@@ -138,6 +139,7 @@ class RolloutAlgorithm:
             time_shares=timers.shares(),
             reporting=reporting,
             humans_of=context.world if _humans_learn(params) else None,
+            warning=_warning(params, context.world),
         )
 
     def restore(
@@ -242,6 +244,15 @@ def _environment_params(params: RolloutParams) -> object:
 def _humans_learn(params: RolloutParams) -> bool:
     environment = _environment_params(params)
     return isinstance(environment, WorldParams) and environment.learners == "humans"
+
+
+def _warning(params: RolloutParams, world: WorldModel | None) -> str | None:
+    """A warning of a terminal state, where robots are paid U_r, which is negative, until it."""
+    environment = _environment_params(params)
+    if world is None or not isinstance(environment, WorldParams) or _humans_learn(params):
+        return None
+    state = first_terminal(world)
+    return state if state is None else attraction(world, state, "no U_r < 0 is paid from there on")
 
 
 def _tell(plan: VecPlan) -> None:

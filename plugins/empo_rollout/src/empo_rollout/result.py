@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
@@ -59,6 +60,7 @@ class RolloutResult:
         time_shares: Per cent of the time by name of what it was spent on.
         reporting: When the run was to be evaluated, and to end.
         humans_of: The world in which humans learned, if they did: they can be a human prior.
+        warning: Of a terminal state that robots are drawn to.
     """
 
     policy: Networks
@@ -71,6 +73,7 @@ class RolloutResult:
     time_shares: Mapping[str, float]
     reporting: ReportingParams
     humans_of: WorldModel | None = None
+    warning: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON data."""
@@ -93,6 +96,8 @@ class RolloutResult:
         parts: list[RenderableType] = []
         if self.evaluations:
             parts.append(self._evaluation(self.evaluations[-1][2]))
+        if self.warning:
+            parts.append(Text(f"warning: {self.warning}", style="yellow"))
         parts += [time_table(self.time_shares), self._effort()]
         return Group(*parts)
 

@@ -1,0 +1,57 @@
+"""Reports of learners warn of terminal states that robots are drawn to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from empo_core.cli.app import app
+from empo_core.storage.run_directory import strict_json
+
+PRESS = """
+{name: press, horizon: 5, initial: well, states: [well, crushed], terminal: [crushed],
+ agents: [{name: ann, role: human, actions: [stay]},
+          {name: bot, role: robot, actions: [idle, crush]}],
+ transitions: [{state: well, actions: [stay, crush], to: crushed}, {state: well, to: well}],
+ goals: {ann: [{name: well, states: well}, {name: anywhere, states: [well, crushed]}]}}
+"""
+REMEDY = PRESS.replace(", terminal: [crushed]", "").replace(
+    "to: well}]", "to: well}, {state: crushed, to: crushed}]"
+)
+PHASE2: dict[str, Any] = {
+    "human_prior": "uniform",
+    "values": {"q_r": "lookup", "v_h_e": "lookup"},
+    "total_steps": 4,
+    "warm_up": {"v_h_e": 1, "q_r": 1, "ramp": 1},
+    "replay": {"batch_size": 2},
+    "collector": {"name": "sync", "params": {"min_env_steps": 2}},
+}
+ROLLOUT: dict[str, Any] = {
+    "environment": {
+        "name": "world",
+        "params": {"reward": {"kind": "power", "algorithm": "exact"}},
+    },
+    "total_steps": 64,
+}
+
+
+@pytest.mark.parametrize(("name", "params"), [("phase2", PHASE2), ("rollout", ROLLOUT)])
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_report_of_a_learner_says_that_a_terminal_state_is_better_than_every_other(
+    tmp_path: Path, name: str, params: dict[str, Any], is_terminal: bool
+) -> None:
+    (tmp_path / "press.yaml").write_text(PRESS if is_terminal else REMEDY)
+    config = {
+        "world_model": {"name": "table", "params": {"file": "press.yaml"}},
+        "algorithm": {"name": name, "params": params},
+        "runs": str(tmp_path / "runs"),
+    }
+    (tmp_path / "run.json").write_text(strict_json(config))
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "run.json")])
+    assert done.exit_code == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert ("warning: A terminal state is better than every other state" in said) is is_terminal
+    assert ("The state is: crushed" in said) is is_terminal
