@@ -67,12 +67,13 @@ def unchanged(network: nn.Module, before: Mapping[str, Tensor]) -> bool:
 
 
 class ByHand:
-    """Adam with decay of weights and a limit on the gradient, in plain formulas."""
+    """AMSGrad with decay of weights and a limit on the gradient, in plain formulas."""
 
     def __init__(self, network: nn.Module, decay: float, longest: float | None) -> None:
         self.network, self.decay, self.longest, self.step = network, decay, longest, 0
         self.m = [torch.zeros_like(p) for p in network.parameters()]
         self.v = [torch.zeros_like(p) for p in network.parameters()]
+        self.largest = [torch.zeros_like(p) for p in network.parameters()]
 
     def fit(self, query: ValueQuery, target: Tensor, weight: Tensor, lr: float) -> tuple[Any, Any]:
         parameters = list(self.network.parameters())
@@ -93,7 +94,8 @@ class ByHand:
                 g = g + self.decay * p
                 self.m[i] = 0.9 * self.m[i] + 0.1 * g
                 self.v[i] = 0.999 * self.v[i] + 0.001 * g**2
-                m, v = self.m[i] / (1 - 0.9**self.step), self.v[i] / (1 - 0.999**self.step)
+                self.largest[i] = torch.maximum(self.largest[i], self.v[i])
+                m, v = self.m[i] / (1 - 0.9**self.step), self.largest[i] / (1 - 0.999**self.step)
                 p -= lr * m / (v.sqrt() + 1e-8)
         return float(loss.detach()), norm
 
@@ -244,6 +246,9 @@ class Means:
         self.settings = (network, weight_decay, max_grad_norm)
 
     def fit(self, query: ValueQuery, target: Tensor, weight: Tensor, *, lr: float) -> Fit:
+        raise AssertionError("not asked here")
+
+    def default_lr(self, *, sampled: bool) -> float:
         raise AssertionError("not asked here")
 
     def state_dict(self) -> dict[str, Any]:

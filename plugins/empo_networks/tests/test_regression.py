@@ -167,3 +167,24 @@ def test_units_are_dropped_while_fitting_only(make: Make) -> None:
     regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
     losses = {float(regression.fit(query, target, weight, lr=1e-12).loss) for _ in range(3)}
     assert len(losses) == 3
+
+
+@pytest.mark.slow
+def test_no_step_is_too_long_after_errors_were_small_for_long(make: Make) -> None:
+    """Targets that move after a rest, as when beta_r ramps, do not throw the network off."""
+    network = make("mlp", TinyWorld().spec, "v_h_e", hidden=32)
+    query, target, weight = problem("v_h_e", 1)
+    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=10.0)
+
+    def error(right: Tensor) -> float:
+        return float((network(query).detach() - right).abs().mean())
+
+    for _ in range(3000):
+        regression.fit(query, target, weight, lr=3e-3)
+    assert error(target) < 1e-6
+    moved = 0.97 * target
+    before, worst = error(moved), 0.0
+    for _ in range(60):
+        regression.fit(query, moved, weight, lr=3e-3)
+        worst = max(worst, error(moved))
+    assert worst < 1.3 * before  # Adam without AMSGrad gets twice as far away.
