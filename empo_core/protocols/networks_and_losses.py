@@ -77,6 +77,14 @@ class Regression(Protocol):
             NonFiniteError: The loss or the gradient is not finite; the network is unchanged.
         """
 
+    def default_lr(self, *, sampled: bool) -> float:
+        """The learning rate where a config gives none.
+
+        Args:
+            sampled: Whether targets are samples rather than expectations, so that they scatter
+                around what is to be learned.
+        """
+
     def state_dict(self) -> StateDict:
         """The state of the regression, e.g. an optimiser's moments, without the network."""
 

@@ -57,7 +57,7 @@ def test_as_much_is_collected_as_is_due(collector: Collector) -> None:
 def test_it_is_the_default_collector_of_a_config() -> None:
     made = build(CollectorRef.model_validate("sync"))
     assert isinstance(made, Sync)
-    assert SyncParams() == SyncParams(env_steps_per_training_step=1.0, min_env_steps=1000)
+    assert SyncParams() == SyncParams(env_steps_per_training_step=32.0, min_env_steps=1000)
 
 
 def test_an_error_of_the_actor_says_when(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class PlainTable:
         if self.params.rule == "running-mean":
             value += max(w / self.counts[key], self.params.min_rate) * (mean - value)
         elif self.params.rule == "step":
-            value += lr * cut * (mean - value) - decay
+            value += lr * (mean - value) - decay
         else:
             m = self.moments[key]
             m[0] = 0.9 * m[0] + 0.1 * cut * g
@@ -339,7 +339,7 @@ def test_a_long_gradient_is_cut_where_the_rule_follows_it(make: Make, ask: Ask) 
         fit = regression.fit(ask([1, 2, 3, 4]), -9 * torch.ones(4, 1), torch.ones(4, 1), lr=0.5)
         assert float(fit.gradient_norm) == pytest.approx(8.0)
         values[rule] = float(table(ask([3])).detach())
-    assert values["step"] == pytest.approx(-1 - 0.5 * 8 * 2 / 8)
+    assert values["step"] == -1 - 0.5 * 8
     assert values["running-mean"] == -9.0
     assert values["adam"] == pytest.approx(-1.5, rel=1e-5)
 
@@ -361,3 +361,10 @@ def test_a_running_mean_refuses_decay(make: Make) -> None:
 def test_a_rule_without_min_rate_refuses_it() -> None:
     with pytest.raises(ValueError, match="rule 'adam' has no min_rate"):
         LookupParams(rule="adam", min_rate=0.1)
+
+
+def test_expectations_are_taken_over_whole_and_samples_in_part(make: Make) -> None:
+    for rule, expected, sampled in (("step", 1.0, 0.3), ("adam", 0.05, 0.05)):
+        regression = TableRegression(make(rule=rule), weight_decay=0.0, max_grad_norm=None)
+        assert regression.default_lr(sampled=False) == expected
+        assert regression.default_lr(sampled=True) == sampled

@@ -492,7 +492,9 @@ def params(**groups: Any) -> Phase2Params:
 @pytest.mark.usefixtures("components")
 def test_settings_follow_the_config() -> None:
     world = DoorWorld(4)  # Twelve joint actions.
-    assert ActorSettings.of(params(), world, 5) == ActorSettings(seed=5)
+    assert ActorSettings.of(params(), world, 5) == ActorSettings(
+        environments=32, frontier_prob=0.5, seed=5
+    )
     groups = {
         "targets": {"max_pairs": 11, "v_h_e": "n_step"},
         "num_envs": 3,
@@ -505,12 +507,13 @@ def test_settings_follow_the_config() -> None:
         steps_per_episode=9,
         goal_resample_prob=0.0,
         episodes_per_world=4,
+        frontier_prob=0.5,
         all_profiles=False,
         store="compact",
         seed=5,
     )
     modest = ActorSettings.of(params(targets={"model_based": False}), world, 0)
-    assert (modest.all_profiles, modest.model_based) == (False, False)
+    assert (modest.all_profiles, modest.model_based, modest.frontier_prob) == (False, False, 0)
     exact = params(targets={"max_pairs": 12})
     assert ActorSettings.of(exact, world, 0).all_profiles
 

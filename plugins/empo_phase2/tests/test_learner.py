@@ -18,7 +18,7 @@ from empo_core.types import Quantity
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.experience import States, Transitions
 from empo_phase2.learner import Learner, decision_weight
-from empo_phase2.params import Phase2Params
+from empo_phase2.params import Phase2Params, Targets
 
 pytestmark = pytest.mark.usefixtures("components")
 
@@ -253,3 +253,28 @@ def test_all_actions_count_alike_while_the_robots_act_evenly_or_are_certain() ->
     certain = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     for pi in (even, certain):
         torch.testing.assert_close(decision_weight(pi, available, 0.0), available.float())
+
+
+def test_the_learning_rate_is_the_config_s_or_else_the_value_network_s_own() -> None:
+    usual, _, _ = lesson(lr_schedule="constant")
+    assert usual.lr("q_r", 0) == 1e-3, "that of any network"
+    given, _, _ = lesson(lr=0.01, lr_schedule="linear", lr_constant_fraction=0.5)
+    end = Phase2Params.model_fields["total_steps"].default
+    assert [given.lr("q_r", step) for step in (0, end // 2, 3 * end // 4, end)] == [
+        0.01, 0.01, 0.005, 0.0,
+    ]  # fmt: skip
+    each: dict[Quantity, float] = {
+        "v_h_e": 0.1, "x_h": 0.2, "u_r": 0.3, "q_r": 0.4, "v_r": 0.5,
+    }  # fmt: skip
+    apart, _, _ = lesson(lr=each, lr_schedule="constant")
+    assert {quantity: apart.lr(quantity, 7) for quantity in EVERYTHING} == each
+
+
+def test_targets_are_samples_where_paths_or_joint_actions_are() -> None:
+    spec = made(4, Form()).spec
+    usual = Targets()
+    assert not any(usual.are_sampled(quantity, spec) for quantity in EVERYTHING)
+    along = Targets(q_r="n_step")
+    assert [q for q in EVERYTHING if along.are_sampled(q, spec)] == ["q_r"]
+    for drawn in (Targets(max_pairs=1), Targets(model_based=False)):
+        assert all(drawn.are_sampled(quantity, spec) for quantity in EVERYTHING)

@@ -10,6 +10,7 @@ from empo_phase2.params import (
     Phase2Params,
     Phase2Theory,
     ReplayParams,
+    Targets,
     Values,
     WarmUp,
 )
@@ -32,7 +33,8 @@ def schedule(learned: set[str] | None = None, **groups: Any) -> WarmUpSchedule:
         "values": values,
         "theory": Phase2Theory(beta_r=10.0, gamma_h=0.99, gamma_r=0.95),
         "warm_up": SPEC,
-        "optimiser": OptimiserParams(lr=1e-4),
+        "optimiser": OptimiserParams(),
+        "targets": Targets(),
         "replay": ReplayParams(),
         "total_steps": 100_000,
         "collector": None,
@@ -84,30 +86,27 @@ def test_the_robot_acts_evenly_until_warm_up_is_over_and_then_ever_less_so() -> 
     assert rising == sorted(rising)
 
 
-def test_the_learning_rate_falls_as_1_over_t_from_70_percent() -> None:
-    plan = schedule()
-    assert plan.lr("q_r", 0) == plan.lr("q_r", 69_999) == 1e-4
-    assert plan.lr("q_r", 100_000) == pytest.approx(0.7e-4)
+def decay(name: str, constant: float) -> WarmUpSchedule:
+    return schedule(optimiser=OptimiserParams(lr_schedule=name, lr_constant_fraction=constant))
+
+
+def test_the_learning_rate_can_fall_as_1_over_t() -> None:
+    plan = decay("inverse", 0.7)
+    assert plan.lr_factor(0) == plan.lr_factor(69_999) == 1.0
+    assert plan.lr_factor(100_000) == pytest.approx(0.7)
 
 
 def test_the_learning_rate_never_falls_before_full_training() -> None:
-    plan = schedule(optimiser=OptimiserParams(lr=1e-4, lr_constant_fraction=0.1))
-    assert plan.lr("q_r", 49_999) == 1e-4
-    assert plan.lr("q_r", 100_000) == pytest.approx(0.5e-4)
+    plan = decay("inverse", 0.1)
+    assert plan.lr_factor(49_999) == 1.0
+    assert plan.lr_factor(100_000) == pytest.approx(0.5)
 
 
 def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
-    plan = schedule(optimiser=OptimiserParams(lr=1e-4, lr_schedule="linear"))
-    assert plan.lr("q_r", 70_000) == 1e-4
-    assert plan.lr("q_r", 85_000) == pytest.approx(0.5e-4)
-    assert plan.lr("q_r", 99_999) == pytest.approx(1e-4 / 30_000)
-
-
-def test_each_quantity_can_have_its_own_learning_rate() -> None:
-    rates = {"q_r": 1e-4, "v_h_e": 1e-3, "x_h": 1e-4}
-    plan = schedule(optimiser=OptimiserParams(lr=rates))  # type: ignore[arg-type]
-    assert plan.lr("v_h_e", 0) == 1e-3
-    assert plan.lr("q_r", 0) == 1e-4
+    plan = decay("linear", 0.7)
+    assert plan.lr_factor(70_000) == 1.0
+    assert plan.lr_factor(85_000) == pytest.approx(0.5)
+    assert plan.lr_factor(99_999) == pytest.approx(1 / 30_000)
 
 
 def test_discounts_rise_in_a_straight_line_once_their_quantity_is_trained() -> None:
@@ -131,10 +130,16 @@ def test_without_a_curriculum_discounts_are_constant() -> None:
 
 
 def test_warm_up_data_are_phased_out_oldest_first_and_stay_out() -> None:
-    plan = schedule()
+    optimiser = OptimiserParams(lr_constant_fraction=0.7)
+    plan = schedule(optimiser=optimiser, replay=ReplayParams(phase_out_warm_up=True))
     assert plan.oldest(30_000) is None
     assert plan.oldest(50_000) == int(30_000 * 20_000 / 40_000)
     assert plan.oldest(70_000) == plan.oldest(99_999) == 30_000
+
+
+def test_warm_up_data_stay_where_targets_do_not_depend_on_who_acted() -> None:
+    assert schedule().oldest(99_999) is None
+    assert schedule(targets=Targets(model_based=False)).oldest(99_999) is not None
 
 
 def test_data_can_be_limited_to_an_age() -> None:

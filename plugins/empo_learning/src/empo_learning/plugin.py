@@ -13,7 +13,7 @@ class SyncParams(Config):
     """Parameters of collector ``sync``: environment steps between training steps."""
 
     env_steps_per_training_step: float = Field(
-        1.0, gt=0, description="Environment steps per training step, once training goes on."
+        32.0, gt=0, description="Environment steps per training step, once training goes on."
     )
     min_env_steps: int = Field(1000, ge=0, description="Environment steps before training starts.")
 

@@ -16,7 +16,7 @@ from empo_learning.finite import check_finite
 
 
 class GradientRegression:
-    """Adam on the weighted mean of squared errors, sum(w * e^2) / sum(w)."""
+    """Adam (AMSGrad) on the weighted mean of squared errors, sum(w * e^2) / sum(w)."""
 
     def __init__(
         self, network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
@@ -40,9 +40,10 @@ class GradientRegression:
             each.device.type in ("cpu", "cuda") and each.is_floating_point()
             for each in self._parameters
         )
-        # A rate is given with every step; this one is never used.
+        # A rate is given with every step; this one is never used. The largest second moment so far
+        # keeps steps from growing where errors shrink for a while.
         self._adam = torch.optim.Adam(
-            self._parameters, lr=0.0, weight_decay=weight_decay, fused=fused
+            self._parameters, lr=0.0, weight_decay=weight_decay, amsgrad=True, fused=fused
         )
 
     def fit(
@@ -83,6 +84,10 @@ class GradientRegression:
             return Fit(loss.detach(), norm)
         finally:
             self._adam.zero_grad(set_to_none=True)
+
+    def default_lr(self, *, sampled: bool) -> float:
+        """The usual rate of Adam, for networks of any kind."""
+        return 1e-3
 
     def state_dict(self) -> StateDict:
         """Adam's step and moments of each parameter, by its number."""
@@ -155,6 +160,6 @@ def regression_of(
         raise PluginLoadError(
             f"the regression of {reference.kind} {reference.name!r} of "
             f"{offer.provider.distribution} is a {type(built).__name__}, which lacks fit, "
-            "state_dict or load_state_dict"
+            "default_lr, state_dict or load_state_dict"
         )
     return built

@@ -25,9 +25,9 @@ class TableRegression:
     """Fits one table, by the rule of its params.
 
     ``max_grad_norm`` cuts the gradient of the weighted mean of the squared errors with
-    respect to all values, where the rule follows it (``step``, ``adam``); a running mean follows
-    none. ``weight_decay`` draws fitted values back towards the default; a running mean, which
-    would no longer be one, refuses it.
+    respect to all values, where the rule follows it (``adam``); the others go a share of the way
+    to each target, which cannot overshoot. ``weight_decay`` draws fitted values back towards the
+    default; a running mean, which would no longer be one, refuses it.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TableRegression:
         if params.rule == "running-mean":
             self._rule = RunningMean(params.min_rate, weight_decay)
         elif params.rule == "step":
-            self._rule = Step(table.default, weight_decay, max_grad_norm)
+            self._rule = Step(table.default, weight_decay)
         else:
             self._rule = Adam(table.default, weight_decay, max_grad_norm)
 
@@ -85,6 +85,12 @@ class TableRegression:
         table.values.index_copy_(0, lines, torch.where(asked, new, value))
         table.counts.index_copy_(0, lines, count)
         return Fit(loss, norm)
+
+    def default_lr(self, *, sampled: bool) -> float:
+        """All of the way to an expectation, and a share of the way to a sample."""
+        if self._table.params.rule == "adam":
+            return 0.05
+        return 0.3 if sampled else 1.0
 
     def memory_bytes(self) -> int:
         """Bytes taken by what is remembered beside the table."""

@@ -57,22 +57,17 @@ class RunningMean:
 
 
 class Step:
-    """A step towards the mean of the batch: ``v + lr ((t - v) f - weight_decay (v - default))``.
+    """A step towards the mean of the batch: ``v + lr (t - v - weight_decay (v - default))``."""
 
-    ``f`` is 1, or what cuts a longer gradient to ``max_grad_norm``.
-    """
-
-    def __init__(self, default: float, weight_decay: float, max_grad_norm: float | None) -> None:
+    def __init__(self, default: float, weight_decay: float) -> None:
         self.moments: dict[str, Tensor] = {}
         self._default = default
         self._weight_decay = weight_decay
-        self._max_norm = max_grad_norm
 
     def __call__(self, entries: UniqueEntries, lr: float) -> Float[Tensor, "line output"]:
         """The new values."""
-        rate = lr * cut(entries.norm, self._max_norm)
         # Where the rate is 1, lerp gives the target itself, without a rounding error.
-        new = entries.value.lerp(entries.mean, rate)
+        new = entries.value.lerp(entries.mean, lr)
         if self._weight_decay:
             new -= lr * self._weight_decay * (entries.value - self._default)
         return new

@@ -17,7 +17,8 @@ class NetworkRegression:
     """Fits one network; a regression as ``empo_core.protocols`` wants it.
 
     The loss is the weighted mean of e^2, where e is the error in the space of the network. Adam
-    has the usual 0.9 and 0.999, and decays weights through the gradient.
+    has the usual 0.9 and 0.999, divides by the largest second moment so far (AMSGrad), and decays
+    weights through the gradient.
     """
 
     def __init__(
@@ -27,7 +28,11 @@ class NetworkRegression:
         self._network, self._max_norm = network, max_grad_norm
         named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
         self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
-        self._adam = torch.optim.Adam(self._parameters, weight_decay=weight_decay, fused=True)
+        # The largest second moment so far: with the newest, errors that are small before beta_r
+        # rises let steps grow, and the first change of targets throws the network off.
+        self._adam = torch.optim.Adam(
+            self._parameters, weight_decay=weight_decay, amsgrad=True, fused=True
+        )
 
     def fit(
         self,
@@ -60,6 +65,10 @@ class NetworkRegression:
         self._adam.step()
         self._adam.zero_grad()
         return Fit(loss, norm)
+
+    def default_lr(self, *, sampled: bool) -> float:
+        """The same for expectations and samples: errors of a batch are averaged anyway."""
+        return 3e-3
 
     def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor, moments: Tensor) -> str:
         """Message that names the first cause of something not finite."""

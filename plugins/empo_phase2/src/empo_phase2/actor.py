@@ -83,7 +83,9 @@ class ActorSettings:
     def of(cls, params: Phase2Params, world: WorldModel, seed: int) -> ActorSettings:
         """The settings that a config asks for in a world."""
         exploration, targets = params.exploration, params.targets
-        few = world.spec.num_joint_actions <= targets.max_pairs
+        frontier_prob = exploration.frontier_prob
+        if frontier_prob is None:
+            frontier_prob = 0.5 if targets.model_based else 0.0
         one_step = targets.v_h_e == targets.q_r == "one_step"
         return cls(
             environments=params.num_envs,
@@ -91,8 +93,8 @@ class ActorSettings:
             episodes_per_world=params.ensemble.episodes_per_world,
             # Along an observed path goals must stay what they were.
             goal_resample_prob=exploration.goal_resample_prob if one_step else 0.0,
-            frontier_prob=exploration.frontier_prob,
-            all_profiles=few and targets.model_based,
+            frontier_prob=frontier_prob,
+            all_profiles=targets.are_exact(world.spec),
             model_based=targets.model_based,
             store=params.replay.store,
             seed=seed,

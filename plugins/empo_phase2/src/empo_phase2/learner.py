@@ -141,10 +141,20 @@ class Learner:
             active = schedule.active(step)
         for quantity in active:
             with self._guarded(step):
-                fits[quantity] = self._fit(quantity, targets, schedule.lr(quantity, step))
+                fits[quantity] = self._fit(quantity, targets, self.lr(quantity, step))
         if (step + 1) % self._params.optimiser.target_interval == 0:
             self.refresh_targets()
         return targets, fits
+
+    def lr(self, quantity: Quantity, step: int) -> float:
+        """The learning rate of a quantity; where the config gives none, its regression's own."""
+        given = self._params.optimiser.lr
+        if isinstance(given, dict):
+            given = given[quantity]
+        if given is None:
+            sampled = self._params.targets.are_sampled(quantity, self._spec)
+            given = self._regressions[quantity].default_lr(sampled=sampled)
+        return given * self._schedule.lr_factor(step)
 
     @torch.no_grad()
     def predicted(self, quantity: Quantity, targets: BatchTargets) -> float:

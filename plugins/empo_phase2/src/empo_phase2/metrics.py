@@ -31,7 +31,7 @@ def of_step(
     for quantity, fit in fits.items():
         found[f"loss/{quantity}"] = float(fit.loss)
         found[f"optim/grad_norm_{quantity}"] = float(fit.gradient_norm)
-        found[f"optim/lr_{quantity}"] = schedule.lr(quantity, step)
+        found[f"optim/lr_{quantity}"] = learner.lr(quantity, step)
         found[f"value/{quantity}_prediction_mean"] = learner.predicted(quantity, targets)
     for name, target, weight in (
         ("q_r", targets.q_r, targets.q_r_weight),

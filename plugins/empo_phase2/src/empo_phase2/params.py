@@ -19,7 +19,7 @@ from empo_core.theory import TheoryParams
 from empo_learning.params import Compute, Optimiser, Replay, Reporting
 
 if TYPE_CHECKING:
-    from empo_core.types import Quantity
+    from empo_core.types import Quantity, WorldSpec
 
 QUANTITIES: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 """In the order in which warm-up starts to train them."""
@@ -54,20 +54,20 @@ class Values(Config):
 class WarmUp(Config):
     """Stages of training, in training steps; quantities in closed form have none."""
 
-    v_h_e: int = Field(1000, ge=0, description="Train V_h^e alone, the robot acting evenly.")
-    x_h: int = Field(1000, ge=0, description="Then X_h too.")
-    u_r: int = Field(500, ge=0, description="Then U_r too.")
-    q_r: int = Field(1000, ge=0, description="Then Q_r too.")
-    v_r: int = Field(500, ge=0, description="Then V_r too.")
-    ramp: int = Field(2000, ge=0, description="Then beta_r rises from 0 along a sigmoid.")
+    v_h_e: int = Field(300, ge=0, description="Train V_h^e alone, the robot acting evenly.")
+    x_h: int = Field(300, ge=0, description="Then X_h too.")
+    u_r: int = Field(200, ge=0, description="Then U_r too.")
+    q_r: int = Field(300, ge=0, description="Then Q_r too.")
+    v_r: int = Field(200, ge=0, description="Then V_r too.")
+    ramp: int = Field(600, ge=0, description="Then beta_r rises from 0 along a sigmoid.")
     gamma_h_start: float | None = Field(
         None, ge=0, le=1, description="Start gamma_h here; null starts at its full value."
     )
-    gamma_h_steps: int = Field(500, ge=0, description="Steps in which gamma_h rises.")
+    gamma_h_steps: int = Field(300, ge=0, description="Steps in which gamma_h rises.")
     gamma_r_start: float | None = Field(
         None, ge=0, le=1, description="Start gamma_r here; null starts at its full value."
     )
-    gamma_r_steps: int = Field(500, ge=0, description="Steps in which gamma_r rises.")
+    gamma_r_steps: int = Field(300, ge=0, description="Steps in which gamma_r rises.")
 
     @model_validator(mode="after")
     def _rises_in_its_stage(self) -> WarmUp:
@@ -85,16 +85,18 @@ Rate = Annotated[float, Field(gt=0)]
 class OptimiserParams(Optimiser):
     """Parameters of the steps towards targets."""
 
-    lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], Rate] | Rate = Field(
-        1e-3, description="Learning rate, for all quantities or for each."
+    lr: dict[Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"], Rate] | Rate | None = Field(
+        None,
+        description="Learning rate, for all quantities or for each; null takes that which suits "
+        "each value network: for `lookup` 1, or 0.3 where targets are samples, for networks 0.003.",
     )
     lr_schedule: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
-        "inverse",
+        "linear",
         description="Decay once the constant part is over: none, like 1/t or 1/sqrt(t), or "
         "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
-        0.7, ge=0, le=1, description="Share of the training steps before it starts to fall."
+        0.8, ge=0, le=1, description="Share of the training steps before it starts to fall."
     )
     max_grad_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
@@ -103,7 +105,7 @@ class OptimiserParams(Optimiser):
         100, ge=1, description="Steps after which actors get the newest values."
     )
     target_interval: int = Field(
-        100, ge=1, description="Steps after which targets are computed with the newest values."
+        25, ge=1, description="Steps after which targets are computed with the newest values."
     )
     on_nan: Literal["stop", "skip"] = Field(
         "stop", description="Reaction to a loss or gradient that is not finite."
@@ -133,6 +135,15 @@ class Targets(Config):
         description="Weigh errors of Q_r by pi (1 - pi) plus this; null weighs all alike.",
     )  # fmt: skip
 
+    def are_exact(self, spec: WorldSpec) -> bool:
+        """Whether targets one step ahead are expectations over all that can happen."""
+        return self.model_based and spec.num_joint_actions <= self.max_pairs
+
+    def are_sampled(self, quantity: Quantity, spec: WorldSpec) -> bool:
+        """Whether the targets of a quantity scatter around what is to be learned."""
+        along = {"q_r": self.q_r, "v_h_e": self.v_h_e}.get(quantity, "one_step")
+        return along != "one_step" or not self.are_exact(spec)
+
     @model_validator(mode="after")
     def _follow_one_length(self) -> Targets:
         if {self.v_h_e, self.q_r} == {"n_step", "episode"}:
@@ -143,7 +154,7 @@ class Targets(Config):
 class ReplayParams(Replay):
     """Parameters of the replay."""
 
-    batch_size: int = Field(64, ge=1, description="Transitions per training step.")
+    batch_size: int = Field(256, ge=1, description="Transitions per training step.")
     capacity: int = Field(100_000, ge=1, description="Transitions; the oldest give way.")
     store: Literal["rows", "compact"] = Field(
         "rows", description="Keep state rows, or compact rows that need no world to be read."
@@ -151,8 +162,10 @@ class ReplayParams(Replay):
     storage: Literal["ram", "pinned", "mapped"] = Field(
         "ram", description="Storage; 'mapped' is a file, for more than fits into RAM."
     )
-    phase_out_warm_up: bool = Field(
-        True, description="After warm-up stop using what was collected in it, oldest first."
+    phase_out_warm_up: bool | None = Field(
+        None,
+        description="After warm-up stop using what was collected in it, oldest first; null: only "
+        "without targets.model_based, which makes old experience as good as new.",
     )
     max_age: int | None = Field(
         None, ge=1, description="Use no transition older than this many training steps."
@@ -177,10 +190,11 @@ class Exploration(Config):
     goal_resample_prob: float = Field(
         0.01, ge=0, le=1, description="Chance per step that a human pursues another goal."
     )
-    frontier_prob: float = Field(
-        0.0, ge=0, le=1,
+    frontier_prob: float | None = Field(
+        None, ge=0, le=1,
         description="Chance that an episode starts in a situation that others could have got "
-        "into, first of all one that none ever did, instead of where the world starts.",
+        "into, first of all one that none ever did, instead of where the world starts; null: 0.5, "
+        "or 0 without targets.model_based.",
     )  # fmt: skip
     steps_per_episode: int | None = Field(
         None, ge=1, description="Cut episodes here; null lets them end by themselves."
@@ -219,13 +233,16 @@ class ComputeParams(Compute):
 class Phase2Params(Config):
     """Learn what ``exact`` computes."""
 
-    human_prior: HumanPriorRef = Field(description="Human prior: how the humans act for each goal.")
+    human_prior: HumanPriorRef = Field(
+        default_factory=lambda: HumanPriorRef.model_validate("exact"),
+        description="Human prior: how the humans act for each goal.",
+    )
     values: Values = Field(description="Representation of each quantity.")
     theory: Phase2Theory = Field(
         default_factory=Phase2Theory, description="Parameters of the theory."
     )
-    total_steps: int = Field(20_000, ge=1, description="Training steps.")
-    num_envs: int = Field(16, ge=1, description="Environments that each actor steps at once.")
+    total_steps: int = Field(4_000, ge=1, description="Training steps.")
+    num_envs: int = Field(32, ge=1, description="Environments that each actor steps at once.")
     warm_up: WarmUp = Field(default_factory=WarmUp, description="Stages of training.")
     optimiser: OptimiserParams = Field(
         default_factory=OptimiserParams, description="Optimisation of values towards their targets."

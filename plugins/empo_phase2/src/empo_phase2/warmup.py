@@ -37,6 +37,8 @@ class WarmUpSchedule:
         constant = int(params.optimiser.lr_constant_fraction * params.total_steps)
         self._lr_falls_at = max(self.stage_start["full"], constant)
         self._warm_up_gone_at = constant
+        phases_out = params.replay.phase_out_warm_up
+        self._phases_out = not params.targets.model_based if phases_out is None else phases_out
 
     @property
     def warm_up_end(self) -> int:
@@ -70,15 +72,13 @@ class WarmUpSchedule:
         start = full if warm_up.gamma_r_start is None else warm_up.gamma_r_start
         return schedule.linear(step - self.stage_start["q_r"], start, full, warm_up.gamma_r_steps)
 
-    def lr(self, quantity: Quantity, step: int) -> float:
-        """The learning rate of a quantity."""
-        optimiser = self._params.optimiser
-        base = optimiser.lr
-        rate = base[quantity] if isinstance(base, dict) else base
+    def lr_factor(self, step: int) -> float:
+        """The share of its full value that a learning rate has."""
+        decay = self._params.optimiser.lr_schedule
         falls_at, end = self._lr_falls_at, self._params.total_steps
-        if optimiser.lr_schedule == "linear":
-            return schedule.linear(step - falls_at, rate, 0.0, max(end - falls_at, 1))
-        return schedule.learning_rate(step, rate, optimiser.lr_schedule, falls_at)
+        if decay == "linear":
+            return schedule.linear(step - falls_at, 1.0, 0.0, max(end - falls_at, 1))
+        return schedule.learning_rate(step, 1.0, decay, falls_at)
 
     def oldest(self, step: int) -> int | None:
         """The insertion step before which transitions are not used any more; None: use all."""
@@ -86,7 +86,7 @@ class WarmUpSchedule:
         limits = []
         if replay.max_age is not None:
             limits.append(step - replay.max_age)
-        if replay.phase_out_warm_up:
+        if self._phases_out:
             limits.append(schedule.phased_out_before(step, self.warm_up_end, self._warm_up_gone_at))
         oldest = max(limits, default=0)
         return oldest if oldest > 0 else None
