@@ -16,7 +16,10 @@ _ERRORS = "empo_plain"
 def printable(text: str, *, keep: str = "\n\t", escape: Callable[[str], str] = repr) -> str:
     """The text with every character spelt out that a terminal would obey instead of show.
 
-    Those of ``keep`` stay; ``escape`` spells one character, between quotation marks.
+    Args:
+        text: Anything, e.g. the name of a world.
+        keep: Characters that stay though they are not printable.
+        escape: Spells one character, between quotation marks.
     """
     if text.isprintable():
         return text

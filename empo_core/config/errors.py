@@ -42,9 +42,13 @@ def explain(
     model: type[BaseModel] | None = None,
     registry: Registry | None = None,
 ) -> list[str]:
-    """One line per problem of a document, in the order of the file; of very many the first ones.
+    """One line per problem, in the order of the file; of very many the first ones.
 
-    The model that its data should have been adds what is allowed to each line.
+    Args:
+        errors: What pydantic found wrong with ``document.data``.
+        document: The data and where it was written.
+        model: What the data should have been; adds what is allowed to each line.
+        registry: The components that references may name; default: the installed ones.
     """
     lines = _Explainer(document, model, registry).lines(errors)
     return list(itertools.islice(lines, MAX_PROBLEMS + 1))

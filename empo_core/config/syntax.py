@@ -12,7 +12,12 @@ _BREAK = re.compile("\r\n|[\n\r]")
 
 
 def mistake(error: MarkedYAMLError, text: str) -> tuple[int, int, str]:
-    """The line and column (from 1) of a mistake in a text, and what to do about it."""
+    """The line and column (from 1) of a mistake, and what to do about it.
+
+    Args:
+        error: What the parser says.
+        text: What it was given.
+    """
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
     begin = error.context_mark.line if error.context_mark else line

@@ -32,7 +32,12 @@ class CountingActor:
     """Notes in every experience its number, the weight it acts with, and a random draw."""
 
     def __init__(self, actor: int, fails_at: int | None = None) -> None:
-        """Start counting; fail at the experience of this number, or at none."""
+        """Start counting.
+
+        Args:
+            actor: Number of the actor.
+            fails_at: The experience that it fails to collect; None fails at none.
+        """
         self._actor, self._fails_at = actor, fails_at
         self._acted, self._version = 0, 0
         self._weight: np.ndarray = np.array(np.nan)

@@ -19,7 +19,12 @@ from empo_core.types import Successors, WorldSpec
 
 
 def reachable_states(world: WorldModel, limit: int = 48) -> Int[Tensor, "state word"]:
-    """The first states, so many at most, of a breadth-first search, the initial one first."""
+    """The first states a breadth-first search finds, the initial state first.
+
+    Args:
+        world: Any world model.
+        limit: Stop once there are this many.
+    """
     found = {tuple(world.initial_state().tolist()): None}
     rows = list(found)
     while rows and len(found) < limit:

@@ -42,9 +42,12 @@ class Induction:
     def __init__(
         self, world: WorldModel, theory: CompleteTheory, prior: HumanPrior | None = None
     ) -> None:
-        """Solve a world that has a horizon.
+        """Solve the world.
 
-        Without a prior humans act by equations (1)-(3).
+        Args:
+            world: Must have a horizon.
+            theory: Parameters of the equations.
+            prior: How humans act; None computes it by equations (1)-(3).
         """
         horizon = world.spec.horizon
         if horizon is None:

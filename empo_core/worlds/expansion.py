@@ -85,7 +85,13 @@ class Expander:
     def __init__(
         self, model: EnumerableModel, spec: WorldSpec, predicates: Sequence[Predicate]
     ) -> None:
-        """Keep what every expansion needs; ``predicates`` are those of ``spec.goals``."""
+        """Keep what every expansion needs.
+
+        Args:
+            model: Who is asked.
+            spec: Agents and goals of the model.
+            predicates: The predicate of each goal of ``spec.goals``.
+        """
         self._model = model
         self._spec = spec
         self._predicates = predicates

@@ -10,7 +10,7 @@ def check_roles(spec: WorldSpec) -> None:
     """Refuse a world with an agent of role ``other``: no policy, prior or value is defined for it.
 
     Raises:
-        EmpoError: Some agent is neither human nor robot; an instance of ``error``.
+        UnsuitableWorldError: Some agent is neither human nor robot.
     """
     for index, agent in enumerate(spec.agents):
         if agent.role == "other":

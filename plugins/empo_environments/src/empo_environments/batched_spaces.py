@@ -183,10 +183,13 @@ def check_finite(
     action: Action | None = None,
     envs: Int[np.ndarray, " env"] | None = None,
 ) -> None:
-    """Raise CollectError where a value or row of an environment is not finite.
+    """Raise CollectError where something is not finite.
 
-    The message names what it is, the environment (of ``envs``; None: all) and what it did before;
-    without an action nothing: an episode begins or is over.
+    Args:
+        name: What it is.
+        values: A value or a row per environment.
+        action: What they did before; None: nothing, an episode begins or is over.
+        envs: Which environments; None: all.
     """
     if values.dtype == np.uint8 or (finite := np.isfinite(values)).all():
         return

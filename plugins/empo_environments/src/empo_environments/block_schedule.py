@@ -14,7 +14,12 @@ class BlockScheduler:
     """Follows blocks as they arrive at the learner and leave it again."""
 
     def __init__(self, blocks: int, order: Order) -> None:
-        """Nothing is under way yet; blocks come in strict turns, or as they get ready."""
+        """Nothing is under way yet.
+
+        Args:
+            blocks: How many there are.
+            order: Whether they come in strict turns, or in whatever order they get ready.
+        """
         self._blocks, self._order = blocks, order
         self._held: list[int] = []
         self._away: list[int] = []
@@ -68,7 +73,13 @@ class BlockScheduler:
 def check_action(
     env_spec: EnvSpec, action: Shaped[np.ndarray, "*_shape"], acts: Bool[np.ndarray, " agent"]
 ) -> None:
-    """Raise ValueError unless these are actions for a block, of those that act."""
+    """Raise ValueError unless these are actions for one block.
+
+    Args:
+        env_spec: What is acted in.
+        action: One row per agent.
+        acts: Which rows must make sense.
+    """
     actions = env_spec.actions
     shape = (env_spec.block_agents, actions.size)
     dtype = np.int64 if actions.is_discrete else np.float32

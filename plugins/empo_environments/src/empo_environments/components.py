@@ -35,7 +35,11 @@ RENDER = {"render_mode": "rgb_array"}
 class GymnasiumBacked(CopiedEnvironment):
     """An environment whose copies are single Gymnasium environments.
 
-    Without names of reasons for which episodes end only the two flags are known.
+    Args:
+        name: Short name for people.
+        make: Makes one.
+        params: Its wrappers.
+        reasons: Names of its termination reasons; None knows only its two flags.
     """
 
     def __init__(
@@ -115,7 +119,11 @@ class GymnasiumVectorEnvironment:
 
 
 class CallableEnvironment(CopiedEnvironment):
-    """Copies of the ``gymnasium.Env`` or ``pettingzoo.ParallelEnv`` that a function makes."""
+    """Copies of what a function of the Python API makes.
+
+    Args:
+        make: Returns a ``gymnasium.Env`` or a ``pettingzoo.ParallelEnv``.
+    """
 
     def __init__(self, make: Callable[[], Value]) -> None:
         super().__init__(getattr(make, "__name__", type(make).__name__), _Called(make))
@@ -126,7 +134,11 @@ def of_caller(
 ) -> CallableEnvironment | None:
     """The environment that a caller of the Python API makes; None where the config names one.
 
-    ``where`` is the key path at which it does, or could name e.g. ``example``.
+    Args:
+        make: The caller's function; None: there is none.
+        is_named: Whether the config names an environment.
+        where: Key path at which it does, or could.
+        example: An environment that it could name.
 
     Raises:
         ConfigError: There are both, or neither.

@@ -17,7 +17,10 @@ from empo_environments.wrappers import DesyncEnv, LimitSteps, RepeatAction, Stac
 class MakeWrapped:
     """Makes an environment with the wrappers that params name.
 
-    With ``desync`` its first episode is cut off early.
+    Attributes:
+        make: Makes the environment.
+        params: The wrappers.
+        desync: Whether the first episode is cut off early.
     """
 
     make: MakeEnv
@@ -39,11 +42,14 @@ class MakeWrapped:
 class CopiedEnvironment:
     """An environment made of single environments; implements kind ``environment``.
 
-    ``make`` is sent to worker processes by cloudpickle, and so is ``make_rendering``, for copies
-    that draw pictures for people.
+    Args:
+        name: Short name for people.
+        make: Makes one; sent to worker processes by cloudpickle.
+        params: Its wrappers; None: none.
+        make_rendering: Makes one that draws pictures for people; None: ``make`` does.
 
     Attributes:
-        params: Its wrappers.
+        params: See above.
     """
 
     uses_world = False

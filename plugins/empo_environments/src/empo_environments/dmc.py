@@ -38,7 +38,12 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """
 
     def __init__(self, task: str, *, pixels: bool = False, picture_size: int = 64) -> None:
-        """Load a task, e.g. ``cartpole-swingup``; with ``pixels`` it shows pictures of this size.
+        """Load a task.
+
+        Args:
+            task: Domain and task, e.g. ``cartpole-swingup``.
+            pixels: Observe pictures instead of numbers.
+            picture_size: Their height and width.
 
         Raises:
             ConfigError: There is no such task, what it takes is not installed, or its actions

@@ -55,7 +55,12 @@ class EnvGroup:
     """Some environments of a vector, numbered from ``first``, in this process."""
 
     def __init__(self, make: Sequence[MakeEnv], first: int, offset: int = 0) -> None:
-        """Make them; ``offset`` is the number of the vector's first environment.
+        """Make them.
+
+        Args:
+            make: Makes each.
+            first: Place of the first one in the vector.
+            offset: Number of the vector's first environment.
 
         Raises:
             ConfigError: One does not fit.
@@ -82,7 +87,12 @@ class EnvGroup:
         ]
 
     def start(self, seeds: Sequence[int], lost: bool = False) -> None:
-        """Begin an episode in each; ``lost`` if their agents were in the midst of others."""
+        """Begin an episode in each.
+
+        Args:
+            seeds: A seed for each.
+            lost: Whether their agents were in the midst of episodes that cannot go on.
+        """
         clear(self._box)
         for (number, one), seed in zip(self._numbered(), seeds, strict=True):
             with self._located(number, "could not begin its first episode"):

@@ -15,7 +15,12 @@ class History:
     """The actions of the current episode."""
 
     def __init__(self, actions: ActionSpec, agents: int = 1) -> None:
-        """An empty history of what so many agents do."""
+        """An empty history.
+
+        Args:
+            actions: What can be done.
+            agents: How many do it.
+        """
         self._words = array("q" if actions.is_discrete else "f")
         self._shape = (agents, actions.size)
 

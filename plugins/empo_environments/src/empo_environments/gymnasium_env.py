@@ -33,7 +33,11 @@ class GymnasiumEnv:
     agents: tuple[str, ...] = ("agent",)
 
     def __init__(self, environment: GymEnv, *, reasons: Sequence[str] | None = None) -> None:
-        """Adapt an environment without a vector around it, which ``close`` closes.
+        """Adapt an environment.
+
+        Args:
+            environment: It, without a vector around it; closed by ``close``.
+            reasons: Names of its termination reasons; None knows only its two flags.
 
         Raises:
             ConfigError: Its spaces do not fit.

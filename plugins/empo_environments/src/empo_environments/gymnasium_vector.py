@@ -70,8 +70,10 @@ class GymnasiumVectorEnv:
     ) -> None:
         """Make the environment, and reset it to see what it tells.
 
-        ``autoreset`` None is as its metadata says; with ``terminal_observations`` last observations
-        of episodes that terminated are told, too.
+        Args:
+            make: Makes it.
+            autoreset: How it restarts episodes; None: as its metadata says.
+            terminal_observations: Whether last observations of episodes that terminated are told.
 
         Raises:
             ConfigError: Its metadata does not say how, or its spaces do not fit.

@@ -25,7 +25,11 @@ class Camera:
     """Draws one model; used from one thread, as OpenGL wants it."""
 
     def __init__(self, model: mujoco.MjModel, index: int) -> None:
-        """Get ready to draw a model, which outlives this, by a camera of it or the free one.
+        """Get ready to draw.
+
+        Args:
+            model: What is seen; outlives the camera.
+            index: Which of its cameras looks; the free one where it has no such.
 
         Raises:
             ConfigError: OpenGL does not work here; the message says what to do.

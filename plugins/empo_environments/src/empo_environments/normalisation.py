@@ -105,7 +105,13 @@ class RewardScaler:
     """
 
     def __init__(self, agents: int, gamma: float, clip: float) -> None:
-        """A scaler that has seen nothing; ``gamma``, in [0, 1], discounts the running return."""
+        """A scaler that has seen nothing.
+
+        Args:
+            agents: Rewards per step.
+            gamma: Discount of the running return, in [0, 1].
+            clip: Bound of scaled rewards.
+        """
         self._gamma, self._clip = gamma, clip
         self._returns = np.zeros(agents)
         self.moments = Moments.prior(1)
@@ -164,6 +170,11 @@ class Normaliser:
     def __init__(self, spec: EnvSpec, params: NormaliseParams, gamma: float) -> None:
         """A normaliser that has seen nothing.
 
+        Args:
+            spec: Of the environments.
+            params: What is normalised.
+            gamma: Discount of the running returns by whose deviation rewards are divided.
+
         Raises:
             ConfigError: Observations are pictures, which have a scale already.
         """
@@ -181,9 +192,11 @@ class Normaliser:
         self._common = self._moments
 
     def update(self, time_step: TimeStep, acted: Bool[np.ndarray, " agent"]) -> TimeStep:
-        """The normalised time step, after taking it into the statistics; a new one.
+        """The normalised time step, after taking it into the statistics.
 
-        ``acted`` says which of its agents acted before.
+        Args:
+            time_step: As the environments gave it; is not changed.
+            acted: Which of its agents acted before.
         """
         if self.observations is not None and time_step.acts.any():
             rows = time_step.observation[time_step.acts]

@@ -40,7 +40,11 @@ class PettingZooEnv:
     """
 
     def __init__(self, environment: ParallelEnv, *, reasons: Sequence[str] | None = None) -> None:
-        """Adapt an environment, which ``close`` closes.
+        """Adapt an environment.
+
+        Args:
+            environment: It; closed by ``close``.
+            reasons: Names of its termination reasons; None knows only its two flags.
 
         Raises:
             ConfigError: It is no ParallelEnv, or the spaces of its agents differ or do not fit.

@@ -32,10 +32,14 @@ class ResizePicture(gymnasium.ObservationWrapper[np.ndarray, Value, Value]):
     """A Gymnasium environment whose picture is resized, its channels put first."""
 
     def __init__(self, env: GymEnv, size: int) -> None:
-        """Resize to ``size`` by ``size`` pixels.
+        """Wrap an environment.
+
+        Args:
+            env: It; observes one picture and nothing else.
+            size: Height and width.
 
         Raises:
-            ConfigError: The environment observes something else than one picture.
+            ConfigError: It observes something else.
         """
         super().__init__(env)
         space, scale = env.observation_space, picture_scale(env.observation_space)

@@ -40,9 +40,16 @@ class ProcessVectorEnv:
         self, make: Sequence[MakeEnv], *, workers: int, blocks: int, order: Order,
         on_crash: OnCrash, first: int = 0,
     ) -> None:  # fmt: skip
-        """Start the workers, and let them make their environments; see ``VectorLayout``.
+        """Start the workers, and let them make their environments.
 
-        What makes each environment is sent to its worker by cloudpickle.
+        Args:
+            make: Makes each environment, in its worker; sent there by cloudpickle.
+            workers: Number of processes.
+            blocks: Into how many blocks the environments are divided.
+            order: Whether blocks arrive in strict turns, or as they get ready.
+            on_crash: What happens when a worker dies or an environment raises an error: the
+                vector fails, or the worker is started anew and its environments begin episodes.
+            first: Number of the first environment.
 
         Raises:
             ConfigError: The environments do not fit each other, or the sizes do not.

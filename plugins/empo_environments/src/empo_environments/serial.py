@@ -30,9 +30,14 @@ class SerialVectorEnv:
         first: int = 0,
         terminal_observations: bool = False,
     ) -> None:
-        """Make the environments; see ``VectorLayout``.
+        """Make the environments.
 
-        With order "arrival" blocks arrive in the order in which they were sent.
+        Args:
+            make: Makes each of them.
+            blocks: Into how many blocks they are divided.
+            order: With "arrival", blocks arrive in the order in which they were sent.
+            first: Number of the first environment.
+            terminal_observations: Whether last observations of episodes that terminated are told.
 
         Raises:
             ConfigError: They do not fit each other, or the sizes do not.

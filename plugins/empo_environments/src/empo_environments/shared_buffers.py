@@ -27,9 +27,12 @@ class SharedBuffers:
     def __init__(
         self, env_spec: EnvSpec, memory: Memory | None = None, *, terminal: bool = False
     ) -> None:
-        """Lay the arrays out in memory, whose content stays; None takes new memory, all 0.
+        """Lay the arrays out; what is in the memory stays.
 
-        With ``terminal`` last observations of terminated episodes are told, too.
+        Args:
+            env_spec: Whose agents there are.
+            memory: Where, at least ``buffer_bytes`` of it; None takes new memory, all 0.
+            terminal: Whether last observations of terminated episodes are told, too.
         """
         self.spec, self._terminal = env_spec, terminal
         if memory is None:
@@ -102,7 +105,9 @@ class SharedBuffers:
     def load_state_dict(self, state_dict: StateDict, exact: Sequence[bool]) -> None:
         """Tell again what was told, of the environments that stand where they stood.
 
-        ``exact`` says which do; others have begun an episode.
+        Args:
+            state_dict: What ``state_dict`` returned.
+            exact: Whether that is so, for each environment; others have begun an episode.
         """
         box = self.outbox
         rows = np.repeat(np.array(exact, bool), len(self.spec.agents))

@@ -18,7 +18,10 @@ class SharedMemory:
     """
 
     def __init__(self, size: int) -> None:
-        """Reserve so many bytes, all 0.
+        """Reserve memory, all 0.
+
+        Args:
+            size: Bytes.
 
         Raises:
             ConfigError: There is not so much.

@@ -20,8 +20,19 @@ class StepBuffers:
 
     Before each step the backend sets ``reward`` to 0, ``reason`` and ``success`` to -1 and all
     flags to False but ``acts``, which it sets to True; an environment writes only what differs.
-    Fields are as in ``TimeStep``, a row per agent; ``has_final`` says whether
-    ``final_observation`` is that of an episode that ended.
+
+    Attributes:
+        observation: As in ``TimeStep``, a row per agent; so are the fields below.
+        reward: See there.
+        terminated: See there.
+        truncated: See there.
+        starts: See there.
+        acts: See there.
+        reason: See there.
+        has_final: Whether ``final_observation`` is that of an episode that ended.
+        final_observation: See there; a row per agent.
+        mask: See there.
+        success: See there.
     """
 
     observation: Shaped[ndarray, "agent word"]
@@ -61,7 +72,10 @@ class SingleEnv(Protocol):
     def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode; everything is written to ``outbox`` from now on.
 
-        ``seed`` is the run's, ``number`` the environment's.
+        Args:
+            outbox: Where to write.
+            seed: The run's seed.
+            number: The environment's number.
         """
 
     def step(self, action: Shaped[ndarray, "agent number"]) -> None:
@@ -101,8 +115,10 @@ class SingleEnv(Protocol):
 def episode_seed(seed: int, number: int, episode: int) -> int:
     """The seed of one episode, from 0 to ``2**31 - 1``.
 
-    It follows from the run's seed, the environment's number, and how many episodes of this
-    environment came before.
+    Args:
+        seed: The run's seed.
+        number: The environment's number.
+        episode: How many episodes of this environment came before.
     """
     # A hash, ten times as fast as numpy's way, for some episodes are short.
     digest = blake2b(f"{seed}/{number}/{episode}".encode(), digest_size=4).digest()

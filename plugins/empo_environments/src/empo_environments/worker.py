@@ -36,7 +36,11 @@ class Worker:
     def __init__(self, context: Context, number: int, block: int, places: tuple[int, int]) -> None:
         """Start the process.
 
-        ``places`` are the place of its first environment, and the number of the vector's first one.
+        Args:
+            context: How.
+            number: Which worker it is.
+            block: The block that its environments belong to.
+            places: Place of its first environment, and number of the vector's first one.
         """
         self.number, self.block = number, block
         self.busy = self.watched = self._answered = False

@@ -17,7 +17,11 @@ LONGEST_FIRST_EPISODE = 1000
 
 
 class EnvWrapper:
-    """A single environment as it is; subclasses change what they are about."""
+    """A single environment as it is; subclasses change what they are about.
+
+    Args:
+        env: The environment; closed by ``close``.
+    """
 
     def __init__(self, env: SingleEnv) -> None:
         self._env = env
@@ -71,7 +75,12 @@ class EnvWrapper:
 
 
 class RepeatAction(EnvWrapper):
-    """Repeats each action, adds rewards up, and stops where an agent's episode ends."""
+    """Repeats each action, adds rewards up, and stops where an agent's episode ends.
+
+    Args:
+        env: The environment.
+        times: How often, at least once.
+    """
 
     def __init__(self, env: SingleEnv, times: int) -> None:
         super().__init__(env)
@@ -101,6 +110,10 @@ class StackFrames(EnvWrapper):
 
     At the beginning of an episode its first observation stands for those before. Pictures are
     stacked by channels and come ahead of the other words.
+
+    Args:
+        env: The environment.
+        frames: How many, at least one.
     """
 
     def __init__(self, env: SingleEnv, frames: int) -> None:
@@ -172,7 +185,12 @@ class StackFrames(EnvWrapper):
 
 
 class LimitSteps(EnvWrapper):
-    """Truncates episodes after so many steps, at least 1."""
+    """Truncates episodes after so many steps.
+
+    Args:
+        env: The environment.
+        steps: Most steps of an episode, at least 1.
+    """
 
     def __init__(self, env: SingleEnv, steps: int) -> None:
         super().__init__(env)
@@ -219,8 +237,10 @@ class LimitSteps(EnvWrapper):
 class DesyncEnv(EnvWrapper):
     """Cuts the first episode off at a random length, so that copies do not end together.
 
-    It has at most ``longest`` steps; None takes ``max_episode_steps`` of the environment, or else
-    1000.
+    Args:
+        env: The environment.
+        longest: Most steps of the first episode, at least 1; None takes ``max_episode_steps`` of
+            the environment, or else 1000.
     """
 
     def __init__(self, env: SingleEnv, longest: int | None = None) -> None:

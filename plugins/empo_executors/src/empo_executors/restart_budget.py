@@ -21,7 +21,11 @@ class RestartBudget:
     """
 
     def __init__(self, max_restarts: int) -> None:
-        """Allow so many replacements within ``WINDOW_S``, or in a row without a payload."""
+        """Begin without failures.
+
+        Args:
+            max_restarts: Replacements within ``WINDOW_S``, or in a row without a payload.
+        """
         self.last_failure = ""
         self.given_up = False
         self._max_restarts = max_restarts
@@ -34,7 +38,12 @@ class RestartBudget:
         return not self.given_up and time.monotonic() >= self._due
 
     def fail(self, reason: str, *, fruitful: bool) -> None:
-        """Note a failure of a process, which is fruitful where any payload had come from it."""
+        """Note a failure.
+
+        Args:
+            reason: Why it failed.
+            fruitful: Whether any payload had come from the failed process.
+        """
         now = time.monotonic()
         if fruitful:
             self._failures = [then for then in self._failures if now - then < WINDOW_S]

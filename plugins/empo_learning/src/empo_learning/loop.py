@@ -48,10 +48,15 @@ class Loop:
         group: Group | None = None,
         is_solved: Callable[[Sequence[float]], bool] | None = None,
     ) -> None:
-        """Put the parts together; intervals of ``reporting`` are in ``Learner.ticks``.
+        """Put the parts together.
 
-        ``is_solved`` says whether the scores of all evaluations so far are good enough to end the
-        run.
+        Args:
+            learner: What learns.
+            context: What the run was given.
+            reporting: When to log, evaluate and save, in ``Learner.ticks``.
+            timers: The timers that the learner uses, if it does.
+            group: The processes that learn together; None: this one alone.
+            is_solved: Whether the scores of all evaluations so far are good enough to end the run.
         """
         self._learner, self._context, self._reporting = learner, context, reporting
         self._group, self._is_solved = group or Group(), is_solved
@@ -260,7 +265,15 @@ def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
 def saved_state(
     directory: Path, checkpoint: CheckpointChoice, may_be_unknown: Collection[str] = ()
 ) -> dict[str, Any]:
-    """What ``Learner.state_dict`` returned, of a checkpoint of a run that is whole and finite.
+    """The learner's state in a checkpoint of a run that is whole and finite.
+
+    Args:
+        directory: Of the run.
+        checkpoint: Which one.
+        may_be_unknown: As of the learner.
+
+    Returns:
+        What ``Learner.state_dict`` returned.
 
     Raises:
         StorageError: There is no such checkpoint; or all are damaged or not finite.

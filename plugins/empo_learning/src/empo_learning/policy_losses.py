@@ -77,7 +77,12 @@ def constants(batch: ImaginedBatch) -> ImaginedBatch:
 def weighted_mean(
     values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
 ) -> Float[Tensor, ""]:
-    """Mean of numbers, weighted by what is at least 0 and broadcasts; 0 where none counts."""
+    """Mean of numbers that count differently; 0 where none counts.
+
+    Args:
+        values: The numbers.
+        weight: At least 0; broadcast against the numbers.
+    """
     weight = weight.expand_as(values)
     return (weight * values).sum() / weight.sum().clamp(min=torch.finfo(values.dtype).tiny)
 
@@ -218,7 +223,12 @@ class EntropyCoefficient:
         self.value: Float[Tensor, ""] = torch.tensor(params.coef, dtype=torch.float32)
 
     def bonus(self, distribution: Distribution, weight: Float[Tensor, " start"]) -> EntropyBonus:
-        """Entropy bonus of policies at each start; ``weight`` counts in metrics and for tuning."""
+        """Entropy bonus of policies ``distribution`` at each start.
+
+        Args:
+            distribution: The policy at each start.
+            weight: How much each start counts, in metrics and for tuning.
+        """
         params = self._params
         worthless = params.coef == 0 and params.end is None
         # Where nothing is ever paid, entropy is only reported.
@@ -303,6 +313,10 @@ def policy_metrics(
     distribution: Distribution, weight: Float[Tensor, " start"]
 ) -> dict[str, Tensor]:
     """Metrics of policies at each start.
+
+    Args:
+        distribution: The policy at each start.
+        weight: How much each start counts.
 
     Returns:
         ``mean_abs`` and ``log_std`` of the normal numbers, and, of bounded ones, ``saturated``:

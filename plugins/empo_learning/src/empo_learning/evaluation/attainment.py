@@ -67,7 +67,12 @@ class Evaluation:
 
 
 def evaluate(sampler: EpisodeSampler, *, episodes: int, seed: int) -> Evaluation:
-    """Attainment of each goal by each human, from so many episodes per goal, at least 1.
+    """Attainment of each goal by each human.
+
+    Args:
+        sampler: Who acts where.
+        episodes: Episodes per goal, at least 1.
+        seed: Decides everything that is random.
 
     Raises:
         SolveError: An agent has no way to act, or a policy makes no sense.
