@@ -13,6 +13,10 @@ SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """Windows has no SIGHUP, which says that a terminal was closed."""
+COMPILER = "llvmlite"
+"""Python called back by it loses exceptions, and with them the kernel that is being loaded."""
+RETRY_S = 0.05
+"""Seconds after which a signal that arrived within the compiler comes again."""
 REPEATED_S = 2.0
 """Seconds in which a further signal is taken for a repetition of the one that ends a run."""
 
@@ -24,6 +28,13 @@ def heeded() -> list[signal.Signals]:
     """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
     hangup = getattr(signal, "SIGHUP", None)
     return [each for each in SIGNALS if each != hangup or signal.getsignal(each) != signal.SIG_IGN]
+
+
+def is_compiling(frame: FrameType | None) -> bool:
+    """True if a frame, or whatever called it, is the compiler's."""
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] != COMPILER:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Termination:
@@ -54,8 +65,11 @@ class Termination:
         self._since = time.monotonic()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """End the run, unless it is ending anyway."""
-        if time.monotonic() - self._since >= REPEATED_S:
+        """End the run, unless it is ending anyway; within the compiler, in a moment."""
+        if hasattr(signal, "pthread_kill") and is_compiling(frame):
+            main = threading.main_thread().ident or 0
+            threading.Timer(RETRY_S, signal.pthread_kill, (main, number)).start()
+        elif time.monotonic() - self._since >= REPEATED_S:
             self.begin()
             raise KeyboardInterrupt
 

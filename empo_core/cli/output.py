@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.errors import REFUSALS, EmpoError
+from empo_core.interrupts import Termination
 from empo_core.printable import PrintableFormatter, printable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapper(*args: object, **kwargs: object) -> None:
-        with reported(debug=bool(kwargs.get("debug"))):
+        with reported(debug=bool(kwargs.get("debug"))), Termination():
             command(*args, **kwargs)
 
     return wrapper

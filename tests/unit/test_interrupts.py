@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from types import FrameType
 
+import numba
 import pytest
 
 from empo_core import interrupts
@@ -65,3 +68,32 @@ def test_without_a_handler_before_the_second_signal_that_waits_acts_at_once() ->
                 signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("callback", ["_raw_object_cache_getbuffer", "_raw_object_cache_notify"])
+def test_a_signal_while_the_compiler_calls_back_ends_a_run_and_breaks_no_kernel(
+    callback: str,
+) -> None:
+    @numba.njit
+    def successor(x: int) -> int:
+        return x + 1
+
+    reached: list[str] = []
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == callback and not reached:
+            reached.append(callback)
+            signal.raise_signal(signal.SIGTERM)
+
+    def call() -> None:
+        sys.setprofile(interrupt)
+        try:
+            assert successor(1) == 2
+        finally:
+            sys.setprofile(None)
+        time.sleep(5)
+
+    with Termination(), pytest.raises(KeyboardInterrupt):
+        call()
+    assert reached == [callback]
+    assert successor(1) == 2
