@@ -63,8 +63,17 @@ def check(found: dict[str, float], at_start: float, on_average: float) -> None:
     assert found["Compare/pi_r_root_tv"] < 0.02
 
 
-def test_tables_learn_what_exact_computes(tmp_path: Path) -> None:
+def test_tables_learn_what_exact_computes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     check(gap("trivial", TABLES, 0, tmp_path), at_start=0.01, on_average=0.03)
+    assert "off its targets" not in caplog.text
+
+
+def test_a_run_that_learned_too_little_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = TABLES | {"total_steps": 400, "optimiser": {"lr": 0.001, "target_interval": 5}}
+    assert gap("trivial", slow, 0, tmp_path)["Compare/V_r_root_rel"] > 0.5
+    assert "q_r is still off its targets by" in caplog.text
 
 
 @pytest.mark.slow

@@ -199,6 +199,7 @@ class Phase2:
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
+            run.warn()
             env_steps = int(collector.counters()["env_steps"])
         finally:
             collector.stop()

@@ -152,9 +152,12 @@ class Learner:
         if isinstance(given, dict):
             given = given[quantity]
         if given is None:
-            sampled = self._params.targets.are_sampled(quantity, self._spec)
-            given = self._regressions[quantity].default_lr(sampled=sampled)
+            given = self._regressions[quantity].default_lr(sampled=self.is_sampled(quantity))
         return given * self._schedule.lr_factor(step)
+
+    def is_sampled(self, quantity: Quantity) -> bool:
+        """True where targets of a quantity are samples rather than expectations."""
+        return self._params.targets.are_sampled(quantity, self._spec)
 
     @torch.no_grad()
     def predicted(self, quantity: Quantity, targets: BatchTargets) -> float:
@@ -162,6 +165,14 @@ class Learner:
         query, _, weight = self._regression_batch(quantity, targets)
         answers = torch.where(weight > 0, self.networks[quantity](query) * weight, 0.0)
         return float(answers.sum() / weight.sum().clamp(min=1e-12))
+
+    @torch.no_grad()
+    def misfit(self, quantity: Quantity, targets: BatchTargets) -> float:
+        """Mean distance of a quantity from its targets in a batch, relative to their mean size."""
+        query, target, weight = self._regression_batch(quantity, targets)
+        away = (self.networks[quantity](query) - target).abs()
+        size = torch.where(weight > 0, target.abs() * weight, 0.0).sum()
+        return float(torch.where(weight > 0, away * weight, 0.0).sum() / size.clamp(min=1e-12))
 
     def refresh_targets(self) -> None:
         """Compute targets with the newest values from now on.

@@ -22,6 +22,9 @@ from empo_phase2.targets import BatchTargets
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 
+WORST_MISFIT = 0.25
+"""Distance from targets, relative to their size, above which nothing was learned yet."""
+
 log = logging.getLogger(__name__)
 
 
@@ -67,6 +70,23 @@ class Phase2Learner(LoopLearner):
         self.steps += 1
         if self.steps % self._params.optimiser.publish_interval == 0:
             self._publish()
+
+    def warn(self) -> None:
+        """Warn of quantities that training leaves far from their targets."""
+        if self._newest is None:
+            return
+        targets, fits = self._newest
+        for quantity in fits:
+            # Samples scatter around what is learned, however well it is.
+            if not self._learner.is_sampled(quantity):
+                misfit = self._learner.misfit(quantity, targets)
+                if misfit > WORST_MISFIT:
+                    log.warning(
+                        "%s is still off its targets by %.0f %% on average, so results mean "
+                        "little: train longer (algorithm.params.total_steps), or raise or leave "
+                        "out algorithm.params.optimiser.lr",
+                        quantity, 100 * misfit,
+                    )  # fmt: skip
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest training step, and about collection."""
