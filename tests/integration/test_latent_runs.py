@@ -75,6 +75,29 @@ class InterruptAt(Tracker):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+class Watching(Tracker):
+    """Keeps the shares of a run that are shown as done."""
+
+    def __init__(self) -> None:
+        self.shares: list[float] = []
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        self.shares.append(done / total)
+
+
+def test_progress_goes_on_within_a_burst_of_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
+    watcher, chosen = Watching(), config(tmp_path, collection={"seed_updates": 30})
+    experiment.execute(chosen, watchers=[watcher])
+    steps, updates = 70, 30 + 0.25 * 30
+    assert watcher.shares == sorted(watcher.shares)
+    assert watcher.shares[-1] == 1
+    burst = [(40 + done) / (steps + updates) for done in range(31)]
+    assert watcher.shares[40:71] == pytest.approx(burst)
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
     """A run with nothing special about it."""

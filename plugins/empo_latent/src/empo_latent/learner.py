@@ -65,6 +65,14 @@ class LatentLearner(Learner):
         return self.steps + self.updates_made
 
     @property
+    def progress(self) -> tuple[float, float]:
+        """Steps and updates together: most time passes in updates, also between two steps."""
+        later = max(0, self.total_steps - max(self.steps, self.seed_steps))
+        due = self._owed + self._params.learning.updates_per_step * later
+        due += self._burst if self.steps < self.seed_steps else 0
+        return self.updates, self.total_steps + self.updates_made + due
+
+    @property
     def is_over(self) -> bool:
         """True if all steps are taken, and all updates made that they paid for."""
         return self.steps >= self.total_steps and self._owed < 1

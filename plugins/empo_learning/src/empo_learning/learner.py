@@ -53,6 +53,11 @@ class Learner(ABC):
         return self.steps
 
     @property
+    def progress(self) -> tuple[float, float]:
+        """How much work is done, and how much there is in all; by default steps."""
+        return self.steps, self.total_steps
+
+    @property
     def is_over(self) -> bool:
         """True if there is nothing left to do."""
         return self.steps >= self.total_steps

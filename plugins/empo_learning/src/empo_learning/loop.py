@@ -178,8 +178,8 @@ class Loop:
             self._failure = self._failure or error
 
     def _show_progress(self) -> None:
-        total = self._learner.total_steps
-        done = total if self._is_over else min(self._learner.steps, total)
+        done, total = self._learner.progress
+        done = total if self._is_over else min(done, total)
         self._report(lambda: self._context.tracker.progress(TASK, done, total))
 
     def _rescue(self, error: BaseException) -> None:
