@@ -18,7 +18,9 @@ from empo_core.experiment import build, seed_everything
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.testing.algorithm import SEED, AlgorithmTests, RecordingTracker, fresh
 from empo_core.types import Histogram
-from empo_phase2.algorithm import Phase2
+from empo_learning.stage_timings import StageTimings
+from empo_phase2.algorithm import Phase2, Problem
+from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
 
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
@@ -67,6 +69,22 @@ class TestPhase2(AlgorithmTests):
     @pytest.fixture
     def world(self) -> WorldModel:
         return trivial()
+
+
+def test_check_announces_what_a_full_replay_takes(tmp_path: Path) -> None:
+    setting, world = params(replay={"batch_size": 16, "capacity": 200}), trivial()
+    problem = Problem.of(setting, world)
+    replay, collector = problem.replay(), build(setting.collector)
+    collector.start(problem.factory, tmp_path)
+    collector.publish(problem.learner(StageTimings(enabled=False), 0).published(), 0)
+    for step in range(20):
+        for experience in collector.collect(step):
+            replay.add(Block.from_arrays(experience.arrays), training_step=step)
+    assert len(replay) == 200
+    taken = 200 * replay.bytes_per_transition()
+    announced = replay.bytes_when_full(*problem.recorded_sizes())
+    assert 0.8 * taken < announced < 2 * taken
+    assert Phase2(setting).check(world)["replay when full (MiB)"] == round(announced / 2**20, 1)
 
 
 class Stopper(RecordingTracker):

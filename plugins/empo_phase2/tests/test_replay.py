@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
 from empo_core.errors import ConfigError, NonFiniteError, StorageError
+from empo_learning.allocator import keep_freed_memory
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.replay.buffer import Replay
 from empo_phase2.replay.shape import ReplayShape
@@ -143,6 +145,18 @@ def test_equal_rows_of_different_worlds_are_different_states() -> None:
     batch = replay.transitions(torch.arange(3))
     assert batch.state[0] == batch.state[2] != batch.state[1]
     assert replay.states(batch.state).layout.tolist() == [0, 3, 0]
+
+
+def test_ram_of_arrays_is_taken_when_they_are_written_and_given_back_with_them() -> None:
+    keep_freed_memory()
+    process, size = psutil.Process(), 64 << 20
+    before = process.memory_info().rss
+    array = ArrayStorage("ram", None).zeros((size,), np.uint8)
+    assert process.memory_info().rss - before < size / 4
+    array[:] = 1
+    assert process.memory_info().rss - before > size / 2
+    del array
+    assert process.memory_info().rss - before < size / 4
 
 
 def test_ids_are_used_again_and_memory_stays_the_same() -> None:

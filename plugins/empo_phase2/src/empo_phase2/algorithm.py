@@ -25,6 +25,7 @@ from empo_core.protocols import (
 )
 from empo_core.storage.run_directory import RESULTS
 from empo_core.types import WorldSpec
+from empo_core.worlds.queries import is_terminal
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.loop import Loop, saved_state
@@ -34,6 +35,7 @@ from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.ensemble import goal_index_of, members_of
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
+from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
@@ -44,11 +46,15 @@ from empo_phase2.reward import LearnedReward
 from empo_phase2.run_learner import Phase2Learner
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
+from empo_phase2.successors import SuccessorQuery
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
 
 log = logging.getLogger(__name__)
+
+WALKS, WALK_STEPS = 16, 16
+"""Random walks that show how much of a world is recorded, and their steps."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,33 @@ class Problem:
             directory=directory,
             device=self.params.compute.device,
         )
+
+    def recorded_sizes(self) -> tuple[float, float]:
+        """Successors and distinct states per transition, of ``WALKS`` short random walks.
+
+        Longer ones come back to states more often, so that memory is rather less.
+        """
+        world, settings = self.world, self.settings
+        if not settings.model_based:  # Only that of the action that was taken.
+            return 1.0, 1.0
+        query = SuccessorQuery(
+            world,
+            JointActionOrder(world.spec),
+            all_profiles=settings.all_profiles,
+            model_based=settings.model_based,
+        )
+        generator = torch.Generator().manual_seed(0)
+        start = world.initial_state()[None].repeat(WALKS, 1)
+        rows, human, seen = start, torch.zeros(WALKS, len(world.spec.humans), dtype=torch.long), []
+        for _ in range(WALK_STEPS):
+            found = query.to_record(rows, human)
+            seen.append(found.states)
+            count = found.offsets.diff().view(WALKS, -1).sum(1)
+            drawn = (torch.rand(WALKS, generator=generator) * count).long()
+            rows = found.states[(drawn + count.cumsum(0) - count).clamp(max=len(found.states) - 1)]
+            rows = torch.where(is_terminal(world, rows)[:, None], start, rows)
+        every, taken = torch.cat(seen), WALKS * WALK_STEPS
+        return len(every) / taken, len(torch.unique(every, dim=0)) / taken
 
     def warn(self) -> None:
         """Warn about settings that are likely to learn badly."""
@@ -248,7 +281,9 @@ class Phase2:
         problem.learner(StageTimings(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
-            replay_bytes = problem.replay(Path(folder)).reserved_bytes()
+            replay = problem.replay(Path(folder))
+            first = replay.reserved_bytes()
+        full = replay.bytes_when_full(*problem.recorded_sizes())
         return {
             "agents": len(spec.agents),
             "joint actions": spec.num_joint_actions,
@@ -258,7 +293,8 @@ class Phase2:
             "bytes per state row": spec.state_words * spec.state_dtype.itemsize,
             "expectation over humans": "exact" if problem.settings.all_profiles else "sampled",
             "first steps of stages": schedule.stage_start,
-            "replay (MiB)": round(replay_bytes / 2**20, 1),
+            "replay at first (MiB)": round(first / 2**20, 1),
+            "replay when full (MiB)": round(full / 2**20, 1),
         }
 
     def _comparison(self, context: RunContext, encoder: StateEncoder) -> Comparison | None:

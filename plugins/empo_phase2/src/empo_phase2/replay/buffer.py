@@ -92,6 +92,12 @@ class Replay:
         parts = (self._records, self._links, self._pool, self._states)
         return sum(part.nbytes for part in parts)
 
+    def bytes_when_full(self, items: float, states: float) -> int:
+        """Bytes in use when full, with so many successors and distinct states per transition."""
+        each = self._pool.bytes_per_transition + states * self._states.bytes_per_state
+        pooled = 8 * min(int(items * self.capacity), self._pool.limit)
+        return self._records.nbytes + self._links.nbytes + pooled + int(each * self.capacity)
+
     def bytes_per_transition(self) -> float:
         """Bytes in use per transition, its successors and its share of the states included."""
         fixed = (self._records.nbytes + self._links.nbytes) // self.capacity

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import mmap
 import os
 import shutil
 import tempfile
@@ -74,6 +75,9 @@ class ArrayStorage:
         if self.kind == "pinned" and size:
             pinned = torch.zeros(size, dtype=torch.uint8, pin_memory=True)
             return pinned.numpy().view(dtype).reshape(shape)
+        if size:
+            # Mapped on its own: the heap of a learner writes the zeros, and keeps what is freed.
+            return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
         return np.zeros(shape, dtype)
 
     def enlarged(

@@ -28,7 +28,7 @@ class SuccessorPool:
     """
 
     def __init__(self, storage: ArrayStorage, *, capacity: int, pairs: int, limit: int) -> None:
-        self._storage, self._capacity, self._pairs, self._limit = storage, capacity, pairs, limit
+        self._storage, self._capacity, self._pairs, self.limit = storage, capacity, pairs, limit
         size = min(limit, capacity * pairs)
         self._states = storage.zeros((size,), np.int32)
         self._probs = storage.zeros((size,), np.float32)
@@ -58,9 +58,9 @@ class SuccessorPool:
             ConfigError: There are too many, and no eviction would help.
         """
         most, total = int(counts.max(initial=0)), int(counts.sum())
-        if total > self._limit:
+        if total > self.limit:
             raise ConfigError(
-                f"replay: {total} successors arrive at once and it holds {self._limit}; "
+                f"replay: {total} successors arrive at once and it holds {self.limit}; "
                 "raise replay.capacity, or lower targets.max_pairs so that fewer are recorded"
             )
         if most > 65_535:
@@ -79,7 +79,7 @@ class SuccessorPool:
             least: How many must go anyway.
             more: How many successors are to come.
         """
-        excess = self._length + more - self._limit
+        excess = self._length + more - self.limit
         if not least and excess <= 0:
             return 0, 0
         return to_evict(self._counts, oldest, length, least, excess)
@@ -181,7 +181,7 @@ class SuccessorPool:
     def _grow(self, needed: int) -> None:
         """Copy everything into larger arrays, the oldest first."""
         old = len(self._states)
-        size = min(self._limit, max(needed, old + old // 2))
+        size = min(self.limit, max(needed, old + old // 2))
         for name in ("_states", "_probs"):
             array = getattr(self, name)
             larger = self._storage.zeros((size,), array.dtype)

@@ -1,0 +1,77 @@
+"""CPU time and memory of learning in a room of 12 x 12 cells with two humans and a robot.
+
+Run ``python tests/benchmarks/bench_large_world.py``: what ``empo check`` announces, and what 30
+training steps of ``phase2`` with networks then take.
+"""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from empo_core.config import WorldModelRef
+from empo_core.experiment import build
+from empo_core.protocols import Collector
+from empo_learning.allocator import keep_freed_memory
+from empo_learning.stage_timings import StageTimings
+from empo_phase2.algorithm import Phase2, Problem
+from empo_phase2.experience import Block
+from empo_phase2.params import Phase2Params
+
+SIZE, STEPS, WARM = 12, 30, 5
+THINGS = {(1, 1): "Ay", (10, 10): "Ay", (6, 5): "Ae", (5, 5): "Ro", (4, 3): "Bl"}
+CORNERS = ("1,1", "10,1", "1,10", "10,10")
+GOALS = ("1,1, 5,5", "6,1, 10,5", "1,6, 5,10", "6,6, 10,10", *CORNERS)
+
+
+def world_file() -> str:
+    """The room: walls around it, a rock, a block, quarters and corners as goals."""
+    edge = (0, SIZE - 1)
+    cells = [
+        [THINGS.get((x, y), "We" if x in edge or y in edge else "..") for x in range(SIZE)]
+        for y in range(SIZE)
+    ]
+    rows = "".join(f"  {' '.join(row)}\n" for row in cells)
+    goals = "".join(f'  - "{goal}"\n' for goal in GOALS)
+    return f"metadata: {{name: Room}}\nmap: |\n{rows}max_steps: 100\npossible_goals:\n{goals}"
+
+
+def main() -> None:
+    folder = Path(tempfile.mkdtemp())
+    (folder / "room.yaml").write_text(world_file())
+    params = Phase2Params.model_validate(
+        {"human_prior": "path-heuristic", "values": {"q_r": "mlp", "v_h_e": "mlp"}}
+    )
+    ref = WorldModelRef.model_validate(
+        {"name": "multigrid", "params": {"file": str(folder / "room.yaml")}}
+    )
+    keep_freed_memory()
+    world = build(ref)
+    announced = Phase2(params).check(world)
+    print({name: size for name, size in announced.items() if "MiB" in name})
+    problem = Problem.of(params, world, ref)
+    learner, replay = problem.learner(StageTimings(enabled=False), 0), problem.replay()
+    collector: Collector = build(params.collector)
+    collector.start(problem.factory, folder)
+    collector.publish(learner.published(), 0)
+    for step in range(STEPS):
+        if step == WARM:  # Kernels are there.
+            began = time.process_time()
+        for experience in collector.collect(step):
+            replay.add(Block.from_arrays(experience.arrays), training_step=step)
+        learner.step(step, replay)
+    seconds = (time.process_time() - began) / (STEPS - WARM)
+    held = psutil.Process().memory_info().rss / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{seconds:.3f} CPU s per training step, {len(replay):,} transitions")
+    print(f"{replay.bytes_per_transition():,.0f} bytes per transition in the replay, of which")
+    print(f"{replay.items / len(replay):.1f} successors, {replay.distinct_states:,} states in all")
+    print(f"{held:.0f} MiB held, {peak:.0f} MiB at most")
+
+
+if __name__ == "__main__":
+    main()
