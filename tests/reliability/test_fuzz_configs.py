@@ -25,7 +25,7 @@ def fuzzer() -> ModuleType:
 def test_mutated_configs_are_accepted_or_refused_with_a_place(
     fuzzer: ModuleType, tmp_path: Path
 ) -> None:
-    tally, failures = fuzzer.fuzz(2_000, 1, tmp_path)
+    tally, failures, _ = fuzzer.fuzz(2_000, 1, tmp_path)
     assert not failures, "\n".join(failures[:5])
     assert tally["accepted"] > 50
     assert tally["refused"] > 1_000

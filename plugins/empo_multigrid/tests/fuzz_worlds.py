@@ -1,6 +1,7 @@
 """Mutate world files and check that each loads or is refused with a located message.
 
-Run it by hand for the full count: ``python plugins/empo_multigrid/tests/fuzz_worlds.py``.
+Run it by hand for the full count, with a seed of its own:
+``python plugins/empo_multigrid/tests/fuzz_worlds.py --count 20000 --seed 7``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from empo_multigrid.worldfile import WorldFile
 
 FOLDER = Path(empo_multigrid.__file__).parent / "worlds"
 LOCATED = re.compile(r"^world\.yaml:\d+:\d+: ", re.MULTILINE)
-SLOW_S = 5.0
+MAX_SECONDS = 1.0
 ODD_VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2**63, -(2**63), 10**30, 0.5, 1.5, -0.0, 1e308, 1e-320,
     float("nan"), float("inf"), "", " ", "e", "We", "1,1", "9,9", "1,1,1", "0x1f", "\x00",
@@ -164,8 +165,10 @@ def mutants(count: int, seed: int) -> Iterator[bytes | str]:
         yield structural(text, rng) if number % 2 else bytewise(text, rng)
 
 
-def _check(world: MultigridWorld) -> None:
-    """Assert that an accepted world can take a few steps."""
+def try_out(text: bytes | str) -> None:
+    """Load a world file, and assert that an accepted world can take a few steps."""
+    document = parse_yaml(text, name="world.yaml")
+    world = MultigridWorld(*compile_world(validate_document(WorldFile, document), document))
     generator = torch.Generator().manual_seed(0)
     state = world.initial_state()[None]
     for _ in range(3):
@@ -179,12 +182,11 @@ def _check(world: MultigridWorld) -> None:
 def fuzz(count: int, seed: int = 0) -> Tally:
     """Try mutants and say what became of them."""
     tally = Tally()
+    try_out(corpus()[0])  # What compiling kernels takes says nothing about a file.
     for mutant in mutants(count, seed):
-        start = time.perf_counter()
+        start = time.process_time()
         try:
-            document = parse_yaml(mutant, name="world.yaml")
-            file = validate_document(WorldFile, document)
-            _check(MultigridWorld(*compile_world(file, document)))
+            try_out(mutant)
             tally.accepted += 1
         except ConfigError as error:
             tally.refused += 1
@@ -196,10 +198,10 @@ def fuzz(count: int, seed: int = 0) -> Tally:
             tally.reasons[re.sub(r"[^a-z ]+", "", lines[0].split(": ")[-1])[:30]] += 1
         except Exception as error:  # Whatever else comes is a finding, not the end of the run.
             tally.failures.append(f"{type(error).__name__}: {error}\n{mutant!r}")
-        elapsed = time.perf_counter() - start
+        elapsed = time.process_time() - start
         tally.slowest_s = max(tally.slowest_s, elapsed)
-        if elapsed > SLOW_S:
-            tally.failures.append(f"took {elapsed:.1f} s\n{mutant!r}")
+        if elapsed > MAX_SECONDS:
+            tally.failures.append(f"took {elapsed:.1f} CPU s\n{mutant!r}")
     return tally
 
 
@@ -218,7 +220,7 @@ def main() -> None:
     print(  # noqa: T201
         f"{options.count} mutants in {seconds:.0f} s: {tally.accepted} accepted, "
         f"{tally.refused} refused for {len(tally.reasons)} kinds of reasons, slowest "
-        f"{tally.slowest_s:.2f} s, {len(tally.failures)} failures"
+        f"{tally.slowest_s:.2f} CPU s, {len(tally.failures)} failures"
     )
     raise SystemExit(bool(tally.failures))
 
