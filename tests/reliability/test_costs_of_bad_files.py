@@ -36,6 +36,7 @@ MAPS: dict[str, str] = {
     "30 kB of unknown codes": "map: |\n" + f"  {'Zz ' * 100}\n" * 100,
     "unknown codes": "map: |\n" + f"  {'Zz ' * 300}\n" * 140,
     "keys": "map: |\n  AyAe\n" + "".join(f"k{i}: 1\n" for i in range(2_900)),
+    "goals of one name": "map: Ay .. Ae\npossible_goals: ['0,0'" + ", '0,0'" * 5_900 + "]\n",
 }
 TABLE = """
 agents: [{name: h, role: human, actions: [a]}, {name: r, role: robot, actions: [x]}]

@@ -86,14 +86,15 @@ def _bounds(entry: GoalEntry) -> tuple[float, float, float, float]:
 
 def _names(entries: list[GoalEntry]) -> list[str]:
     """One name per goal; goals on the same cells are numbered."""
-    names: list[str] = []
+    names: dict[str, None] = {}
+    numbers: dict[str, int] = {}  # Counting anew for every goal would take minutes.
     for entry in entries:
-        plain = entry.name or "+".join(str(area) for area in entry.cells)
-        name, number = plain, 2
+        plain = name = entry.name or "+".join(str(area) for area in entry.cells)
         while name in names:
-            name, number = f"{plain} #{number}", number + 1
-        names.append(name)
-    return names
+            numbers[plain] = numbers.get(plain, 1) + 1
+            name = f"{plain} #{numbers[plain]}"
+        names[name] = None
+    return [*names]
 
 
 def _check_entries(
@@ -119,12 +120,10 @@ def _warn_of_walls(
     lists: list[tuple[Loc, list[GoalEntry]]], codes: list[Code], width: int, problems: Problems
 ) -> None:
     walls = np.array([code.layer == "terrain" and code.kind == WALL for code in codes])
-    marked = np.zeros(len(codes), dtype=np.bool_)
+    grid = walls.reshape(-1, width)
     for loc, entries in lists:
         for position, entry in enumerate(entries):
-            marked[:] = False
-            _mark(marked, entry, width)
-            if walls[marked].all():
+            if all(grid[a.top : a.bottom + 1, a.left : a.right + 1].all() for a in entry.cells):
                 reason = "can never be reached: all of its cells are walls; drop or move the goal"
                 problems.warn((*loc, position), reason)
 

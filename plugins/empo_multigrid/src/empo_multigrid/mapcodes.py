@@ -179,8 +179,5 @@ def tokens(written: str | list[str] | list[list[str]]) -> list[list[Token]]:
 
 
 def _pairs(line: str, loc: tuple[int, ...], number: int) -> list[Token]:
-    kept = [(column, char) for column, char in enumerate(line) if not char.isspace()]
-    return [
-        Token("".join(char for _, char in kept[i : i + 2]), Place(loc, number, kept[i][0]))
-        for i in range(0, len(kept), 2)
-    ]
+    text, kept = "".join(line.split()), [i for i, char in enumerate(line) if not char.isspace()]
+    return [Token(text[i : i + 2], Place(loc, number, kept[i])) for i in range(0, len(kept), 2)]
