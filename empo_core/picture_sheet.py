@@ -87,7 +87,10 @@ class PictureSheet:
         """Width and height in pixels, and what paints all parts where they leave least blank."""
         # Text stays readable beside tiny tiles, and is as sharp as large ones.
         unit = max(1, round(self.tile_size / 48))
-        parts = [*self._boards(self.tile_size / unit), *self._lists()]
+        boards = [*self._boards(self.tile_size / unit)]
+        parts = [*boards, *self._lists()]
+        listed = enumerate(self._agents, start=len(boards))
+        robots = [part for part, agent in listed if agent in self.spec.robots]
         sizes = [part[:2] for part in parts]
         limits = [
             (along, limit)
@@ -96,7 +99,7 @@ class PictureSheet:
             for limit in accumulate(size[along] for size in sizes[first:])
         ]
         plans = (_flow(sizes, limit, along) for along, limit in dict.fromkeys(limits))
-        spots, width, height = min(plans, key=_cost)
+        spots, width, height = min(plans, key=lambda plan: _cost(plan, robots))
         line = fitting(" ".join(self.overlay.caption.split()), 13, width - 2 * _MARGIN)
 
         def paint(pen: Pen) -> None:
@@ -108,6 +111,11 @@ class PictureSheet:
 
         tall = height + (CAPTION_HEIGHT if line else 0)
         return round(width * unit), round(tall * unit), paint
+
+    @property
+    def _agents(self) -> list[int]:
+        """The agents whose actions are listed."""
+        return sorted({*self.overlay.policies, *self.overlay.actions})
 
     @property
     def _humans(self) -> list[int]:
@@ -136,7 +144,7 @@ class PictureSheet:
     def _lists(self) -> Iterator[_Part]:
         """The actions of each agent, then the goals of each human."""
         spec, overlay = self.spec, self.overlay
-        for agent in sorted({*overlay.policies, *overlay.actions}):
+        for agent in self._agents:
             each, tint = spec.agents[agent], self.tints[agent]
             taken, probs = overlay.actions.get(agent), overlay.policies.get(agent)
             heading = each.name if taken is None else f"{each.name}: {each.actions[taken]}"
@@ -210,9 +218,12 @@ def _misfits(spec: WorldSpec, overlay: Overlay) -> Iterator[str]:
             yield f"goal_values of goal {each_goal.name} is {value}, not in [0, 1]"
 
 
-def usual_tile_size(columns: int, rows: int) -> int:
-    """Pixels per tile and side where nothing else is asked for; fewer in large worlds."""
-    return max(8, min(96, 1440 // max(columns, rows)))
+def usual_tile_size(columns: int, rows: int, overlay: Overlay) -> int:
+    """Pixels per tile and side where nothing else is asked for; fewer in large worlds.
+
+    Pictures that show actions taken are frames of animations: many, so half as sharp.
+    """
+    return max(8, min(48 if overlay.actions else 96, 1440 // max(columns, rows)))
 
 
 def goal_key(spec: WorldSpec, goal: int) -> str:
@@ -235,7 +246,9 @@ def _flow(sizes: Sequence[tuple[float, float]], limit: float, along: int) -> _Pl
     return (spots, y, longest) if along else (spots, longest, y)
 
 
-def _cost(plan: _Plan) -> float:
-    """The area, more where the shape is extreme."""
-    _, width, height = plan
-    return width * height * max(1.0, width / height / _WIDE, height / width)
+def _cost(plan: _Plan, together: Sequence[int]) -> float:
+    """The area, more where the shape is extreme or some boxes stand neither in a row nor column."""
+    spots, width, height = plan
+    extreme = max(1.0, width / height / _WIDE, height / width)
+    is_split = all(len({spots[part][axis] for part in together}) > 1 for axis in (0, 1))
+    return width * height * extreme * (1.25 if is_split else 1)

@@ -60,7 +60,7 @@ def plot(found: dict[float, ExactResult], path: Path) -> None:
     for axes in (left, right):
         axes.set_xscale("symlog", linthresh=1.0)
         axes.set_xlabel("beta_r")
-        axes.set_ylim(0, 1.02)
+        axes.set_ylim(-0.02, 1.02)
         axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     write_figure(figure, path)
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -9,7 +10,7 @@ from empo_core.config import WorldModelRef
 from empo_core.errors import WorldError
 from empo_core.experiment import build
 from empo_core.picture_sheet import CAPTION_HEIGHT, PANEL_WIDTH, TITLE_HEIGHT
-from empo_core.protocols import Drawable
+from empo_core.protocols import Drawable, VectorDrawable
 from empo_core.types import Overlay
 from empo_multigrid.layout import CELL, DIRECTION, FLAGS, FORCED, PAUSED, TERMINATED
 from empo_multigrid.mapcodes import all_codes
@@ -296,6 +297,28 @@ def test_what_is_over_keeps_its_place_and_shows_no_numbers(plain: MultigridWorld
     pictures = [picture(plain, overlay=overlay) for overlay in (during, after)]
     assert pictures[0].shape == pictures[1].shape
     assert not {"0.000", ".00"} & set(texts(plain, after))
+
+
+@pytest.mark.parametrize("actions", [{}, {0: 1, 1: 2, 2: 0}])
+@pytest.mark.parametrize("name", ["multigrid/two_robots", "bushworld/two_robots"])
+def test_lists_of_actions_stand_in_one_row_or_column(name: str, actions: dict[int, int]) -> None:
+    world = build(WorldModelRef.model_validate({"name": name}))
+    assert isinstance(world, VectorDrawable)
+    spec = world.spec
+    policies = {robot: [1 / spec.num_actions[robot]] * spec.num_actions[robot] for robot in (0, 1)}
+    overlay = Overlay(goal_values=[0.5] * len(spec.goals), policies=policies, actions=actions)
+    root = ElementTree.fromstring(world.render_svg(world.initial_state(), overlay))
+    headings = [each for each in root.iter() if (each.text or "").startswith("robot ")]
+    spots = [[each.get(axis) for each in headings] for axis in "xy"]
+    assert len(headings) == 2
+    assert sorted(len(set(places)) for places in spots) == [1, 2]
+
+
+def test_frames_of_an_animation_have_half_the_size(plain: MultigridWorld) -> None:
+    overlay = Overlay(goal_values=[0.5] * 8, policies=dict.fromkeys(range(3), ()))
+    still = plain.render(plain.initial_state(), overlay)
+    frame = plain.render(plain.initial_state(), replace(overlay, actions=dict.fromkeys(range(3))))
+    assert still.shape == (2 * frame.shape[0], 2 * frame.shape[1], 3)
 
 
 @pytest.mark.parametrize("name", ["two_robots", "asymmetric_start", "chambers", "kill_button"])

@@ -79,7 +79,10 @@ class WorldFile(Config):
         "reach; default: every cell. (0,0) is the top left.",
     )
     render_tile_size: int | None = Field(
-        None, ge=8, le=256, description="Pixels per side of a cell; null: 96, fewer if many cells."
+        None,
+        ge=8,
+        le=256,
+        description="Pixels per side of a cell; null: 96, 48 in animations; fewer if many cells.",
     )
 
     @model_validator(mode="before")

@@ -51,7 +51,7 @@ def sheet(
             number = str(1 + agent - robots * (agent >= robots))
             pens[cell].text((0.5, 0.36), number, 0.24, text_on(tint), halo=tint)
 
-    tile = layout.tile or usual_tile_size(layout.width, layout.height)
+    tile = layout.tile or usual_tile_size(layout.width, layout.height, shown)
     return PictureSheet(spec, tints, shown, tile, layout.width, layout.height, paint)
 
 

@@ -32,18 +32,18 @@ def sheet(
 ) -> PictureSheet:
     """A picture of a state.
 
-    A board has ``tile_size`` pixels per cell and side, from 8 to 256; None means 96, and fewer
-    in large worlds. Overlays of one kind give pictures of one size.
+    A board has ``tile_size`` pixels per cell and side, from 8 to 256; None means 96, or 48 with
+    actions taken, and fewer in large worlds. Overlays of one kind give pictures of one size.
 
     Raises:
         WorldError: The overlay does not fit the world.
         ValueError: The tile size is out of range.
     """
+    shown, found = overlay or Overlay(), scene(layout, row)
     if tile_size is None:
-        tile_size = usual_tile_size(layout.width, layout.height)
+        tile_size = usual_tile_size(layout.width, layout.height, shown)
     if not MIN_TILE <= tile_size <= MAX_TILE:
         raise ValueError(f"tile_size is {tile_size}: it must be from {MIN_TILE} to {MAX_TILE}")
-    shown, found = overlay or Overlay(), scene(layout, row)
 
     def paint(pen: Pen, human: int | None) -> None:
         _board(layout, spec, found, shown, tile_size, pen, human)
