@@ -54,20 +54,20 @@ class Values(Config):
 class WarmUp(Config):
     """Stages of training, in training steps; quantities in closed form have none."""
 
-    v_h_e: int = Field(300, ge=0, description="Train V_h^e alone, the robot acting evenly.")
-    x_h: int = Field(300, ge=0, description="Then X_h too.")
-    u_r: int = Field(200, ge=0, description="Then U_r too.")
-    q_r: int = Field(300, ge=0, description="Then Q_r too.")
-    v_r: int = Field(200, ge=0, description="Then V_r too.")
-    ramp: int = Field(600, ge=0, description="Then beta_r rises from 0 along a sigmoid.")
+    v_h_e: int = Field(200, ge=0, description="Train V_h^e alone, the robot acting evenly.")
+    x_h: int = Field(200, ge=0, description="Then X_h too.")
+    u_r: int = Field(100, ge=0, description="Then U_r too.")
+    q_r: int = Field(200, ge=0, description="Then Q_r too.")
+    v_r: int = Field(100, ge=0, description="Then V_r too.")
+    ramp: int = Field(400, ge=0, description="Then beta_r rises from 0 along a sigmoid.")
     gamma_h_start: float | None = Field(
         None, ge=0, le=1, description="Start gamma_h here; null starts at its full value."
     )
-    gamma_h_steps: int = Field(300, ge=0, description="Steps in which gamma_h rises.")
+    gamma_h_steps: int = Field(200, ge=0, description="Steps in which gamma_h rises.")
     gamma_r_start: float | None = Field(
         None, ge=0, le=1, description="Start gamma_r here; null starts at its full value."
     )
-    gamma_r_steps: int = Field(300, ge=0, description="Steps in which gamma_r rises.")
+    gamma_r_steps: int = Field(200, ge=0, description="Steps in which gamma_r rises.")
 
     @model_validator(mode="after")
     def _rises_in_its_stage(self) -> WarmUp:
@@ -96,7 +96,7 @@ class OptimiserParams(Optimiser):
         "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
-        0.8, ge=0, le=1, description="Share of the training steps before it starts to fall."
+        0.9, ge=0, le=1, description="Share of the training steps before it starts to fall."
     )
     max_grad_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
@@ -241,7 +241,7 @@ class Phase2Params(Config):
     theory: Phase2Theory = Field(
         default_factory=Phase2Theory, description="Parameters of the theory."
     )
-    total_steps: int = Field(4_000, ge=1, description="Training steps.")
+    total_steps: int = Field(4_500, ge=1, description="Training steps.")
     num_envs: int = Field(32, ge=1, description="Environments that each actor steps at once.")
     warm_up: WarmUp = Field(default_factory=WarmUp, description="Stages of training.")
     optimiser: OptimiserParams = Field(
