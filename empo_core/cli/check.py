@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from empo_core.cli.output import Debug, Json, print_json, print_table, show
+from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
 from empo_core.config import AlgorithmRef, RunConfig, WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
@@ -43,12 +44,13 @@ def check(
     from empo_core.config.yaml import read_yaml
 
     path = library_world(file) or Path(file)
-    # What a world model is to read need not be YAML.
-    document = read_yaml(path) if world_model is None else None
-    if overrides or (document is not None and is_config(document)):
-        report = _check_config(path, _config(path, document, overrides or [], world_model))
-    else:
-        report = _check_world(path, world_model)
+    with only_ours_on_stdout(json, quiet=False):
+        # What a world model is to read need not be YAML.
+        document = read_yaml(path) if world_model is None else None
+        if overrides or (document is not None and is_config(document)):
+            report = _check_config(path, _config(path, document, overrides or [], world_model))
+        else:
+            report = _check_world(path, world_model)
     if json:
         print_json(report)
         return
@@ -130,12 +132,15 @@ def _config(
 
     if document is not None and is_config(document):
         return load_config(document, overrides)
+    logging.disable()  # The world is built again, and warns then.
     try:
         name, _ = _world_in(path, world_model)
     except EmpoError as error:
         if document is not None and _num_foreign(error):
             return load_config(document, overrides)  # It says what a config has to have.
         raise
+    finally:
+        logging.disable(logging.NOTSET)
     if not any(override.startswith("algorithm") for override in overrides):
         algorithms = ", ".join(installed().names("algorithm")) or "none is installed"
         raise ConfigError(

@@ -145,6 +145,37 @@ def test_a_world_that_lacks_what_an_algorithm_needs_is_refused_and_leaves_nothin
     assert not list(runs.glob("*"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TABLE.replace("AGENTS", f"[{HAL}]").replace("GOALS", "{}"), "1:65: agents: has no robot"),
+        (TABLE.replace("AGENTS", f"[{BOT}]").replace("GOALS", "{}"), "1:65: agents: has no human"),
+        ("map: Hu 1 .\n", "1:1: map: has no robot; write Ro where one starts"),
+        ("map: |\n  Ro 1\n", "1:1: map: has no human; write Hu where one starts"),
+        ("max_steps: 3\nmap: |\n  We Ae\n", "2:1: map: has no human; write Ay"),
+    ],
+)
+def test_a_world_without_a_human_or_a_robot_is_noticed_with_its_place_as_it_is_read(
+    tmp_path: Path, text: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "world.yaml"
+    path.write_text(text)
+    done = CliRunner().invoke(app, ["check", str(path)])
+    assert f"{path}:{said}" in caplog.text + done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_warning_about_a_world_is_called_one_and_given_once(tmp_path: Path, command: str) -> None:
+    text = TABLE.replace("AGENTS", f"[{BOT}]").replace("GOALS", "{}")
+    (tmp_path / "world.yaml").write_text(text)
+    arguments = [EMPO, command, "world.yaml", *["algorithm=exact"][: command == "run"]]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path)
+    first, *more = done.stderr.splitlines()
+    assert first.startswith("WARNING: ")
+    assert "world.yaml:1:65: agents: has no human" in first
+    assert len(more) == (command == "run")  # Why it is refused.
+
+
 @pytest.mark.slow  # Kernels may have to be compiled first.
 def test_empo_alone_suggests_a_first_command_that_works(tmp_path: Path) -> None:
     said = subprocess.run([EMPO], capture_output=True, text=True, check=False).stdout

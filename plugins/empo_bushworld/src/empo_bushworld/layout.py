@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from empo_core import Config
 from empo_core.config.files import joined, located_error, read_yaml, validate_document
 from empo_core.config.yaml import MAX_PROBLEMS, Document
 from empo_core.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 MAX_CELLS = 4096
 MAX_AGENTS = 8
@@ -142,7 +145,10 @@ def read_layout(
     found = _map_problems(document, world, impenetrable or world.B)
     if problems := list(itertools.islice(found, MAX_PROBLEMS + 1)):
         raise joined(problems)
-    return layout_of(world, max_steps, impenetrable)
+    layout = layout_of(world, max_steps, impenetrable)
+    if not layout.robots:
+        log.warning("%s: map: has no robot; write Ro where one starts", document.place(("map",)))
+    return layout
 
 
 def layout_of(

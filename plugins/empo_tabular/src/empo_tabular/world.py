@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from empo_tabular.checks import Problem, problems_with_names
 from empo_tabular.features import OneHotFeatures
 from empo_tabular.plugin import TableParams
 from empo_tabular.table import ANY, Table, TableRule
+
+log = logging.getLogger(__name__)
 
 
 def load_world(params: TableParams) -> EnumeratedWorld:
@@ -41,6 +44,10 @@ def read_table(path: str | Path) -> Table:
     table = validate_document(Table, document)
     if problems := find_problems(table):
         raise joined(located_error(document, loc, reason) for loc, reason in problems)
+    for role in ("human", "robot"):
+        if all(agent.role != role for agent in table.agents):
+            place = document.place(("agents",))
+            log.warning("%s: agents: has no %s; add an agent with 'role: %s'", place, role, role)
     return table
 
 
