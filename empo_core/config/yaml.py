@@ -39,6 +39,7 @@ from empo_core.trees import JsonData
 
 MAX_BYTES = 2**17
 MAX_DEPTH = 50
+_DEEP = re.compile(r"[\[{]" * (MAX_DEPTH + 1))
 MAX_VALUES = 6_000
 """Keys and values of a file: the parser takes some 50 microseconds for each."""
 MAX_PROBLEMS = 100
@@ -192,6 +193,9 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
         raise problems([f"{_place(name, before)}: {reason}"]) from error
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # JSON may be indented by tabs and has none in strings.
+    if deep := _DEEP.search(text):  # The parser would take a second to get so far.
+        place = _place(name, text[: deep.end() - 1])
+        raise problems([f"{place}: nesting is deeper than {MAX_DEPTH} levels; flatten it"])
     document = Document(name=name, data=None, base=Path(base).resolve(), text=text)
     _Builder(document).build(_events(text, name))
     return document
