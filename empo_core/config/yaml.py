@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
@@ -31,6 +31,7 @@ from ruamel.yaml.events import (
     ScalarEvent,
 )
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner, ScannerError
 
 from empo_core.config.syntax import mistake
 from empo_core.errors import ConfigError
@@ -39,7 +40,7 @@ from empo_core.trees import JsonData
 
 MAX_BYTES = 2**17
 MAX_DEPTH = 50
-_DEEP = re.compile(r"[\[{]" * (MAX_DEPTH + 1))
+_TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
 MAX_VALUES = 6_000
 """Keys and values of a file: the parser takes some 50 microseconds for each."""
 MAX_PROBLEMS = 100
@@ -193,9 +194,6 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
         raise problems([f"{_place(name, before)}: {reason}"]) from error
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # JSON may be indented by tabs and has none in strings.
-    if deep := _DEEP.search(text):  # The parser would take a second to get so far.
-        place = _place(name, text[: deep.end() - 1])
-        raise problems([f"{place}: nesting is deeper than {MAX_DEPTH} levels; flatten it"])
     document = Document(name=name, data=None, base=Path(base).resolve(), text=text)
     _Builder(document).build(_events(text, name))
     return document
@@ -210,10 +208,28 @@ def parse_value(text: str) -> Plain:
     return parse_yaml(text, name="value").data
 
 
+class _TooDeep(ScannerError):
+    """Brackets are nested too deeply."""
+
+
+class _Scanner(Scanner):
+    """Stops at a bracket too deep, since it reads a thousand open ones before its first event."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
+        if len(self.flow_context) >= MAX_DEPTH:
+            raise _TooDeep(problem_mark=self.reader.get_mark())
+        super().fetch_flow_collection_start(TokenClass, to_push)
+
+
 def _events(text: str, name: str) -> Iterator[Event]:
     """The parser's events; whatever it raises becomes a located ``ConfigError``."""
+    parser = YAML(typ="safe", pure=True)
+    parser.Scanner = _Scanner
     try:
-        yield from YAML(typ="safe", pure=True).parse(text)
+        yield from parser.parse(text)
+    except _TooDeep as error:
+        mark = error.problem_mark
+        raise problems([f"{name}:{mark.line + 1}:{mark.column + 1}: {_TOO_DEEP}"]) from error
     except MarkedYAMLError as error:
         line, column, reason = mistake(error, text)
         raise problems([f"{name}:{line}:{column}: {reason}"]) from error
@@ -306,7 +322,7 @@ class _Builder:
             value = {} if isinstance(event, MappingStartEvent) else []
             path = self._place(frame, event, value)
             if len(self._frames) >= MAX_DEPTH:
-                raise self._error(event, f"nesting is deeper than {MAX_DEPTH} levels; flatten it")
+                raise self._error(event, _TOO_DEEP)
             self._frames.append(_Frame(value, path))
 
     def _place(self, frame: _Frame | None, event: NodeEvent, value: Plain) -> tuple[str, ...]:

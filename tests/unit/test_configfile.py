@@ -427,3 +427,10 @@ def test_an_override_replaces_what_the_file_says_and_where() -> None:
     assert document.data == {"a": {"b": {"d": 2}}}
     assert document.place(["a", "b", "d"]) == "command line"
     assert document.place(["a"]) == "f:1:1"
+
+
+def test_brackets_in_a_text_are_not_nested() -> None:
+    text = "[" * 200
+    assert parse_yaml(f"a: '{text}'", name="x").data == {"a": text}
+    with pytest.raises(ConfigError, match=r"x:2:52: nesting is deeper than 50 levels"):
+        parse_yaml(f"a:\n {text}", name="x")
