@@ -1,4 +1,4 @@
-"""Reports of learners warn of terminal states that robots are drawn to."""
+"""Reports warn of terminal states that robots are drawn to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.config import WorldModelRef
+from empo_core.experiment import build
+from empo_core.protocols import WorldModel
 from empo_core.storage.run_directory import strict_json
+from empo_exact.algorithm import Exact
+from empo_exact.plugin import ExactParams
+from empo_exact.solver import solve
 
 PRESS = """
 {name: press, horizon: 5, initial: well, states: [well, crushed], terminal: [crushed],
@@ -55,3 +61,38 @@ def test_the_report_of_a_learner_says_that_a_terminal_state_is_better_than_every
     said = " ".join(done.stdout.split())
     assert ("warning: A terminal state is better than every other state" in said) is is_terminal
     assert ("The state is: crushed" in said) is is_terminal
+
+
+def press(tmp_path: Path, text: str) -> WorldModel:
+    (tmp_path / "press.yaml").write_text(text)
+    reference = {"name": "table", "params": {"file": str(tmp_path / "press.yaml")}}
+    world: WorldModel = build(WorldModelRef.model_validate(reference))
+    return world
+
+
+@pytest.mark.parametrize("keep", ["all", "root"])
+def test_a_terminal_state_that_is_better_than_all_others_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: str
+) -> None:
+    world, params = press(tmp_path, PRESS), ExactParams.model_validate({"keep": keep})
+    result = solve(world, params)
+    assert result.at(0).pi_r[1] > 0.999
+    (found,) = result.summary()["warnings"]
+    for warning in (found, Exact(params).check(world)["warning"], caplog.text):
+        assert "terminal state is better than every other" in warning
+        assert "crushed" in warning
+
+
+@pytest.mark.parametrize("remedy", ["absorbing", "terminal_value"])
+def test_both_remedies_keep_the_robot_away_and_are_not_warned_of(
+    tmp_path: Path, remedy: str
+) -> None:
+    world = press(tmp_path, REMEDY if remedy == "absorbing" else PRESS)
+    is_lower = remedy == "terminal_value"
+    # At the horizon V_r is terminal_value, too: lowering it helps where that is discounted more.
+    theory = {"terminal_value": -100.0, "gamma_r": 0.5} if is_lower else {}
+    params = ExactParams.model_validate({"theory": theory})
+    result = solve(world, params)
+    assert result.at(0).pi_r[1] < 0.01
+    assert result.summary()["warnings"] == []
+    assert "warning" not in Exact(params).check(world)

@@ -211,53 +211,5 @@ def test_the_limit_is_four_fifths_of_the_ram_or_what_is_free(
     assert ram.limit(given) == 2 << 30
 
 
-# Terminal states.
-
-PRESS = """
-{name: press, horizon: 5, initial: well, states: [well, crushed], terminal: [crushed],
- agents: [{name: ann, role: human, actions: [stay]},
-          {name: bot, role: robot, actions: [idle, crush]}],
- transitions: [{state: well, actions: [stay, crush], to: crushed}, {state: well, to: well}],
- goals: {ann: [{name: well, states: well}, {name: anywhere, states: [well, crushed]}]}}
-"""
-REMEDY = PRESS.replace(", terminal: [crushed]", "").replace(
-    "to: well}]", "to: well}, {state: crushed, to: crushed}]"
-)
-
-
-def press(tmp_path: Path, text: str) -> WorldModel:
-    pytest.importorskip("empo_tabular")
-    (tmp_path / "press.yaml").write_text(text)
-    return library_world("table", file=str(tmp_path / "press.yaml"))
-
-
-@pytest.mark.parametrize("keep", ["all", "root"])
-def test_a_terminal_state_that_is_better_than_all_others_is_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: str
-) -> None:
-    world, params = press(tmp_path, PRESS), ExactParams(compute=ONE, keep=keep)
-    result = solve(world, params)
-    assert result.at(0).pi_r[1] > 0.999
-    (found,) = result.summary()["warnings"]
-    for warning in (found, Exact(params).check(world)["warning"], caplog.text):
-        assert "terminal state is better than every other" in warning
-        assert "crushed" in warning
-
-
-@pytest.mark.parametrize("remedy", ["absorbing", "terminal_value"])
-def test_both_remedies_keep_the_robot_away_and_are_not_warned_of(
-    tmp_path: Path, remedy: str
-) -> None:
-    world = press(tmp_path, REMEDY if remedy == "absorbing" else PRESS)
-    is_lower = remedy == "terminal_value"
-    # At the horizon V_r is terminal_value, too: lowering it helps where that is discounted more.
-    theory = {"terminal_value": -100.0, "gamma_r": 0.5} if is_lower else {}
-    params = ExactParams.model_validate({"theory": theory, "compute": {"workers": 1}})
-    result = solve(world, params)
-    assert result.at(0).pi_r[1] < 0.01
-    assert result.summary()["warnings"] == []
-    assert "warning" not in Exact(params).check(world)
-
-
 def test_worlds_without_terminal_states_are_not_warned_of() -> None:
     assert "warning" not in Exact(ExactParams(compute=ONE)).check(table_world())
