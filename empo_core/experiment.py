@@ -104,8 +104,11 @@ def execute(
     watchers: Sequence[Tracker] = (),
     directory: RunDirectory | None = None,
     environment: Callable[[], object] | None = None,
+    quiet: bool = False,
 ) -> Run:
     """As ``run``, but says where; with ``directory`` it goes on with an interrupted run.
+
+    Where it is ``quiet``, the config's trackers for terminals are left out.
 
     Of the processes of ``torchrun`` only rank 0 has trackers, and a run directory that stays.
     """
@@ -119,7 +122,9 @@ def execute(
         seed_everything(config.seed)
         world = build_world(config, registry)
         algorithm = build_algorithm(config, registry, environment)
-        trackers = [build(ref, registry=registry) for ref in config.trackers]
+        unwanted = registry.default_trackers("terminal") if quiet else []
+        refs = [ref for ref in config.trackers if ref.name not in unwanted]
+        trackers = [build(ref, registry=registry) for ref in refs]
         trackers = [] if process_rank() else [*trackers, *watchers]
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
             directory = RunDirectory.create(config, registry)
@@ -149,8 +154,9 @@ def resume(
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
     environment: Callable[[], object] | None = None,
+    quiet: bool = False,
 ) -> Run:
-    """Go on with an interrupted or failed run in its own directory; arguments as for ``run``.
+    """Go on with an interrupted or failed run in its own directory; arguments as for ``execute``.
 
     Raises:
         ConfigError: ``path`` is no run directory, has finished, or is still running.
@@ -168,6 +174,7 @@ def resume(
         watchers=watchers,
         directory=directory,
         environment=environment,
+        quiet=quiet,
     )
 
 

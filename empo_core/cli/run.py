@@ -50,7 +50,7 @@ def run(
     with only_ours_on_stdout(json, quiet):
         from empo_core.experiment import execute
 
-        done = execute(loaded, watchers=_watchers(loaded, quiet))
+        done = execute(loaded, watchers=_watchers(loaded, quiet), quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 
@@ -115,7 +115,7 @@ def resume(
     with only_ours_on_stdout(json, quiet):
         from empo_core import experiment
 
-        done = experiment.resume(run_dir, watchers=_watchers(None, quiet))
+        done = experiment.resume(run_dir, watchers=_watchers(None, quiet), quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 

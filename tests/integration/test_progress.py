@@ -22,8 +22,9 @@ def test_every_long_task_is_shown_to_its_end(tmp_path: Path, task: str) -> None:
     assert re.search(rf"{task}: 100%", errors_of(tmp_path))
 
 
-def test_quiet_shows_nothing(tmp_path: Path) -> None:
-    assert errors_of(tmp_path, "--quiet") == ""
+@pytest.mark.parametrize("trackers", ["trackers=[]", "trackers=[progress]"])
+def test_quiet_shows_nothing(tmp_path: Path, trackers: str) -> None:
+    assert errors_of(tmp_path, "--quiet", trackers) == ""
 
 
 def test_a_config_that_names_the_tracker_gets_it_once(tmp_path: Path) -> None:
