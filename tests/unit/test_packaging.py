@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-FOUNDATIONS = ("empo-learning", "empo-executors", "empo-environments")
+FOUNDATIONS = ("empo-inspector", "empo-learning", "empo-executors", "empo-environments")
 """Plugins that others may import; each may import those before it."""
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/pyproject.toml"))
 
@@ -88,7 +88,7 @@ def test_no_check_lists_plugins() -> None:
     tool = toml(ROOT)["tool"]
     assert "plugins/*/src" in tool["mypy"]["files"]
     assert tool["ruff"]["lint"]["isort"]["known-first-party"] == ["empo_*"]
-    foundations = {"empo_environments", "empo_executors", "empo_learning"}  # The shelves.
+    foundations = {"empo_environments", "empo_executors", "empo_inspector", "empo_learning"}  # The shelves.
     text = (ROOT / "pyproject.toml").read_text()
     assert {folder.name for folder in PLUGINS if folder.name in text} <= foundations
 

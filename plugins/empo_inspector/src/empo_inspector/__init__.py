@@ -1,0 +1,1 @@
+"""Explanations of decisions and comparisons of runs: a foundation of components."""
