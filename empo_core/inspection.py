@@ -1,0 +1,111 @@
+"""Inspections: the part of a run from which every number of its decisions can be worked out again.
+
+An algorithm offers one by ``Inspectable``; explanations and pages read it, whatever computed or
+learned its values. Symbols and equations: arXiv 2508.00159v2, Table 1, (1)-(9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int, Int64, Shaped
+
+from empo_core.protocols import RunContext
+from empo_core.theory import CompleteTheory
+from empo_core.types import WorldSpec
+
+NOT_KEPT = -1
+"""Successor that an inspection left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The part of a run that an inspection is to cover.
+
+    Attributes:
+        start: State row to begin with; None means the world's initial state [word].
+        time: Steps of the episode that lie behind ``start``. Earlier times are left out.
+        max_bytes: Size of the arrays at which states are left out, those that episodes visit
+            least first; None keeps all.
+    """
+
+    start: Shaped[np.ndarray, " word"] | None = None
+    time: int = 0
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """States, transitions and values, from which policies and their reasons follow.
+
+    Pair ``s * num_joint + j`` is state ``s`` under joint action ``j`` of ``spec.strides``; its
+    transitions are ``offsets[pair] : offsets[pair + 1]``. A pair without transitions is
+    unavailable; a state with none at all is terminal. Values hold at the times ``first_time``,
+    ``first_time + 1`` and so on, up to one before the horizon; there is one time, 0, where the
+    world has no horizon. Values are NaN where a state cannot be reached by then.
+
+    Attributes:
+        spec: The world's specification.
+        theory: The parameters of the equations.
+        rows: State rows [state word].
+        number: What the run calls each state [state].
+        total: How many states the run has, kept here or not.
+        offsets: Start of each pair's transitions [pair + 1].
+        successor: State reached, or ``NOT_KEPT`` [transition].
+        code: Position of the transition's probability and duration in the next two
+            [transition].
+        prob: The distinct probabilities [code].
+        duration: The durations that go with them [code].
+        achieved: Goals of ``spec.goals`` that are achieved [state goal].
+        first_time: The earliest time.
+        v_r: V_r [time state].
+        v_e: V_h^e [time state goal].
+        v_m: V_h^m; None where humans do not act by equations (1)-(3) with the parameters of
+            ``theory`` and even expectations of each other [time state goal].
+        pi_h: The humans' policies, where ``v_m`` is None [time state goal action].
+    """
+
+    spec: WorldSpec
+    theory: CompleteTheory
+    rows: Shaped[np.ndarray, "state word"]
+    number: Int64[np.ndarray, " state"]
+    total: int
+    offsets: Int64[np.ndarray, " pair_plus_1"]
+    successor: Int[np.ndarray, " transition"]
+    code: Int[np.ndarray, " transition"]
+    prob: Float64[np.ndarray, " code"]
+    duration: Float64[np.ndarray, " code"]
+    achieved: Bool[np.ndarray, "state goal"]
+    first_time: int
+    v_r: Float64[np.ndarray, "time state"]
+    v_e: Float64[np.ndarray, "time state goal"]
+    v_m: Float64[np.ndarray, "time state goal"] | None
+    pi_h: Float64[np.ndarray, "time state goal action"] | None
+
+    @property
+    def num_states(self) -> int:
+        """Number of states that are kept."""
+        return len(self.rows)
+
+    @property
+    def last_time(self) -> int:
+        """The last time at which anybody acts."""
+        return self.first_time + len(self.v_r) - 1
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """An algorithm whose finished runs can be inspected; optional.
+
+    ``empo explain`` asks for it.
+    """
+
+    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+        """What the run in ``context.directory`` knows, from a state and time on.
+
+        Raises:
+            StorageError: The run left nothing that can be loaded, or too little to explain.
+            WorldError: The state cannot be reached by that time.
+        """

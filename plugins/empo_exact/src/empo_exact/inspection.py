@@ -1,0 +1,143 @@
+"""The part of a solved world from which its decisions can be explained."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int64
+
+from empo_core.errors import SolveError, WorldError
+from empo_core.inspection import NOT_KEPT, Inspection, Wanted
+from empo_core.theory import CompleteTheory
+from empo_exact.graph import StateGraph
+from empo_exact.kernel_data import Floats
+from empo_exact.solution import Solution
+
+Numbers = Int64[np.ndarray, " state"]
+
+
+def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspection:
+    """Everything that can follow a state; see ``empo_core.inspection.Inspectable``.
+
+    Args:
+        solution: The solved world.
+        theory: The parameters it was solved with.
+        wanted: Where to begin.
+    """
+    times = _times(solution, wanted.time)
+    graph = solution.graph
+    start = 0 if wanted.start is None else solution.index(wanted.start)
+    if solution.horizon is not None and start >= graph.within(wanted.time):
+        raise WorldError(
+            f"{solution.spec.name!r} cannot be in that state after {wanted.time} steps"
+        )
+    chosen = _closure(graph, start, None if solution.horizon is None else len(times))
+    offsets, items = _transitions(graph, chosen)
+    place = np.full(graph.num_states, NOT_KEPT, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    v_r, v_e, v_m = (np.stack(part) for part in zip(*_values(solution, times, chosen), strict=True))
+    follows_parameters = _follows_parameters(solution)
+    return Inspection(
+        spec=solution.spec,
+        theory=theory,
+        rows=graph.states[chosen],
+        number=chosen,
+        total=graph.num_states,
+        offsets=offsets,
+        successor=place[graph.successor[items]],
+        code=graph.code[items],
+        prob=graph.prob,
+        duration=graph.duration,
+        achieved=solution.problem.game.achieved[chosen][:, solution.problem.places] > 0,
+        first_time=wanted.time,
+        v_r=v_r,
+        v_e=v_e,
+        v_m=v_m if follows_parameters else None,
+        pi_h=None if follows_parameters else _human_policies(solution, times, chosen),
+    )
+
+
+def _times(solution: Solution, first: int) -> list[int]:
+    """All times from one on at which somebody acts; their values must have been kept."""
+    last = 1 if solution.horizon is None else solution.horizon
+    if not 0 <= first < last:
+        limit = "there is only 0" if solution.horizon is None else f"they go from 0 to {last - 1}"
+        raise WorldError(
+            f"there is no decision at time {first} in {solution.spec.name!r}: {limit}"
+        )
+    times = list(range(first, last))
+    if not set(times) <= set(solution.times):
+        raise SolveError(
+            f"the values at times {solution.times} were kept, and an explanation needs all later "
+            "ones; solve again with algorithm.params.keep=all or disk"
+        )
+    return times
+
+
+def _closure(graph: StateGraph, start: int, steps: int | None) -> Numbers:
+    """Numbers of all states that can follow one within so many steps, ascending."""
+    found = np.zeros(graph.num_states, np.bool_)
+    found[start] = True
+    newest = np.array([start], np.int64)
+    while len(newest) and (steps is None or steps > 0):
+        _, items = _transitions(graph, newest)
+        following = np.unique(graph.successor[items]).astype(np.int64)
+        newest = following[~found[following]]
+        found[newest] = True
+        steps = None if steps is None else steps - 1
+    return np.flatnonzero(found)
+
+
+def _transitions(graph: StateGraph, chosen: Numbers) -> tuple[Numbers, Numbers]:
+    """Offsets of the pairs of some states, and which transitions of the graph are theirs."""
+    joint = graph.spec.num_joint_actions
+    expanded = chosen < graph.num_expanded
+    pairs = (np.where(expanded, chosen, 0)[:, None] * joint + np.arange(joint)).ravel()
+    begin = graph.offsets[pairs].astype(np.int64)
+    length = graph.offsets[pairs + 1].astype(np.int64) - begin
+    length[~np.repeat(expanded, joint)] = 0
+    offsets = np.concatenate([[0], np.cumsum(length)])
+    items = np.repeat(begin - offsets[:-1], length) + np.arange(offsets[-1])
+    return offsets, items
+
+
+def _values(
+    solution: Solution, times: list[int], chosen: Numbers
+) -> list[tuple[Floats, Floats, Floats]]:
+    """V_r, V_h^e and V_h^m of some states at each time; NaN where they cannot be reached."""
+    goals, found = solution.problem.places, []
+    for time in times:
+        values = solution.store.at(time)
+        known = np.flatnonzero(chosen < len(values.v_r))
+        v_r = np.full(len(chosen), np.nan)
+        v_e, v_m = (np.full((len(chosen), len(goals)), np.nan) for _ in range(2))
+        v_r[known] = values.v_r[chosen[known]]
+        v_e[known] = values.v_e[chosen[known]][:, goals]
+        v_m[known] = values.v_m[chosen[known]][:, goals]
+        found.append((v_r, v_e, v_m))
+    return found
+
+
+def _follows_parameters(solution: Solution) -> bool:
+    """True where humans act by equations (1)-(3) with one beta_h and nu, an even habit, and even
+    expectations of each other."""
+    problem, humans = solution.problem, solution.problem.humans
+    return (
+        problem.prior is None
+        and problem.habit is None
+        and humans.belief.shape[3] == 0
+        and len(humans.beta) == 1
+        and len(humans.nu) == 1
+        and not humans.has_habit
+    )
+
+
+def _human_policies(solution: Solution, times: list[int], chosen: Numbers) -> Floats:
+    """The humans' policies [time state goal action]; NaN where a state cannot be reached."""
+    actions = int(solution.problem.game.num_actions.max())
+    found = np.full((len(times), len(chosen), len(solution.spec.goals), actions), np.nan)
+    for i, time in enumerate(times):
+        within = len(solution.store.at(time).v_r)
+        asked = np.flatnonzero(solution.alive(chosen, time) & (chosen < within))
+        policies = solution.policies(time, chosen[asked]).pi_h[:, :, solution.problem.places]
+        found[i, asked] = policies.transpose(0, 2, 1)
+    return found
