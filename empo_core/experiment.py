@@ -223,6 +223,24 @@ def build_algorithm(
     return algorithm
 
 
+def saved_context(
+    directory: Path,
+    config: RunConfig,
+    registry: Registry | None = None,
+    environment: Callable[[], object] | None = None,
+) -> RunContext:
+    """The context in which an algorithm loads what a run left in its directory."""
+    return RunContext(
+        world=build_world(config, registry),
+        seed=config.seed,
+        directory=directory,
+        tracker=TrackerGroup([]),
+        resume=True,
+        world_model=config.world_model,
+        environment=environment,
+    )
+
+
 def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
     """Refuse an environment that would not be used."""
     takers = [

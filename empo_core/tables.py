@@ -1,7 +1,10 @@
-"""A table for terminals of any width: names in it are never cut off or broken."""
+"""Tables for terminals of any width: names in them are never cut off or broken."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
@@ -36,4 +39,24 @@ class FittingTable(Table):
             yield Padding(Text(", ".join(said), overflow="fold"), (0, 0, 0, 2))
 
 
-__all__ = ["FittingTable"]
+BAR = 10
+"""Characters of a bar that stands for 1."""
+
+
+def report_table(title: str, *columns: str, texts: Collection[str] = ()) -> FittingTable:
+    """An empty table whose first column is text, as are those named by ``texts``; else numbers."""
+    table = FittingTable(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
+    for position, column in enumerate(columns):
+        if position == 0 or column in texts:
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def bar(share: float, style: str) -> Text:
+    """A share in [0, 1] as a bar; the column of bars has no heading."""
+    return Text("█" * round(BAR * min(1.0, share)) or "▏", style=style)
+
+
+__all__ = ["FittingTable", "bar", "report_table"]

@@ -5,6 +5,7 @@ Axis names follow ``docs/reference/shapes.md``.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,6 +92,14 @@ class WorldSpec:
     def num_robot_actions(self) -> int:
         """Number of joint actions the robots have."""
         return math.prod(self.num_actions[robot] for robot in self.robots)
+
+    @property
+    def robot_action_names(self) -> tuple[str, ...]:
+        """Names of the robots' joint actions, robot 0 fastest, e.g. ``left + still``."""
+        actions = [self.agents[robot].actions for robot in reversed(self.robots)]
+        return tuple(
+            " + ".join(reversed(names)) or "(no robot)" for names in itertools.product(*actions)
+        )
 
     @property
     def num_human_actions(self) -> int:

@@ -88,7 +88,12 @@ def test_no_check_lists_plugins() -> None:
     tool = toml(ROOT)["tool"]
     assert "plugins/*/src" in tool["mypy"]["files"]
     assert tool["ruff"]["lint"]["isort"]["known-first-party"] == ["empo_*"]
-    foundations = {"empo_environments", "empo_executors", "empo_inspector", "empo_learning"}  # The shelves.
+    foundations = {
+        "empo_environments",
+        "empo_executors",
+        "empo_inspector",
+        "empo_learning",
+    }  # The shelves.
     text = (ROOT / "pyproject.toml").read_text()
     assert {folder.name for folder in PLUGINS if folder.name in text} <= foundations
 

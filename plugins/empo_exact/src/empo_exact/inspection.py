@@ -61,9 +61,7 @@ def _times(solution: Solution, first: int) -> list[int]:
     last = 1 if solution.horizon is None else solution.horizon
     if not 0 <= first < last:
         limit = "there is only 0" if solution.horizon is None else f"they go from 0 to {last - 1}"
-        raise WorldError(
-            f"there is no decision at time {first} in {solution.spec.name!r}: {limit}"
-        )
+        raise WorldError(f"there is no decision at time {first} in {solution.spec.name!r}: {limit}")
     times = list(range(first, last))
     if not set(times) <= set(solution.times):
         raise SolveError(
@@ -118,8 +116,7 @@ def _values(
 
 
 def _follows_parameters(solution: Solution) -> bool:
-    """True where humans act by equations (1)-(3) with one beta_h and nu, an even habit, and even
-    expectations of each other."""
+    """True where the scalar parameters alone say how humans act, without any habit."""
     problem, humans = solution.problem, solution.problem.humans
     return (
         problem.prior is None

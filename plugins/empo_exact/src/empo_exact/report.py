@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from pydantic import JsonValue
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from empo_core.tables import FittingTable
+from empo_core.tables import bar, report_table
 from empo_exact.induction import Seconds
 from empo_exact.solution import Solution, StateValues
 from empo_exact.terminal_states import warning_after
 
 MAX_ROBOT_ROWS = 20
-BAR = 10
-"""Characters of a bar that stands for 1."""
 
 
 def tables(solution: Solution, seconds: Seconds) -> RenderableType:
@@ -61,31 +56,8 @@ def root_data(solution: Solution) -> dict[str, JsonValue]:
     }
 
 
-def joint_names(solution: Solution) -> Iterator[str]:
-    """Name of each joint robot action, e.g. ``forward`` or ``left + still``."""
-    spec = solution.spec
-    for index in range(solution.problem.game.num_robot_actions):
-        names, rest = [], index
-        for robot in spec.robots:
-            rest, action = divmod(rest, spec.num_actions[robot])
-            names.append(spec.agents[robot].actions[action])
-        yield " + ".join(names) or "(no robot)"
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = FittingTable(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
-    for index, column in enumerate(columns):
-        is_text = index == 0 or not column
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)
-    return table
-
-
-def _bar(share: float, style: str) -> Text:
-    return Text("█" * round(BAR * min(1.0, share)) or "▏", style=style)
-
-
 def _values(solution: Solution, root: StateValues) -> Table:
-    table = _table(f"{solution.spec.name}: start state", "quantity", "value")
+    table = report_table(f"{solution.spec.name}: start state", "quantity", "value")
     table.add_row("V_r  robot's value", f"{root.V_r:.6g}")
     table.add_row("U_r  intrinsic reward", f"{root.U_r:.6g}")
     for human, power in root.X_h.items():
@@ -96,23 +68,23 @@ def _values(solution: Solution, root: StateValues) -> Table:
 
 
 def _robot(solution: Solution, root: StateValues) -> Table:
-    table = _table("Robot's policy at the start", "action", "probability", "", "Q_r")
-    names = list(joint_names(solution))
+    table = report_table(
+        "Robot's policy at the start", "action", "probability", "", "Q_r", texts=("",)
+    )
+    names = solution.spec.robot_action_names
     shown = np.argsort(-root.pi_r, kind="stable")[:MAX_ROBOT_ROWS]
     for index in shown if len(names) > MAX_ROBOT_ROWS else range(len(names)):
         p = float(root.pi_r[index])
-        bar = _bar(p, "cyan")
         q = "unavailable" if np.isnan(root.Q_r[index]) else f"{root.Q_r[index]:.6g}"
-        table.add_row(names[index], f"{p:.6f}", bar, q)
+        table.add_row(names[index], f"{p:.6f}", bar(p, "cyan"), q)
     if len(names) > MAX_ROBOT_ROWS:
         table.add_row(f"... and {len(names) - MAX_ROBOT_ROWS} less likely ones", "", "", "")
     return table
 
 
 def _goals(solution: Solution, root: StateValues) -> Table:
-    table = _table(
-        "Goals at the start", "human", "goal", "weight", "hoped V_m", "attainable V_e", ""
-    )
+    columns = ("human", "goal", "weight", "hoped V_m", "attainable V_e", "")
+    table = report_table("Goals at the start", *columns, texts=("",))
     for index, goal in enumerate(solution.spec.goals):
         attainable = float(root.V_e[index])
         table.add_row(
@@ -121,7 +93,7 @@ def _goals(solution: Solution, root: StateValues) -> Table:
             f"{goal.weight:.4g}",
             "–" if np.isnan(root.V_m[index]) else f"{root.V_m[index]:.6f}",
             f"{attainable:.6f}",
-            _bar(attainable, "green"),
+            bar(attainable, "green"),
         )
     return table
 

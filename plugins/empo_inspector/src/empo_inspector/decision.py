@@ -150,7 +150,7 @@ class OneStep:
             WorldError: A state cannot be reached by then, or what follows it was left out.
         """
         per_state = len(self.digits.slot) * max(1, len(self.spec.goals))
-        blocks = states.split(max(1, AT_ONCE // per_state))
+        blocks = torch.split(states, max(1, AT_ONCE // per_state))
         found = [self._policies(block, time) for block in blocks]
         return Policies(*(torch.cat(part) for part in zip(*found, strict=True)))
 
@@ -251,9 +251,7 @@ class OneStep:
         total.index_add_(0, step.slot, step.prob[:, None] * payoff)
         return total.view(size, self.digits.own.shape[1], -1, payoff.shape[1])
 
-    def _possible(
-        self, step: Transitions, size: int
-    ) -> Bool[Tensor, "state profile robot_action"]:
+    def _possible(self, step: Transitions, size: int) -> Bool[Tensor, "state profile robot_action"]:
         count = torch.bincount(step.slot, minlength=size * len(self.digits.slot))
         return (count > 0).view(size, self.digits.own.shape[1], -1)
 

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from rich import box
 from rich.table import Table
 
-from empo_core.tables import FittingTable
-
-
-def report_table(title: str, *columns: str, texts: Collection[str] = ()) -> Table:
-    """An empty table whose first column is text, as are those named by ``texts``; else numbers."""
-    table = FittingTable(title=title, title_justify="left", title_style="bold", box=box.ROUNDED)
-    for position, column in enumerate(columns):
-        if position == 0 or column in texts:
-            table.add_column(column, overflow="fold")
-        else:
-            table.add_column(column, justify="right", no_wrap=True)
-    return table
+from empo_core.tables import report_table
 
 
 def time_table(shares: Mapping[str, float]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from rich.text import Text
 from empo_core.protocols import Weights, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import strict_json
+from empo_core.tables import report_table
 from empo_core.types import WorldSpec
-from empo_learning.report import csv_text, report_table
+from empo_learning.report import csv_text
 from empo_phase2.compare import Comparison
 from empo_phase2.ensemble import members_of
 from empo_phase2.params import Phase2Params
@@ -135,7 +136,7 @@ class Phase2Result:
         table = report_table(title, "action", *self._columns("probability"), "Q_r")
         right = self.comparison.right.pi_r[0].tolist() if self.comparison is not None else None
         policy, q_r = self.root.pi_r[0].tolist(), self.root.q_r[0].tolist()
-        names = list(joint_names(self.spec))
+        names = self.spec.robot_action_names
         order: Sequence[int] = range(len(names))
         if len(names) > MAX_ROBOT_ROWS:
             order = sorted(order, key=lambda action: -policy[action])[:MAX_ROBOT_ROWS]
@@ -186,16 +187,6 @@ class Phase2Result:
     def _columns(self, what: str = "value") -> tuple[str, ...]:
         """A column for what was learned, and one for what is right where that is known."""
         return (what, "right") if self.comparison is not None else (what,)
-
-
-def joint_names(spec: WorldSpec) -> Iterator[str]:
-    """Names of joint robot actions, e.g. ``forward`` or ``left + still``."""
-    for index in range(spec.num_robot_actions):
-        names, rest = [], index
-        for robot in spec.robots:
-            rest, action = divmod(rest, spec.num_actions[robot])
-            names.append(spec.agents[robot].actions[action])
-        yield " + ".join(names)
 
 
 def as_csv(curve: Curve) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from empo_core.config import RunConfig, installed
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import build_algorithm, build_world, seed_everything
+from empo_core.experiment import build_algorithm, saved_context, seed_everything
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import (
     CheckpointChoice,
@@ -19,12 +19,10 @@ from empo_core.protocols import (
     HumanPrior,
     Playable,
     RobotPolicy,
-    RunContext,
     WorldModel,
 )
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, existing_run, labels, strict_json
-from empo_core.tracker_group import TrackerGroup
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import EpisodeSampler
@@ -139,17 +137,8 @@ def _restored(
             f"algorithm {config.algorithm.name!r} cannot be played: it has no method 'restore', "
             "which gives the policies of a run; see Playable in docs/reference/protocols.md"
         )
-    world = build_world(config, registry)
-    context = RunContext(
-        world=world,
-        seed=config.seed,
-        directory=path,
-        tracker=TrackerGroup([]),
-        resume=True,
-        world_model=config.world_model,
-        environment=environment,
-    )
-    return world, algorithm.restore(context, checkpoint)
+    context = saved_context(path, config, registry, environment)
+    return context.world, algorithm.restore(context, checkpoint)
 
 
 def _in_world(
