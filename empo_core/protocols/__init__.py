@@ -72,6 +72,7 @@ from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Trac
 from empo_core.protocols.world import (
     Compactable as Compactable,
     Drawable as Drawable,
+    Headed as Headed,
     HumanPrior as HumanPrior,
     Located as Located,
     RobotPolicy as RobotPolicy,

@@ -99,6 +99,14 @@ class Located(Protocol):
 
 
 @runtime_checkable
+class Headed(Protocol):
+    """A world whose agents look in a direction; optional."""
+
+    def headings(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent"]:
+        """The direction of each agent in each state: 0 east, 1 south, 2 west, 3 north."""
+
+
+@runtime_checkable
 class Compactable(Protocol):
     """A world whose states can be stored with everything a network needs to know; optional.
 

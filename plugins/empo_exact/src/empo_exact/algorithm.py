@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from empo_core.errors import ConfigError, StorageError
+from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS, SUMMARY
 from empo_core.worlds.roles import check_humans
 from empo_exact.forecast import forecast
+from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
@@ -57,6 +59,15 @@ class Exact:
             StorageError: The run has not finished, is damaged, or kept the start only.
         """
         return SolvedPower(_finished(context))
+
+    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+        """The values of a finished run; see ``empo_core.inspection.Inspectable``.
+
+        Raises:
+            StorageError: The run has not finished, is damaged, or kept the start only.
+            WorldError: The state cannot be reached by that time.
+        """
+        return inspect(_finished(context), self._params.theory, wanted)
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""

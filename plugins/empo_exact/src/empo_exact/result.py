@@ -14,17 +14,20 @@ from rich.console import RenderableType
 
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
+from empo_core.inspection import Wanted
 from empo_core.protocols import HumanPrior, Located, WorldModel
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop
 from empo_exact.induction import Seconds
+from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.reach import Unrolled, unrolled_sizes
 from empo_exact.rollout import Episode, play
-from empo_exact.solution import Solution, StateValues
+from empo_exact.solution import Solution, State, StateValues
 from empo_exact.storm import export_game
 from empo_exact.values import ValueStore
+from empo_inspector.explanation import Explanation, explain
 
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
@@ -81,6 +84,31 @@ class ExactResult(Solution):
     def chain(self) -> Chain:
         """The Markov chain that humans and robot form together, humans over all goals."""
         return close_loop(self)
+
+    def explain(
+        self,
+        state: State = 0,
+        time: int = 0,
+        action: int | str | None = None,
+        versus: int | str | None = None,
+    ) -> Explanation:
+        """Why the robots prefer one joint action to another.
+
+        Args:
+            state: A state, by row or number; the start by default.
+            time: Steps of the episode so far.
+            action: A joint robot action, by index or name; None means the most probable one.
+            versus: Another one; None means the most probable one that is not equally good.
+
+        Raises:
+            WorldError: The state cannot be reached by then, the episode is over there, or an
+                action is not available.
+            SolveError: The values of later times were not kept.
+        """
+        start = self.graph.states[self.index(state)]
+        inspection = inspect(self, self.params.theory, Wanted(start=start, time=time))
+        position = int(np.searchsorted(inspection.number, self.index(state)))
+        return explain(inspection, self.problem.world, position, time, action, versus)
 
     def export_storm(self, directory: Path) -> list[Path]:
         """Write the closed-loop chain and the game for the model checker Storm."""

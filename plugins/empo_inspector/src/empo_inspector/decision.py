@@ -126,7 +126,7 @@ class OneStep:
         self.digits = Digits.of(self.spec)
         self._achieved = torch.from_numpy(inspection.achieved)
         self._goes_on = torch.from_numpy(np.diff(inspection.offsets[:: len(self.digits.slot)]) > 0)
-        self._weight = torch.tensor([goal.weight for goal in self.spec.goals], dtype=torch.float64)
+        self.weight = torch.tensor([goal.weight for goal in self.spec.goals], dtype=torch.float64)
         self._goals = [list(self.spec.goals_of(human)) for human in self.spec.humans]
         lasts = torch.from_numpy(inspection.duration)
         rho_r = -math.log(theory.gamma_r)
@@ -176,7 +176,7 @@ class OneStep:
         """X_h, equation (7), and U_r, equation (8), by V_h^e."""
         theory = self.theory
         powers = [
-            human_power(v_e[:, own], self._weight[own], theory.zeta, theory.x_agg)
+            human_power(v_e[:, own], self.weight[own], theory.zeta, theory.x_agg)
             for own in self._goals
         ]
         x_h = torch.stack(powers, 1)
@@ -315,7 +315,7 @@ class OneStep:
     ) -> Float[Tensor, "state human action"]:
         """Each human's policy averaged over its goals by weight."""
         mixed = [
-            torch.einsum("g,sga->sa", self._weight[own] / self._weight[own].sum(), pi_h[:, own])
+            torch.einsum("g,sga->sa", self.weight[own] / self.weight[own].sum(), pi_h[:, own])
             for own in self._goals
         ]
         return torch.stack(mixed, 1)

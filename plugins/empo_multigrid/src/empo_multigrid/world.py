@@ -20,7 +20,7 @@ from empo_multigrid import kernel
 from empo_multigrid.compact import CompactFeatures, Compactor
 from empo_multigrid.compiler import compile_world
 from empo_multigrid.feature_layout import StateLayout
-from empo_multigrid.layout import AGENT_WORDS, CELL, Ints, Layout
+from empo_multigrid.layout import AGENT_WORDS, CELL, DIRECTION, Ints, Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
 from empo_multigrid.rows import RowCheck
 from empo_multigrid.text import describe
@@ -116,6 +116,12 @@ class MultigridWorld:
         """The (x, y) cell of each agent."""
         cells = torch.from_numpy(self._cells(self._checked(states)).astype(np.int64))
         return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
+
+    def headings(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent"]:
+        """The direction of each agent: 0 east, 1 south, 2 west, 3 north."""
+        rows = self._checked(states)
+        words = rows[:, DIRECTION : AGENT_WORDS * self.layout.num_agents : AGENT_WORDS]
+        return torch.from_numpy(words.astype(np.int64))
 
     @property
     def compact_features(self) -> CompactFeatures:

@@ -1,0 +1,136 @@
+"""The state that is asked about: by number, by what stands where, or by a path from the start."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+
+from empo_core.errors import ConfigError
+from empo_core.inspection import Inspection
+from empo_core.protocols import Headed, Located, WorldModel
+from empo_core.types import WorldSpec
+from empo_inspector.decision import OneStep
+
+HEADINGS = "ESWN"
+_PLACE = re.compile(
+    r"(?P<agent>[^@]+)@\s*\((?P<x>\d{1,6}),\s*(?P<y>\d{1,6})\)\s*"
+    r"(?:(?:→|->|>)\s*(?P<heading>\w+))?"
+)
+MOST_LISTED = 10
+
+
+def by_number(inspection: Inspection, number: int) -> int:
+    """Position of the state that the run calls by a number.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    position = int(np.searchsorted(inspection.number, number))
+    if position == inspection.num_states or inspection.number[position] != number:
+        raise ConfigError(
+            f"--state {number}: there is no such state; {inspection.spec.name!r} has "
+            f"{inspection.total} states, numbered from 0"
+        )
+    return position
+
+
+def by_places(inspection: Inspection, world: WorldModel, places: str, time: int) -> int:
+    """Position of the one state at a time in which agents stand, and look, as described.
+
+    Args:
+        inspection: The states.
+        world: Their world.
+        places: Such as ``human 1@(2,1)→E; robot 0@(1,1)``; names may be shortened.
+        time: The time.
+
+    Raises:
+        ConfigError: It cannot be read, or fits no state or several.
+    """
+    fits = ~np.isnan(inspection.v_r[_index(inspection, time)])
+    for place in filter(None, map(str.strip, places.split(";"))):
+        fits &= _fits(inspection, world, place)
+    found = np.flatnonzero(fits)
+    if len(found) == 1:
+        return int(found[0])
+    if not len(found):
+        raise ConfigError(
+            f"--at {places!r}: {world.spec.name!r} has no such state at time {time}; see "
+            "--time, or leave conditions out"
+        )
+    listed = ", ".join(str(number) for number in inspection.number[found[:MOST_LISTED]])
+    more = f" and {len(found) - MOST_LISTED} others" if len(found) > MOST_LISTED else ""
+    raise ConfigError(
+        f"--at {places!r}: {len(found)} states at time {time} are like this: {listed}{more}. Say "
+        "where more agents are, or choose one by --state"
+    )
+
+
+def by_path(inspection: Inspection, path: str) -> tuple[int, int]:
+    """Position and time reached by joint robot actions while everything else goes the usual way.
+
+    Humans take their most probable actions, and of several successors the most probable follows.
+
+    Raises:
+        ConfigError: An action does not exist or is not available, or the episode ends before.
+    """
+    step, spec = OneStep(inspection), inspection.spec
+    state, time = int(np.flatnonzero(inspection.number == 0)[0]), inspection.first_time
+    for name in map(str.strip, path.split(",")):
+        here = torch.tensor([state])
+        if not bool(step.alive(here, time)[0]):
+            raise ConfigError(f"--path {path!r}: the episode is over before {name!r}")
+        names = spec.robot_action_names
+        if name not in names:
+            raise ConfigError(f"--path {path!r}: there is no action {name!r}; there are {names}")
+        profile = int(step.policies(here, time).chance[0].argmax())
+        moves = step.transitions(here)
+        chosen = moves.slot == profile * len(names) + names.index(name)
+        if not bool(chosen.any()):
+            raise ConfigError(f"--path {path!r}: {name!r} is not available after {time} steps")
+        state = int(moves.successor[chosen][moves.prob[chosen].argmax()])
+        time += spec.horizon is not None
+    return state, time
+
+
+def _index(inspection: Inspection, time: int) -> int:
+    if not inspection.first_time <= time <= inspection.last_time:
+        raise ConfigError(
+            f"--time {time}: in {inspection.spec.name!r} times go from {inspection.first_time} to "
+            f"{inspection.last_time}"
+        )
+    return time - inspection.first_time
+
+
+def _fits(inspection: Inspection, world: WorldModel, place: str) -> Bool[np.ndarray, " state"]:
+    """The states in which one agent stands, and perhaps looks, as described."""
+    read = _PLACE.fullmatch(place)
+    if read is None:
+        raise ConfigError(
+            f"--at: cannot read {place!r}; write for example 'human 1@(2,1)' or 'robot 0@(1,1)→E', "
+            "with ';' between agents"
+        )
+    agent = _agent(world.spec, read["agent"].strip())
+    rows = torch.from_numpy(inspection.rows)
+    if not isinstance(world, Located):
+        raise ConfigError(f"--at: {world.spec.name!r} does not say where agents are; use --state")
+    cell = torch.tensor([int(read["x"]), int(read["y"])])
+    fits: Bool[np.ndarray, " state"]
+    fits = (world.positions(rows)[:, agent] == cell).all(1).numpy()
+    if read["heading"]:
+        letter = read["heading"][0].upper()
+        if letter not in HEADINGS or not isinstance(world, Headed):
+            raise ConfigError(f"--at: {place!r}: agents look to E, S, W or N, in multigrid worlds")
+        fits &= (world.headings(rows)[:, agent] == HEADINGS.index(letter)).numpy()
+    return fits
+
+
+def _agent(spec: WorldSpec, name: str) -> int:
+    """The one agent whose name begins like this."""
+    found = [i for i, agent in enumerate(spec.agents) if agent.name.startswith(name)]
+    if len(found) != 1:
+        names = ", ".join(repr(agent.name) for agent in spec.agents)
+        raise ConfigError(f"--at: {name!r} is not the name of one agent; agents are {names}")
+    return found[0]

@@ -1,0 +1,281 @@
+"""Reasons: the difference of two Q_r, split exactly over future steps, humans and goals.
+
+Unrolling equation (9), Q_r(s, t, a) is the sum over future steps of the expected, discounted U_r
+there, and of the terminal value where episodes end. U_r in turn differs from its value now by
+secants of equations (7) and (8), which split it over humans and goals: every level is a sum.
+These are identities of the solved model, not estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.inspection import Inspection
+from empo_core.suggestions import nearest
+from empo_core.types import WorldSpec
+from empo_inspector.decision import OneStep, Outcomes, Policies
+
+TIE = 1e-9
+"""Difference of Q_r, relative to Q_r, below which two actions are equally good."""
+MOST_NAMES = 20
+NEAR = 1e-8
+"""Relative difference below which a secant is computed by its series."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reasons:
+    """Parts of the difference between Q_r of two joint robot actions, in one state at one time.
+
+    ``parts`` and ``ends`` together sum to ``gap`` where the values are exact; learned values
+    leave a ``remainder``.
+
+    Attributes:
+        spec: The world's specification.
+        row: The state row [word].
+        number: What the run calls the state.
+        time: Steps of the episode so far.
+        policies: Policies in the state.
+        outcomes: Values in the state.
+        first: The joint robot action explained.
+        second: The one it is compared with.
+        gap: Q_r of the first minus Q_r of the second.
+        parts: What each goal contributes k + 1 steps later [step goal].
+        ends: What the ends of episodes contribute k + 1 steps later [step].
+        gamma_h: The humans' discount; attainability is a chance only where it is 1.
+    """
+
+    spec: WorldSpec
+    row: Float64[np.ndarray, " word"]
+    number: int
+    time: int
+    policies: Policies
+    outcomes: Outcomes
+    first: int
+    second: int
+    gap: float
+    parts: Float64[np.ndarray, "step goal"]
+    ends: Float64[np.ndarray, " step"]
+    gamma_h: float
+
+    @property
+    def remainder(self) -> float:
+        """Part of the gap that inconsistent values leave unexplained; about 0 for exact ones."""
+        return self.gap - float(self.parts.sum() + self.ends.sum())
+
+    @property
+    def steps_left(self) -> int | None:
+        """Steps from here to the end of the episode; None where the world has no horizon."""
+        return None if self.spec.horizon is None else self.spec.horizon - self.time
+
+    @property
+    def chances(self) -> Float64[np.ndarray, "2 goal"]:
+        """V_h^e of each goal after the first and after the second action."""
+        found: Float64[np.ndarray, "2 goal"]
+        found = self.outcomes.q_e[0, [self.first, self.second]].numpy()
+        return found
+
+    @property
+    def ties(self) -> list[int]:
+        """Other joint robot actions that are as good as the first."""
+        q_r = self.policies.q_r[0].tolist()
+        others = (action for action in range(len(q_r)) if action != self.first)
+        return [action for action in others if is_tie(q_r[self.first], q_r[action])]
+
+    def robot_marginals(self) -> list[Float64[np.ndarray, " action"]]:
+        """Each robot's own policy, over the others' actions."""
+        counts = [self.spec.num_actions[robot] for robot in reversed(self.spec.robots)]
+        joint = self.policies.pi_r[0].numpy().reshape(counts)
+        axes = range(len(counts))
+        return [
+            joint.sum(tuple(other for other in axes if other != axis)) for axis in reversed(axes)
+        ]
+
+
+def find_reasons(
+    inspection: Inspection,
+    state: int = 0,
+    time: int | None = None,
+    first: int | str | None = None,
+    second: int | str | None = None,
+) -> Reasons:
+    """Split the difference between Q_r of two joint robot actions.
+
+    Args:
+        inspection: What is known.
+        state: Position of the state in ``inspection.rows``.
+        time: Steps of the episode so far; None means the earliest time of the inspection.
+        first: A joint robot action, by index or name; None means the most probable one.
+        second: Another one; None means the most probable one that is not equally good.
+
+    Raises:
+        WorldError: Nobody acts there, the state cannot be reached by then, an action does not
+            exist or is not available, or there is none to compare.
+    """
+    time = inspection.first_time if time is None else time
+    here, step = torch.tensor([state]), OneStep(inspection)
+    _check(inspection, step, state, time)
+    policies = step.policies(here, time)
+    outcomes = step.outcomes(here, time, policies)
+    first, second = _actions(inspection.spec, policies, first, second)
+    parts, ends = _split(step, state, time, policies, (first, second), outcomes)
+    return Reasons(
+        spec=inspection.spec,
+        row=inspection.rows[state],
+        number=int(inspection.number[state]),
+        time=time,
+        policies=policies,
+        outcomes=outcomes,
+        first=first,
+        second=second,
+        gap=float(policies.q_r[0, first] - policies.q_r[0, second]),
+        parts=parts,
+        ends=ends,
+        gamma_h=inspection.theory.gamma_h,
+    )
+
+
+def _check(inspection: Inspection, step: OneStep, state: int, time: int) -> None:
+    name = repr(inspection.spec.name)
+    if not inspection.first_time <= time <= inspection.last_time:
+        raise WorldError(
+            f"there is no decision at time {time} in {name}: times go from "
+            f"{inspection.first_time} to {inspection.last_time}"
+        )
+    if not bool(step.alive(torch.tensor([state]), time)[0]):
+        raise WorldError(f"the episode is over in state {inspection.number[state]} of {name}")
+    if np.isnan(inspection.v_r[time - inspection.first_time, state]):
+        raise WorldError(f"{name} cannot be in that state after {time} steps")
+
+
+def _actions(
+    spec: WorldSpec, policies: Policies, first: int | str | None, second: int | str | None
+) -> tuple[int, int]:
+    """The two joint actions that are compared."""
+    q_r = policies.q_r[0].tolist()
+    order = policies.pi_r[0].argsort(descending=True, stable=True).tolist()
+    ranked = [action for action in order if not math.isnan(q_r[action])]
+    second = None if second is None else _available(spec, second, ranked)
+    if first is None:
+        chosen = next((action for action in ranked if action != second), ranked[0])
+    else:
+        chosen = _available(spec, first, ranked)
+    others = [action for action in ranked if action != chosen]
+    if second is None and not others:
+        raise WorldError(
+            f"{spec.robot_action_names[chosen]!r} is the only action in that state, so there is "
+            "nothing to compare it with"
+        )
+    worse = (action for action in others if not is_tie(q_r[chosen], q_r[action]))
+    return chosen, next(worse, others[0]) if second is None else second
+
+
+def is_tie(one: float, other: float) -> bool:
+    """True where two values of Q_r are equally good."""
+    return abs(one - other) < TIE * abs(one)
+
+
+def _available(spec: WorldSpec, given: int | str, available: list[int]) -> int:
+    """The index of an available joint robot action."""
+    names = spec.robot_action_names
+    listed = ", ".join(repr(names[action]) for action in sorted(available)[:MOST_NAMES])
+    if given not in (range(len(names)) if isinstance(given, int) else names):
+        guess = nearest(str(given), names)
+        advice = f"Did you mean {guess!r}? " if guess else ""
+        raise WorldError(
+            f"the robots have no action {given!r}. {advice}In that state there are {listed}"
+        )
+    index = given if isinstance(given, int) else names.index(given)
+    if index not in available:
+        raise WorldError(f"{names[index]!r} is not available in that state; there are {listed}")
+    return index
+
+
+def _split(
+    step: OneStep,
+    state: int,
+    time: int,
+    policies: Policies,
+    actions: tuple[int, int],
+    outcomes: Outcomes,
+) -> tuple[Float64[np.ndarray, "step goal"], Float64[np.ndarray, " step"]]:
+    """Contributions of goals and of ends to the difference of Q_r, per future step."""
+    spec, kept = step.spec, step.inspection
+    chosen = torch.nn.functional.one_hot(torch.tensor(actions), spec.num_robot_actions).double()
+    states, mass = _advance(step, torch.tensor([state]), policies.chance, chosen[None])
+    parts, ends = [], []
+    while len(states):
+        time += spec.horizon is not None
+        difference = mass[:, 0] - mass[:, 1]
+        alive = step.alive(states, time)
+        end = step.theory.terminal_value * difference[~alive].sum()
+        states, mass, difference = states[alive], mass[alive], difference[alive]
+        if not len(states):
+            parts.append(torch.zeros(len(spec.goals)).double())
+            ends.append(end)
+            break
+        found = step.policies(states, time)
+        weight = difference * (found.pi_r * found.accrued).sum(1)
+        values = torch.from_numpy(kept.v_e[0 if spec.horizon is None else time - kept.first_time])
+        gains = goal_gains(step, values[states], outcomes.v_e[0])
+        parts.append(weight @ gains)
+        ends.append(end + weight.sum() * outcomes.u_r[0])
+        states, mass = _advance(step, states, found.chance, _both(found.pi_r, mass))
+    return torch.stack(parts).numpy(), torch.stack(ends).numpy()
+
+
+def _both(
+    pi_r: Float[Tensor, "state robot_action"], mass: Float[Tensor, "state 2"]
+) -> Float[Tensor, "state 2 robot_action"]:
+    """The mass of each of two processes on each joint robot action."""
+    return mass[:, :, None] * pi_r[:, None]
+
+
+def _advance(
+    step: OneStep,
+    states: Tensor,
+    chance: Float[Tensor, "state profile"],
+    mass: Float[Tensor, "state 2 robot_action"],
+) -> tuple[Tensor, Float[Tensor, "following 2"]]:
+    """The states that follow, and the discounted mass of both processes there."""
+    moves = step.transitions(states)
+    spread = chance[:, :, None, None] * mass.transpose(1, 2)[:, None]
+    flow = spread.flatten(0, 2)[moves.slot] * (moves.prob * step.discount(moves))[:, None]
+    there = flow.abs().sum(1) > 0
+    following, place = torch.unique(moves.successor[there], return_inverse=True)
+    total = torch.zeros(len(following), 2).double().index_add_(0, place, flow[there])
+    return following, total
+
+
+def goal_gains(
+    step: OneStep, v_e: Float[Tensor, "state goal"], reference: Float[Tensor, " goal"]
+) -> Float[Tensor, "state goal"]:
+    """U_r of each state minus U_r of a reference, split over the goals of all humans."""
+    spec, theory = step.spec, step.theory
+    weight = step.weight if theory.x_agg == "weighted" else torch.ones_like(step.weight)
+    share = weight * (v_e**theory.zeta - reference**theory.zeta)
+    x, x_there = step.reward(v_e)[0], step.reward(reference[None])[0]
+    z, z_there = x**-theory.xi, x_there**-theory.xi
+    humans = len(spec.humans) if theory.u_agg == "mean" else 1
+    outer = secant(z.sum(1) / humans, z_there.sum(1) / humans, theory.eta)
+    inner = secant(x, x_there.expand_as(x), -theory.xi)
+    whose = [spec.humans.index(goal.human) for goal in spec.goals]
+    return -outer[:, None] * inner[:, whose] * share / humans
+
+
+def secant(
+    value: Float[Tensor, "*batch"], reference: Float[Tensor, "*batch"], exponent: float
+) -> Float[Tensor, "*batch"]:
+    """``(value**exponent - reference**exponent) / (value - reference)``, the slope if equal."""
+    ratio = value / reference - 1
+    near = ratio.abs() < NEAR
+    safe = torch.where(near, torch.ones_like(ratio), ratio)
+    slope = torch.expm1(exponent * torch.log1p(safe)) / safe
+    series = exponent * (1 + (exponent - 1) / 2 * ratio)
+    return reference ** (exponent - 1) * torch.where(near, series, slope)
