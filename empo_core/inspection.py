@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int, Int64, Shaped
+from jaxtyping import Bool, Float64, Int64, Integer, Shaped
 
 from empo_core.protocols import RunContext
 from empo_core.theory import CompleteTheory
@@ -73,8 +73,8 @@ class Inspection:
     number: Int64[np.ndarray, " state"]
     total: int
     offsets: Int64[np.ndarray, " pair_plus_1"]
-    successor: Int[np.ndarray, " transition"]
-    code: Int[np.ndarray, " transition"]
+    successor: Integer[np.ndarray, " transition"]
+    code: Integer[np.ndarray, " transition"]
     prob: Float64[np.ndarray, " code"]
     duration: Float64[np.ndarray, " code"]
     achieved: Bool[np.ndarray, "state goal"]

@@ -71,7 +71,7 @@ def _times(solution: Solution, first: int) -> list[int]:
     return times
 
 
-def _closure(graph: StateGraph, start: int, steps: int | None) -> Numbers:
+def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarray, " state"]:
     """Numbers of all states that can follow one within so many steps, ascending."""
     found = np.zeros(graph.num_states, np.bool_)
     found[start] = True
@@ -85,7 +85,9 @@ def _closure(graph: StateGraph, start: int, steps: int | None) -> Numbers:
     return np.flatnonzero(found)
 
 
-def _transitions(graph: StateGraph, chosen: Numbers) -> tuple[Numbers, Numbers]:
+def _transitions(
+    graph: StateGraph, chosen: Numbers
+) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " transition"]]:
     """Offsets of the pairs of some states, and which transitions of the graph are theirs."""
     joint = graph.spec.num_joint_actions
     expanded = chosen < graph.num_expanded

@@ -72,7 +72,7 @@ def _asked(
 ) -> tuple[int, int]:
     """Position and time of the state that was asked about."""
     from empo_core.errors import ConfigError
-    from empo_inspector.state_choice import by_number, by_path, by_places
+    from empo_inspector.state_choice import by_number, by_path, by_places, check_time
 
     if sum(given is not None for given in (state, at, path)) > 1:
         raise ConfigError("give one of --state, --at and --path")
@@ -83,4 +83,5 @@ def _asked(
     when = 0 if time is None else time
     if at is not None:
         return by_places(inspection, world, at, when), when
+    check_time(inspection, when)
     return by_number(inspection, 0 if state is None else state), when

@@ -173,4 +173,4 @@ def _part(found: Reasons, part: float) -> tuple[str, str]:
     """A part of the difference, and its share in per cent where there is a difference."""
     if abs(part) <= TIE * abs(float(found.policies.q_r[0, found.first])):
         return "0", "0.0"
-    return f"{part:.4g}", f"{100 * part / found.gap:.1f}" if found.second not in found.ties else "–"
+    return f"{part:.4g}", f"{100 * part / found.gap:.1f}" if not found.is_tie else "–"

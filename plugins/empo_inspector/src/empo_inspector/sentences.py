@@ -44,7 +44,7 @@ def sentences(found: Reasons) -> list[str]:
     }
     if found.steps_left == 1:
         return [say["last"]]
-    if found.second in found.ties:
+    if found.is_tie:
         return [say["equal"].format(**actions)]
     as_good = ", ".join(names[action] for action in found.ties[:MOST_TIES])
     ties = [say["ties"].format(first=actions["first"], others=as_good)] if as_good else []

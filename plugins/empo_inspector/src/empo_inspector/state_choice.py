@@ -49,7 +49,7 @@ def by_places(inspection: Inspection, world: WorldModel, places: str, time: int)
     Raises:
         ConfigError: It cannot be read, or fits no state or several.
     """
-    fits = ~np.isnan(inspection.v_r[_index(inspection, time)])
+    fits = ~np.isnan(inspection.v_r[check_time(inspection, time)])
     for place in filter(None, map(str.strip, places.split(";"))):
         fits &= _fits(inspection, world, place)
     found = np.flatnonzero(fits)
@@ -95,7 +95,12 @@ def by_path(inspection: Inspection, path: str) -> tuple[int, int]:
     return state, time
 
 
-def _index(inspection: Inspection, time: int) -> int:
+def check_time(inspection: Inspection, time: int) -> int:
+    """Position of a time at which somebody acts.
+
+    Raises:
+        ConfigError: Nobody does.
+    """
     if not inspection.first_time <= time <= inspection.last_time:
         raise ConfigError(
             f"--time {time}: in {inspection.spec.name!r} times go from {inspection.first_time} to "

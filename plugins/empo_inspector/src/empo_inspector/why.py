@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Integer
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -27,6 +27,8 @@ TIE = 1e-9
 MOST_NAMES = 20
 NEAR = 1e-8
 """Relative difference below which a secant is computed by its series."""
+FAR = 0.5
+"""Relative difference above which powers are subtracted as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,7 @@ class Reasons:
     """
 
     spec: WorldSpec
-    row: Float64[np.ndarray, " word"]
+    row: Integer[np.ndarray, " word"]
     number: int
     time: int
     policies: Policies
@@ -80,6 +82,12 @@ class Reasons:
         found: Float64[np.ndarray, "2 goal"]
         found = self.outcomes.q_e[0, [self.first, self.second]].numpy()
         return found
+
+    @property
+    def is_tie(self) -> bool:
+        """The two actions are equally good."""
+        q_r = self.policies.q_r[0]
+        return is_tie(float(q_r[self.first]), float(q_r[self.second]))
 
     @property
     def ties(self) -> list[int]:
@@ -178,7 +186,7 @@ def _actions(
 
 def is_tie(one: float, other: float) -> bool:
     """True where two values of Q_r are equally good."""
-    return abs(one - other) < TIE * abs(one)
+    return abs(one - other) <= TIE * abs(one)
 
 
 def _available(spec: WorldSpec, given: int | str, available: list[int]) -> int:
@@ -242,7 +250,7 @@ def _advance(
     states: Tensor,
     chance: Float[Tensor, "state profile"],
     mass: Float[Tensor, "state 2 robot_action"],
-) -> tuple[Tensor, Float[Tensor, "following 2"]]:
+) -> tuple[Tensor, Float[Tensor, "reached 2"]]:
     """The states that follow, and the discounted mass of both processes there."""
     moves = step.transitions(states)
     spread = chance[:, :, None, None] * mass.transpose(1, 2)[:, None]
@@ -264,18 +272,19 @@ def goal_gains(
     z, z_there = x**-theory.xi, x_there**-theory.xi
     humans = len(spec.humans) if theory.u_agg == "mean" else 1
     outer = secant(z.sum(1) / humans, z_there.sum(1) / humans, theory.eta)
-    inner = secant(x, x_there.expand_as(x), -theory.xi)
+    inner = secant(x, x_there, -theory.xi)
     whose = [spec.humans.index(goal.human) for goal in spec.goals]
     return -outer[:, None] * inner[:, whose] * share / humans
 
 
 def secant(
-    value: Float[Tensor, "*batch"], reference: Float[Tensor, "*batch"], exponent: float
+    value: Float[Tensor, "*batch"], reference: Float[Tensor, "*#batch"], exponent: float
 ) -> Float[Tensor, "*batch"]:
     """``(value**exponent - reference**exponent) / (value - reference)``, the slope if equal."""
-    ratio = value / reference - 1
-    near = ratio.abs() < NEAR
-    safe = torch.where(near, torch.ones_like(ratio), ratio)
-    slope = torch.expm1(exponent * torch.log1p(safe)) / safe
-    series = exponent * (1 + (exponent - 1) / 2 * ratio)
-    return reference ** (exponent - 1) * torch.where(near, series, slope)
+    ratio = value / reference
+    gap = (value - reference) / reference
+    near, far = gap.abs() < NEAR, gap.abs() > FAR
+    safe = torch.where(near, torch.ones_like(gap), gap)
+    relative = torch.where(far, ratio**exponent - 1, torch.expm1(exponent * torch.log1p(gap)))
+    series = exponent * (1 + (exponent - 1) / 2 * gap)
+    return reference ** (exponent - 1) * torch.where(near, series, relative / safe)
