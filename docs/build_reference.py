@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from empo_core import protocols
+from empo_core import inspection, protocols
 from empo_core.config import installed, library_files
 from empo_core.config.schema import config_schema, described
 from empo_core.plugins.hookspecs import KINDS, Component, Kind
@@ -139,9 +139,9 @@ def protocols_page() -> str:
     implemented = {protocol for _, protocol in ABOUT_KINDS.values()}  # Trackers have a base class.
     classes = [
         member
-        for member in vars(protocols).values()
+        for member in (*vars(protocols).values(), inspection.Inspectable)
         if inspect.isclass(member)
-        and member.__module__.startswith(f"{protocols.__name__}.")
+        and member.__module__.startswith((f"{protocols.__name__}.", inspection.__name__))
         and (getattr(member, "_is_protocol", False) or member.__name__ in implemented)
     ]
     parts = [HEAD + PROTOCOLS + "\n".join(rows)]
