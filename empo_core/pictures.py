@@ -41,13 +41,21 @@ def write_png(frame: Frame, path: str | Path) -> Path:
         ValueError: The frame is no RGB picture, or the path has another suffix.
         StorageError: The file cannot be written.
     """
+    return replace_file(_with_suffix(path, ".png"), png_bytes(frame))
+
+
+def png_bytes(frame: Frame) -> bytes:
+    """The contents of a PNG file.
+
+    Raises:
+        ValueError: The frame is no RGB picture.
+    """
     from PIL import Image
 
-    path = _with_suffix(path, ".png")
     check_frames([frame])
     buffer = io.BytesIO()
     Image.fromarray(frame).save(buffer, format="PNG", optimize=True)
-    return replace_file(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Path:

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_core.notebooks import NotebookWorld
 from empo_core.protocols.parallel_maps import ParallelMap
 from empo_core.types import Goal, Segments, Successors, WorldSpec
 from empo_core.worlds import queries
@@ -33,7 +34,7 @@ _CHUNK = 64
 """States per task of a worker; fixed, so that the worker count changes nothing."""
 
 
-class EnumeratedWorld:
+class EnumeratedWorld(NotebookWorld):
     """A world model made of arrays over numbered states; a state's row is its number.
 
     Conforms to ``empo_core.protocols.WorldModel``.

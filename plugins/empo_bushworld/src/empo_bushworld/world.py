@@ -17,6 +17,7 @@ from empo_bushworld.layout import MOVES, Layout, read_layout
 from empo_bushworld.picture import sheet
 from empo_bushworld.plugin import BushworldParams
 from empo_core.errors import WorldError
+from empo_core.notebooks import NotebookWorld
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.worlds import queries as sampling
 
@@ -33,7 +34,7 @@ def load_world(params: BushworldParams) -> BushWorld:
     return BushWorld(read_layout(params.file, params.max_steps, params.B))
 
 
-class BushWorld:
+class BushWorld(NotebookWorld):
     """Robots tread bushes down, humans get through the thin ones; see ``WorldModel``.
 
     Everybody moves at once. An agent may enter a cell of the grid that was empty before the

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from empo_core.pictures import replace_file, robot_policies, write_gif, write_png
+from empo_core.pictures import Frame, replace_file, robot_policies, write_gif, write_png
 from empo_core.protocols import Drawable, VectorDrawable
 from empo_core.types import Overlay
 from empo_exact.rollout import play
@@ -21,10 +22,9 @@ def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> No
     world = solution.problem.world
     if not isinstance(world, Drawable):
         return
-    start, shown = world.initial_state(), overlay(solution, 0, 0)
-    write_png(world.render(start, shown), directory / "start.png")
+    write_png(world.render(*_start(solution)), directory / "start.png")
     if isinstance(world, VectorDrawable):
-        replace_file(directory / "start.svg", world.render_svg(start, shown).encode())
+        replace_file(directory / "start.svg", world.render_svg(*_start(solution)).encode())
     generator = torch.Generator().manual_seed(seed)
     for number in range(rollouts if _has_all_times(solution) else 0):
         frames = []
@@ -34,6 +34,16 @@ def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> No
             taken = dict(enumerate(actions or [None] * len(solution.spec.agents)))
             frames.append(world.render(row, replace(shown, actions=taken)))
         write_gif(frames, directory / f"rollout_{number}.gif", FRAMES_PER_SECOND)
+
+
+def start_frame(solution: Solution) -> Frame | None:
+    """The start as ``draw`` has it; None where the world cannot draw itself."""
+    world = solution.problem.world
+    return world.render(*_start(solution)) if isinstance(world, Drawable) else None
+
+
+def _start(solution: Solution) -> tuple[Tensor, Overlay]:
+    return solution.problem.world.initial_state(), overlay(solution, 0, 0)
 
 
 def overlay(solution: Solution, state: int, time: int) -> Overlay:

@@ -15,6 +15,8 @@ from rich.console import RenderableType
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
 from empo_core.inspection import Wanted
+from empo_core.notebooks import NotebookReport
+from empo_core.pictures import Frame
 from empo_core.protocols import HumanPrior, Located, WorldModel
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop
@@ -33,7 +35,7 @@ CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
 
 
-class ExactResult(Solution):
+class ExactResult(NotebookReport, Solution):
     """A solution, and the run that found it; see ``empo_core.protocols.Result``.
 
     Attributes:
@@ -154,6 +156,10 @@ class ExactResult(Solution):
     def report(self) -> RenderableType:
         """Tables for people."""
         return report.tables(self, self.seconds)
+
+    def picture(self) -> Frame | None:
+        """The start with the robots' policy and the attainability of goals; see ``save``."""
+        return pictures.start_frame(self)
 
     def save(self, directory: Path) -> None:
         """Write tables that ``load`` reads unless nothing is kept, and pictures where possible."""

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from empo_core.inspection import Inspection
-from empo_core.printable import printable
+from empo_core.notebooks import NotebookReport
 from empo_core.protocols import WorldModel
 from empo_core.tables import bar, report_table
 from empo_core.trees import JsonData
@@ -24,7 +24,7 @@ MOST_STEPS = 12
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(NotebookReport):
     """Why the robots prefer one joint action to another.
 
     Attributes:
@@ -46,7 +46,7 @@ class Explanation:
         if found.steps_left is not None:
             head += f", {found.steps_left} steps left"
         said = Text(" ".join(self.sentences()))
-        state = (Text(head, style="bold"), Text(printable(self.description)))
+        state = (Text(head, style="bold"), Text(self.description))
         return Group(*state, *_robots(found), _goals(found), _steps(found), said)
 
     def summary(self) -> dict[str, JsonData]:

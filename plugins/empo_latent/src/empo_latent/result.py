@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from empo_core.notebooks import NotebookReport
 from empo_core.storage.arrays import write_file
 from empo_core.tables import FittingTable
 from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
@@ -64,7 +65,7 @@ class CurveRow(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatentResult:
+class LatentResult(NotebookReport):
     """The learned values or policy, and the record of the run.
 
     Attributes:

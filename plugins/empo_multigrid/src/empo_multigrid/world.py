@@ -14,6 +14,7 @@ import empo_multigrid.registration  # noqa: F401  So that gym.make knows the env
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError, WorldError
+from empo_core.notebooks import NotebookWorld
 from empo_core.types import Overlay, Successors, WorldSpec
 from empo_core.worlds import queries as sampling
 from empo_multigrid import kernel
@@ -27,7 +28,7 @@ from empo_multigrid.text import describe
 from empo_multigrid.worldfile import WorldFile, read_world_file
 
 
-class MultigridWorld:
+class MultigridWorld(NotebookWorld):
     """A gridworld, built from a compiled layout; every method is pure.
 
     Attributes:

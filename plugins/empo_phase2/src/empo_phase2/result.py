@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.notebooks import NotebookReport
 from empo_core.protocols import Weights, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import strict_json
@@ -31,7 +32,7 @@ MAX_ROBOT_ROWS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase2Result:
+class Phase2Result(NotebookReport):
     """The learned values or policy, and the record of the run.
 
     Attributes:

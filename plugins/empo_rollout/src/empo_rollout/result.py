@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.notebooks import NotebookReport
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
@@ -47,7 +48,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutResult:
+class RolloutResult(NotebookReport):
     """The learned values or policy, and the record of the run.
 
     Attributes:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ class ProgressTracker(Tracker):
         self._said.clear()
         self._console = Console(stderr=True)
         moving = self._console.is_terminal and not self._console.is_dumb_terminal
+        moving |= self._console.is_jupyter and find_spec("ipywidgets") is not None
         if self._params.style == "bar" or (self._params.style == "auto" and moving):
             self._bars = _Bars(
                 self._said,
