@@ -128,16 +128,6 @@ def test_shares_never_go_back_and_every_stage_ends(monkeypatch: pytest.MonkeyPat
     assert "15 of 20 steps, 13,440 states found" in watcher.said
 
 
-def test_kernels_are_a_stage_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("empo_exact.solver.is_loaded", lambda kernel: False)
-    for is_there, name in ((True, "loading kernels"), (False, "compiling kernels")):
-        monkeypatch.setattr("empo_exact.solver.is_compiled", lambda kernel, there=is_there: there)
-        watcher = Watcher()
-        result = solve(table_world(), ExactParams(compute=ONE), tracker=watcher)
-        assert list(watcher.tasks)[:2] == [name, "state graph"]
-        assert 0 < result.seconds.kernels < result.seconds.total
-
-
 @pytest.mark.parametrize(("small", "keep"), [(10**8, "all"), (1000, "none")])
 def test_what_is_kept_by_default_is_little(
     monkeypatch: pytest.MonkeyPatch,

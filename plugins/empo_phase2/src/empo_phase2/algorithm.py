@@ -229,8 +229,9 @@ class Phase2:
         try:
             collector.start(problem.factory, context.directory / "actors")
             replay = problem.replay(context.directory / "replay")
+            tell = context.tracker.progress
             run = Phase2Learner(
-                params, learner, learned, replay, collector, team, timing, comparison
+                params, learner, learned, replay, collector, team, timing, comparison, tell
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
