@@ -19,6 +19,7 @@ from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
 from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
+from empo_core.stages import stage
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
     CONFIG,
@@ -293,9 +294,11 @@ def _supervised(
             log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
             context.tracker.start(directory.path, resolved(config))
             result = algorithm.run(context)
-            (directory.path / RESULTS).mkdir(exist_ok=True)
-            result.save(directory.path / RESULTS)
-            write_file(directory.path / RESULTS / SUMMARY, strict_json(result.summary()) + "\n")
+            with stage(context.tracker.progress, "saving results"):
+                results = directory.path / RESULTS
+                results.mkdir(exist_ok=True)
+                result.save(results)
+                write_file(results / SUMMARY, strict_json(result.summary()) + "\n")
             status = "finished"
         except KeyboardInterrupt as error:
             termination.begin()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,6 +20,8 @@ from empo_core.types import WorldSpec
 from empo_networks.features import FeatureScaler, goal_numbers
 
 Activation = Callable[[Tensor], Tensor]
+MANY = 64
+"""Rows from which on it pays to look for columns that are 0 in all of them."""
 ACTIVATIONS: dict[str, Activation] = {
     "relu": functional.relu,
     "silu": functional.silu,
@@ -61,11 +63,17 @@ class Layers(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(said) for _, said in pairs if layer_norm)
 
     def forward(
-        self, x: Float[Tensor, "batch feature"], dropout: float = 0.0
+        self,
+        x: Float[Tensor, "batch feature"],
+        dropout: float = 0.0,
+        columns: Int[Tensor, " feature"] | None = None,
     ) -> Float[Tensor, "batch code"]:
-        """Output of the last layer."""
+        """Output of the last layer; of the first one's inputs ``x`` may have some columns only."""
         for i, layer in enumerate(self.linears):
-            x = layer(x)
+            if i == 0 and columns is not None and isinstance(layer, nn.Linear):
+                x = functional.linear(x, layer.weight.index_select(1, columns), layer.bias)
+            else:
+                x = layer(x)
             if self.norms:
                 x = self.norms[i](x)
             x = ACTIVATIONS[self._activation](x)
@@ -96,12 +104,20 @@ class FlatStates(Encoder):
         sizes = [scaler.shape.flat, *sizes]
         self.layers = Layers(sizes, activation, layer_norm=layer_norm, active=scaler.active)
         self.width = sizes[-1]
-        self._parts = filled_parts(scaler.shape)
+        self._features, self._parts = sizes[0], filled_parts(scaler.shape)
 
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
         flat = [getattr(features, part).flatten(1) for part in self._parts]
-        code: Tensor = self.layers(torch.cat(flat, 1))
+        columns, first = None, flat[0]
+        is_many = len(first) >= MANY and first.device.type == "cpu"  # A GPU would have to wait.
+        if is_many and self.layers.linears and not torch.is_grad_enabled():
+            # The first part is the largest. Most kinds and colours occur nowhere in a world.
+            filled = ((first.amax(0) != 0) | (first.amin(0) != 0)).nonzero()[:, 0]
+            flat[0] = first.index_select(1, filled)
+            rest = torch.arange(first.shape[1], self._features)
+            columns = torch.cat([filled, rest])
+        code: Tensor = self.layers(torch.cat(flat, 1), columns=columns)
         return code
 
 
