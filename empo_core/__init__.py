@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from empo_core.config.files import load_config
     from empo_core.experiment import run
     from empo_core.plugins.hookspecs import Command, Component, Option, hookimpl
+    from empo_core.saved_run import open_run
 
 __all__ = [
     "Command",
@@ -24,6 +25,7 @@ __all__ = [
     "Option",
     "hookimpl",
     "load_config",
+    "open_run",
     "run",
 ]
 __version__ = "0.1.0"
@@ -32,6 +34,7 @@ _HOMES = {
     **dict.fromkeys(["Config", "ConfigFile", "ConfigPath"], "empo_core.config"),
     **dict.fromkeys(["Command", "Component", "Option", "hookimpl"], "empo_core.plugins.hookspecs"),
     "load_config": "empo_core.config.files",
+    "open_run": "empo_core.saved_run",
     "run": "empo_core.experiment",
 }
 

@@ -8,8 +8,9 @@ import logging
 from collections.abc import Callable
 from typing import TextIO
 
-# Drawings of tables and bars have substitutes of their own.
-_PLAIN = {"–": "-", "—": "-", "…": ".", "×": "x", "±": "+-", "→": "->", "█": "#", "▏": "|"}
+# Drawings of tables by rich and of bars have substitutes of their own.
+_PLAIN = {"–": "-", "—": "-", "─": "-", "…": ".", "×": "x", "±": "+-"}
+_PLAIN |= {"→": "->", "█": "#", "▏": "|"}
 _ERRORS = "empo_plain"
 
 

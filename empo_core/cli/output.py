@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 USAGE, FAULT, INTERRUPTED, UNREAD = 2, 3, 130, 1
+MANY_ROWS = 200
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
@@ -109,10 +110,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich import box
     from rich.text import Text
 
-    from empo_core.tables import FittingTable
+    from empo_core.tables import FittingTable, table_lines
 
     if not rows:  # An empty table would be as wide as a pipe.
         show(f"{title or columns[0]}: none")
+        return
+    if len(rows) > MANY_ROWS and not sys.stdout.isatty():
+        cells = [[printable(cell) for cell in row] for row in rows]
+        show("\n".join(([title] if title else []) + list(table_lines(columns, cells))))
         return
     table = FittingTable(
         title=Text(printable(title)) if title else None,

@@ -365,25 +365,16 @@ class _Builder:
     def _scalar(self, event: ScalarEvent) -> Plain:
         text: str = event.value
         if event.implicit[0]:  # Plain, so the core schema decides what it is.
-            return self._plain(text, event)
+            try:
+                return plain_scalar(text)
+            except ValueError as error:  # Python refuses more than 4300 digits.
+                raise self._error(event, f"a number of {len(text)} digits is too long") from error
         if any("\ud800" <= character <= "\udfff" for character in text):
             try:  # JSON writes characters beyond U+FFFF as pairs of surrogates.
                 return text.encode("utf-16", "surrogatepass").decode("utf-16")
             except UnicodeDecodeError as error:
                 raise self._error(event, "half of a surrogate pair is not a character") from error
         return text
-
-    def _plain(self, text: str, event: ScalarEvent) -> Plain:
-        if text in _SPECIAL:
-            return _SPECIAL[text]
-        if _INT.fullmatch(text):
-            prefix = text[:2]
-            base = {"0o": 8, "0x": 16}.get(prefix, 10)
-            try:
-                return int(text[2:] if base != 10 else text, base)
-            except ValueError as error:  # Python refuses more than 4300 digits.
-                raise self._error(event, f"a number of {len(text)} digits is too long") from error
-        return float(text) if _FLOAT.fullmatch(text) else text
 
     def _error(self, event: Event, reason: str) -> ConfigError:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
@@ -394,6 +385,21 @@ class _Builder:
     def _open_key(self) -> list[str]:
         frame = self._frames[-1]
         return [str(frame.key)] if frame.has_key else []
+
+
+def plain_scalar(text: str) -> str | int | float | bool | None:
+    """The value of a scalar without quotes, by the core schema.
+
+    Raises:
+        ValueError: It is a number of too many digits.
+    """
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    if _INT.fullmatch(text):
+        prefix = text[:2]
+        base = {"0o": 8, "0x": 16}.get(prefix, 10)
+        return int(text[2:] if base != 10 else text, base)
+    return float(text) if _FLOAT.fullmatch(text) else text
 
 
 def dump_yaml(data: JsonData) -> str:

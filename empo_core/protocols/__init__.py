@@ -60,11 +60,13 @@ from empo_core.protocols.parallel_maps import ParallelMap as ParallelMap
 from empo_core.protocols.runs import (
     Algorithm as Algorithm,
     CheckpointChoice as CheckpointChoice,
+    ClosedLoop as ClosedLoop,
     Empowering as Empowering,
     EpisodePlayer as EpisodePlayer,
     IntrinsicReward as IntrinsicReward,
     Playable as Playable,
     PlayedEpisodes as PlayedEpisodes,
+    Reopenable as Reopenable,
     Result as Result,
     Solution as Solution,
 )

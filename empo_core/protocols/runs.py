@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -55,6 +55,19 @@ class Solution(Protocol):
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state goal"]:
         """V_h^e of each state and goal."""
+
+
+@runtime_checkable
+class ClosedLoop(Solution, Protocol):
+    """A solution that knows which states its policies lead to; optional."""
+
+    def occupancy(
+        self,
+    ) -> Iterator[tuple[int, Int[Tensor, "state word"], Float[Tensor, " state"]]]:
+        """Steps left, non-terminal states, and the expected visits to each in an episode.
+
+        The humans act by the average of their policies over goals. Steps left count down.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +134,18 @@ class Playable(Protocol):
         Raises:
             StorageError: The run left nothing that can be loaded.
             ConfigError: It has no such checkpoint by the nature of its algorithm.
+        """
+
+
+@runtime_checkable
+class Reopenable(Protocol):
+    """An algorithm whose finished runs keep all of their result; optional."""
+
+    def reopen(self, context: RunContext) -> Result:
+        """The result of the run in ``context.directory``.
+
+        Raises:
+            StorageError: The run left no result, or it is damaged or of another world.
         """
 
 

@@ -20,6 +20,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -32,7 +33,7 @@ from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
-from empo_core.storage.arrays import read_json, write_file
+from empo_core.storage.atomic import read_json, write_file
 from empo_core.storage.regular_files import open_append, reason_of
 from empo_core.trees import JsonData
 
@@ -66,6 +67,8 @@ class RunDirectory:
         self.path = path
         self.is_temporary = is_temporary
         self._lock: IO[bytes] | None = None
+        self._about: dict[str, JsonData] = {"started": _now()}
+        self._since, self._seconds_before = time.monotonic(), 0.0
 
     @classmethod
     def create(cls, config: RunConfig, registry: Registry) -> RunDirectory:
@@ -76,6 +79,9 @@ class RunDirectory:
         """
         directory = cls._temporary() if process_rank() else cls(_new_directory(config))
         directory._hold()
+        parts = labels(config)
+        del parts[config.world_model is not None]  # The algorithm.
+        directory._about["task"] = "-".join(parts)
         path = directory.path
         head = f"# The resolved config of this run; repeat it with: empo run {path / CONFIG}\n"
         write_file(path / CONFIG, head + dump_yaml(resolved(config)))
@@ -105,15 +111,19 @@ class RunDirectory:
         who = f"process {status.get('pid')} on {status.get('host')}"
         alive = ConfigError(f"{path}: this run is still going on ({who}); wait for it or stop it")
         here = status.get("host") == socket.gethostname()
-        if status.get("status") == "running" and not here:
+        running = status.get("status") == "running"
+        if running and not here:
             raise ConfigError(
                 f"{path}: this run was started as {who}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
             )
-        if fcntl is None and status.get("status") == "running" and _exists(status.get("pid")):
+        if fcntl is None and running and process_exists(status.get("pid")):
             raise alive
         if not directory._hold():
             raise alive
+        directory._about |= {key: status[key] for key in ("started", "task") if key in status}
+        seconds = status.get("seconds")
+        directory._seconds_before = seconds if isinstance(seconds, int | float) else 0.0
         directory.mark("running")
         return directory
 
@@ -135,9 +145,11 @@ class RunDirectory:
         """Record how the run is doing."""
         record: dict[str, JsonData] = {
             "status": status,
+            **self._about,
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "updated": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+            "updated": _now(),
+            "seconds": round(self._seconds_before + time.monotonic() - self._since, 3),
         }
         if error is not None:
             record["error"] = error
@@ -303,10 +315,17 @@ def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
     write_file(path, strict_json(data) + "\n")
 
 
-def _exists(pid: object) -> bool:
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def process_exists(pid: object) -> bool:
+    """Whether a process of this machine has a number, whoever's it is."""
     try:
         os.kill(int(str(pid)), 0)
-    except (ValueError, OSError):
+    except PermissionError:
+        return True
+    except (ValueError, OverflowError, OSError):
         return False
     return True
 

@@ -71,10 +71,11 @@ def test_the_core_declares_what_it_imports() -> None:
     project = toml(ROOT)["project"]
     core = names(project["dependencies"]) | {"empo-core"}
     kits = core | names(project["optional-dependencies"]["testing"])
-    compiling = core | names(project["optional-dependencies"]["compiling"])
+    extras = {"compilation.py": "compiling", "figures.py": "figures"}
     for path in (ROOT / "empo_core").rglob("*.py"):
         allowed = kits if "testing" in path.parts else core
-        allowed = compiling if path.name == "compilation.py" else allowed
+        if path.name in extras:
+            allowed = core | names(project["optional-dependencies"][extras[path.name]])
         assert not imported(path) - allowed, path
 
 

@@ -52,6 +52,14 @@ class Exact:
         result = _finished(context)
         return SolvedRobots(result), SolvedHumans(result)
 
+    def reopen(self, context: RunContext) -> ExactResult:
+        """The result of a finished run; see ``empo_core.protocols.Reopenable``.
+
+        Raises:
+            StorageError: The run has not finished, kept nothing, or is damaged.
+        """
+        return _saved(context)
+
     def intrinsic_reward(self, context: RunContext) -> SolvedPower:
         """U_r of a finished run; see ``empo_core.protocols.Empowering``.
 
@@ -76,19 +84,22 @@ class Exact:
         return forecast(world, self._params)
 
 
-def _finished(context: RunContext) -> ExactResult:
-    """The result that a run saved at its end, with the values of all times."""
+def _saved(context: RunContext) -> ExactResult:
+    """The result that a run saved at its end."""
     results = context.directory / RESULTS
     if (results / SUMMARY).is_file() and not (results / "tables").is_dir():
-        raise StorageError(
-            f"{context.directory}: kept nothing to play; solve with keep: all or disk"
-        )
+        raise StorageError(f"{context.directory}: kept no values; solve with keep: all or disk")
     if not (results / "tables").is_dir():
         raise StorageError(
             f"{context.directory}: has no results; this algorithm saves them at its end. Go "
             f"on with: empo resume {context.directory}"
         )
-    result = load(results, _world(context.world))
+    return load(results, _world(context.world))
+
+
+def _finished(context: RunContext) -> ExactResult:
+    """The result that a run saved at its end, with the values of all times."""
+    result = _saved(context)
     if result.horizon is not None and len(result.times) < result.horizon:
         raise StorageError(
             f"{context.directory}: kept the values at times {result.times} only, too few to "

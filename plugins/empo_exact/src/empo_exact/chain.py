@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +158,29 @@ def close_loop(solution: Solution) -> Chain:
         U_r=np.concatenate(rewards),
         goal_names=tuple(goal.name for goal in solution.spec.goals),
     )
+
+
+def occupancy(
+    solution: Solution,
+) -> Iterator[tuple[int, Int64[np.ndarray, " state"], Float64[np.ndarray, " state"]]]:
+    """Time, states from which episodes go on, and expected visits; without a horizon all at 0."""
+    here, visits = np.zeros(1, np.int64), np.ones(1)
+    total = np.zeros(solution.graph.num_states)
+    for time in itertools.count():
+        alive = solution.alive(here, time)
+        here, visits = here[alive], visits[alive]
+        if not len(here):
+            break
+        if solution.horizon is None:
+            total[here] += visits
+        else:
+            yield time, here, visits
+        source, target, prob, _ = _steps(solution, here, time)
+        here, position = np.unique(target, return_inverse=True)
+        visits = np.bincount(position, visits[source] * prob, len(here)).astype(np.float64)
+    visited = np.flatnonzero(total)
+    if len(visited):
+        yield 0, visited, total[visited]
 
 
 def _steps(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int, Int64
 from pydantic import JsonValue
 from rich.console import RenderableType
+from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
@@ -19,7 +20,7 @@ from empo_core.notebooks import NotebookReport
 from empo_core.pictures import Frame
 from empo_core.protocols import HumanPrior, Located, WorldModel
 from empo_exact import pictures, report, storage
-from empo_exact.chain import Chain, close_loop
+from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.induction import Seconds
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
@@ -111,6 +112,14 @@ class ExactResult(NotebookReport, Solution):
         inspection = inspect(self, self.params.theory, Wanted(start=start, time=time))
         position = int(np.searchsorted(inspection.number, self.index(state)))
         return explain(inspection, self.problem.world, position, time, action, versus)
+
+    def occupancy(
+        self,
+    ) -> Iterator[tuple[int, Int[Tensor, "state word"], Float[Tensor, " state"]]]:
+        """Steps left, states, and expected visits; see ``empo_core.protocols.ClosedLoop``."""
+        for time, states, visits in occupancy(self):
+            left = 1 if self.horizon is None else self.horizon - time
+            yield left, torch.from_numpy(self.graph.states[states]), torch.from_numpy(visits)
 
     def export_storm(self, directory: Path) -> list[Path]:
         """Write the closed-loop chain and the game for the model checker Storm."""

@@ -16,3 +16,15 @@ def empo_commands() -> Iterable[Command]:
         target="empo_inspector.commands:explain",
         api=1,
     )
+    yield Command(
+        name="runs",
+        help="List runs: how they went, what came of them, what differs in their configs.",
+        target="empo_inspector.run_commands:runs",
+        api=1,
+    )
+    yield Command(
+        name="compare",
+        help="Compare runs: configs, results, curves, and policies where they are exact.",
+        target="empo_inspector.run_commands:compare",
+        api=1,
+    )

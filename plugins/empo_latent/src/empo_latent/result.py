@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from empo_core.figures import new_figure, write_figure
 from empo_core.notebooks import NotebookReport
 from empo_core.storage.arrays import write_file
 from empo_core.tables import FittingTable
@@ -22,7 +23,6 @@ from empo_latent.params import LatentParams
 from empo_latent.published import SOURCE, STEPS, PublishedReturns, published
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos
-from empo_learning.figures import new_figure, write_figure
 from empo_learning.report import csv_text, time_table
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.figures import new_figure, write_figure
 from empo_core.notebooks import NotebookReport
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
 from empo_core.tables import report_table
-from empo_learning.figures import new_figure, write_figure
 from empo_learning.report import csv_text, time_table
 from empo_rollout.empowerment.identity import identity
 from empo_rollout.evaluation import Evaluation

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from empo_learning.figures import COLOURS, LINE_STYLES, new_figure, write_figure
+pytest.importorskip("matplotlib")
+
+from empo_core.figures import COLOURS, LINE_STYLES, new_figure, write_figure
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 DEFICIENCIES = {

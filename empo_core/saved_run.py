@@ -1,0 +1,202 @@
+"""Runs that are on disk: what was asked, how it went, and what came of it."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from empo_core.config.dumped_yaml import read_dumped
+from empo_core.config.yaml import MAX_BYTES
+from empo_core.errors import EmpoError, StorageError
+from empo_core.storage.atomic import read_json
+from empo_core.storage.regular_files import open_regular
+from empo_core.storage.run_directory import (
+    CONFIG,
+    RESULTS,
+    STATUS,
+    SUMMARY,
+    Status,
+    existing_run,
+    process_exists,
+)
+from empo_core.trees import Json
+
+if TYPE_CHECKING:
+    from empo_core.protocols import Result
+    from empo_core.storage.metrics import Metrics
+
+DAMAGED = "damaged"
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run that was started at some time; its metrics and its result are read when asked for.
+
+    Attributes:
+        path: Its directory.
+        config: Its resolved config as plain data.
+        status: ``running``, ``finished``, ``failed`` or ``interrupted``; ``damaged`` where its
+            directory does not say.
+        reason: Why it failed, or what is wrong with its directory; None where all is well.
+        task: The world, or what it is that an algorithm without a world learns; may be empty.
+        algorithm: Name of its algorithm; may be empty.
+        started: When it was started first; None where that was not recorded.
+        seconds: How long it ran, or has been running, interruptions left out; None likewise.
+        summary: The result as JSON data; empty where there is none.
+    """
+
+    path: Path
+    config: dict[str, Json] = field(repr=False)
+    status: str
+    reason: str | None
+    task: str
+    algorithm: str
+    started: datetime.datetime | None
+    seconds: float | None
+    summary: dict[str, Json] = field(repr=False)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Its curves by metric.
+
+        Raises:
+            StorageError: They are damaged.
+        """
+        from empo_core.storage.metrics import read_metrics
+
+        return read_metrics(self.path)
+
+    @cached_property
+    def result(self) -> Result | dict[str, Json]:
+        """What it returned where its algorithm is ``Reopenable``, and otherwise its summary.
+
+        Raises:
+            ConfigError: The config cannot be used here, e.g. because a plugin is not installed.
+            StorageError: It has no result, or a damaged one.
+        """
+        from empo_core.config.files import load_config
+        from empo_core.experiment import build_algorithm, saved_context
+        from empo_core.protocols import Reopenable
+
+        existing_run(self.path)
+        config = load_config(self.path / CONFIG)
+        algorithm = build_algorithm(config)
+        if isinstance(algorithm, Reopenable):
+            return algorithm.reopen(saved_context(self.path, config))
+        if not self.summary:
+            raise StorageError(f"{self.path}: has no result; its status is {self.status!r}")
+        return self.summary
+
+
+def open_run(path: str | Path) -> SavedRun:
+    """The run whose directory is at ``path``.
+
+    Raises:
+        ConfigError: It is no run directory, or holds a link out of it.
+        StorageError: It is damaged.
+    """
+    directory = existing_run(path)
+    found = read_run(directory)
+    if found.status == DAMAGED:
+        raise StorageError(f"{path}: {found.reason}")
+    return replace(found, config=copy.deepcopy(found.config))  # Equal parts are shared.
+
+
+def read_run(path: Path) -> SavedRun:
+    """The run in a directory that may be damaged or half-written, read quickly.
+
+    Three files are opened. Its ``config`` is not to be changed: runs share equal parts of theirs.
+    """
+    config: dict[str, Json] = {}
+    status: dict[str, Json] = {}
+    summary: dict[str, Json] = {}
+    reasons: list[str] = []
+    try:
+        config = _object(_config(path / CONFIG))
+        status = _object(read_json(path / STATUS))
+    except EmpoError as error:
+        reasons.append(str(error))
+    word = status.get("status")
+    if not isinstance(word, str) or word not in get_args(Status):
+        word = DAMAGED
+        reasons = reasons or [f"{path / STATUS}: has no status"]
+    if word == "finished":
+        try:
+            summary = _object(read_json(_inside(path, RESULTS) / SUMMARY))
+        except EmpoError as error:
+            reasons.append(str(error))
+    elif word == "running" and _is_gone(status):
+        reasons.append(f"process {status.get('pid')} is gone; go on with: empo resume {path}")
+    elif isinstance(status.get("error"), str):
+        reasons.append(str(status["error"]))
+    started = _time(status.get("started"))
+    task, algorithm = status.get("task"), _object(config.get("algorithm")).get("name")
+    return SavedRun(
+        path=path,
+        config=config,
+        status=word,
+        reason=" ".join(reasons) or None,
+        task=task if isinstance(task, str) else _world(config),
+        algorithm=algorithm if isinstance(algorithm, str) else "",
+        started=started,
+        seconds=_seconds(status, running=word == "running" and not reasons),
+        summary=summary,
+    )
+
+
+def _config(path: Path) -> Json:
+    raw = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
+    try:
+        return read_dumped(raw.decode(), str(path))
+    except UnicodeDecodeError as error:
+        raise StorageError(f"{path}: is not UTF-8 text") from error
+
+
+def _object(value: Json) -> dict[str, Json]:
+    """The value where it is an object, and otherwise nothing."""
+    return value if isinstance(value, dict) else {}
+
+
+def _inside(path: Path, name: str) -> Path:
+    """A folder of a run's directory.
+
+    Raises:
+        StorageError: It is a link, which may lead out of it.
+    """
+    if (path / name).is_symlink():
+        raise StorageError(f"{path / name}: is a symbolic link")
+    return path / name
+
+
+def _is_gone(status: Mapping[str, Json]) -> bool:
+    return status.get("host") == socket.gethostname() and not process_exists(status.get("pid"))
+
+
+def _seconds(status: Mapping[str, Json], *, running: bool) -> float | None:
+    """Seconds until the status was written and, of a run that goes on, since then."""
+    seconds, updated = status.get("seconds"), _time(status.get("updated"))
+    if not isinstance(seconds, int | float) or updated is None:
+        return None
+    since = datetime.datetime.now(updated.tzinfo) - updated if running else datetime.timedelta()
+    return float(seconds) + max(0.0, since.total_seconds())
+
+
+def _time(text: Json) -> datetime.datetime | None:
+    try:
+        time = datetime.datetime.fromisoformat(text) if isinstance(text, str) else None
+        return None if time is None else time.astimezone()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _world(config: Mapping[str, Json]) -> str:
+    """The world's name, of a run whose status has no task."""
+    world = _object(config.get("world_model"))
+    file, name = _object(world.get("params")).get("file"), world.get("name")
+    return Path(file).stem if isinstance(file, str) else name if isinstance(name, str) else ""

@@ -1,0 +1,239 @@
+"""Runs compared: groups that differ in the seed alone, their configs, results and curves."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from empo_core import open_run
+from empo_core.errors import ConfigError, EmpoError
+from empo_core.experiment import build_world
+from empo_core.protocols import ClosedLoop, WorldModel
+from empo_core.saved_run import SavedRun
+from empo_core.suggestions import nearest
+from empo_core.trees import Json
+from empo_inspector.curves import Band, band_of, interval
+from empo_inspector.policy_differences import PolicyDifference, policy_differences
+from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, shown
+
+MOST_PANELS = 4
+"""Metrics that are shown where none are asked for."""
+_FIRST = ("exact/", "eval/", "episode/return", "loss/")
+_LONGEST_LABEL = 60
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs whose configs are equal but for the seed.
+
+    Attributes:
+        name: A letter.
+        runs: The runs.
+        config: Their config by key path, without the seed and the folder of the runs.
+    """
+
+    name: str
+    runs: tuple[SavedRun, ...]
+    config: Mapping[str, Json]
+
+    @property
+    def seeds(self) -> list[Json]:
+        """The seeds of the runs."""
+        return [run.config.get("seed") for run in self.runs]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``empo compare`` shows of groups of runs, by name of the group.
+
+    Attributes:
+        groups: The groups.
+        labels: The name and, where that is short, what differs in the config.
+        differences: Values of config keys that differ; a group without a key lacks it.
+        results: Mean, half the width of its 95 % interval, and number of runs, by summary key.
+        bands: Curves by metric.
+    """
+
+    groups: tuple[Group, ...]
+    labels: Mapping[str, str]
+    differences: Mapping[str, Mapping[str, Json]]
+    results: Mapping[str, Mapping[str, tuple[float, float, int]]]
+    bands: Mapping[str, Mapping[str, Band]]
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """Where the policies of two groups' first runs differ; or why that is not known.
+
+    Attributes:
+        first, second: Names of the groups.
+        world: The world of both; None where they are not compared.
+        found: The state-times that matter most.
+        total: Occupancy times total variation, summed over all.
+        reason: Why they are not compared; None where they are.
+    """
+
+    first: str
+    second: str
+    world: WorldModel | None = None
+    found: tuple[PolicyDifference, ...] = ()
+    total: float = 0.0
+    reason: str | None = None
+
+
+def compare_runs(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
+    """Compare runs; one that is given twice counts once.
+
+    Args:
+        paths: Their directories.
+        metrics: Curves to show; where there are none, those that say most.
+
+    Raises:
+        ConfigError: There are fewer than two runs, or no run has such a metric.
+        StorageError: A run is damaged.
+    """
+    runs = {path.resolve(): path for path in paths}
+    if len(runs) < 2:
+        raise ConfigError("name at least two different runs to compare")
+    groups = _grouped([open_run(path) for path in runs.values()])
+    differences = _differences(groups)
+    return Comparison(
+        groups=groups,
+        labels=_labels(groups, differences),
+        differences=differences,
+        results=_results(groups),
+        bands={metric: _bands(groups, metric) for metric in _metrics(groups, metrics)},
+    )
+
+
+def compare_policies(groups: Sequence[Group], most: int) -> list[PolicyComparison]:
+    """The policy of the first group with an exact one beside those of all later groups.
+
+    Args:
+        groups: Groups; of each the first run counts.
+        most: Number of state-times to name per pair.
+    """
+    loops: list[tuple[Group, ClosedLoop]] = []
+    found = []
+    for group in groups:
+        try:
+            result = group.runs[0].result
+            if not isinstance(result, ClosedLoop):
+                continue
+            if loops:
+                found.append(_policies(*loops[0], group, result, most))
+            loops.append((group, result))
+        except EmpoError as error:
+            first = loops[0][0].name if loops else groups[0].name
+            found.append(PolicyComparison(first, group.name, reason=str(error)))
+    return found
+
+
+def _policies(
+    one: Group, first: ClosedLoop, other: Group, second: ClosedLoop, most: int
+) -> PolicyComparison:
+    worlds = [group.runs[0].config.get("world_model") for group in (one, other)]
+    if worlds[0] != worlds[1]:
+        return PolicyComparison(one.name, other.name, reason="their worlds differ")
+    from empo_core import load_config
+    from empo_core.storage.run_directory import CONFIG
+
+    world = build_world(load_config(one.runs[0].path / CONFIG))
+    best, total = policy_differences(first, second, most)
+    return PolicyComparison(one.name, other.name, world, tuple(best), total)
+
+
+def _grouped(runs: Sequence[SavedRun]) -> tuple[Group, ...]:
+    members: dict[str, list[SavedRun]] = {}
+    configs: dict[str, dict[str, Json]] = {}
+    for run in runs:
+        config = {key: value for key, value in run.config.items() if key not in NOT_COMPARED}
+        members.setdefault(repr(config), []).append(run)
+        configs[repr(config)] = leaves(config)
+    return tuple(
+        Group(_letters(index), tuple(members[key]), configs[key])
+        for index, key in enumerate(members)
+    )
+
+
+def _letters(index: int) -> str:
+    """``A`` to ``Z``, then ``AA`` and so on, as in spreadsheets."""
+    before, last = divmod(index, 26)
+    return (_letters(before - 1) if before else "") + string.ascii_uppercase[last]
+
+
+def _differences(groups: Sequence[Group]) -> dict[str, dict[str, Json]]:
+    keys = dict.fromkeys(key for group in groups for key in group.config)
+    return {
+        key: {group.name: group.config[key] for group in groups if key in group.config}
+        for key in keys
+        if len({repr(group.config.get(key, KeyError)) for group in groups}) > 1
+    }
+
+
+def _labels(
+    groups: Sequence[Group], differences: Mapping[str, Mapping[str, Json]]
+) -> dict[str, str]:
+    names = short_names(differences)
+    labels = {}
+    for group in groups:
+        pairs = (
+            f"{names[key]}={shown(values[group.name])}"
+            for key, values in differences.items()
+            if group.name in values
+        )
+        text = " ".join(pairs)
+        if not text or len(text) > _LONGEST_LABEL:
+            text = group.runs[0].path.name
+        labels[group.name] = f"{group.name}: {text} (n = {len(group.runs)})"
+    return labels
+
+
+def _results(groups: Sequence[Group]) -> dict[str, dict[str, tuple[float, float, int]]]:
+    """Numbers of the summaries; those in lists are too many for a table."""
+    found: dict[str, dict[str, tuple[float, float, int]]] = {}
+    for group in groups:
+        numbers: dict[str, list[float]] = {}
+        for run in group.runs:
+            for key, value in leaves(run.summary).items():
+                in_list = any(part.isdigit() for part in key.split(".")[1:-1])
+                if isinstance(value, int | float) and not in_list:
+                    numbers.setdefault(key, []).append(float(value))
+        for key, values in numbers.items():
+            mean, half_width = interval(np.array(values)[:, None])
+            entry = float(mean[0]), float(half_width[0]), len(values)
+            found.setdefault(key, {})[group.name] = entry
+    return found
+
+
+def _metrics(groups: Sequence[Group], wanted: Sequence[str]) -> list[str]:
+    having: dict[str, int] = {}
+    for group in groups:
+        for key in {key for run in group.runs for key in run.metrics}:
+            having[key] = having.get(key, 0) + 1
+    for key in wanted:
+        if key not in having:
+            near = nearest(key, sorted(having))
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise ConfigError(f"--metric {key}: no run has logged it{hint}")
+    if wanted:
+        return list(dict.fromkeys(wanted))
+    shared = sorted(having, key=lambda key: (-having[key], _rank(key), key))
+    return shared[:MOST_PANELS]
+
+
+def _rank(metric: str) -> int:
+    found = (index for index, start in enumerate(_FIRST) if metric.startswith(start))
+    return next(found, len(_FIRST))
+
+
+def _bands(groups: Sequence[Group], metric: str) -> dict[str, Band]:
+    bands = {
+        group.name: band_of([run.metrics[metric] for run in group.runs if metric in run.metrics])
+        for group in groups
+    }
+    return {name: band for name, band in bands.items() if band is not None}

@@ -1,0 +1,161 @@
+"""A comparison of runs as tables, as lines and as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from empo_inspector.comparison import Comparison, PolicyComparison
+from empo_inspector.curves import Band
+from empo_inspector.policy_differences import likeliest
+from empo_inspector.run_table import shown
+
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+"""Title, headings and rows."""
+MOST_STEPS = 8
+"""Rows of a table of a curve."""
+
+
+def tables(found: Comparison) -> Iterator[Table]:
+    """The groups, what differs in their configs, their results, and their curves."""
+    names = [group.name for group in found.groups]
+    yield (
+        "Groups",
+        ("group", "n", "seeds", "runs"),
+        [
+            (
+                group.name,
+                str(len(group.runs)),
+                " ".join(shown(seed) for seed in group.seeds),
+                " ".join(run.path.name for run in group.runs),
+            )
+            for group in found.groups
+        ],
+    )
+    yield (
+        "Configs",
+        ("key", *names),
+        [
+            (key, *(shown(values[name]) if name in values else "" for name in names))
+            for key, values in found.differences.items()
+        ],
+    )
+    yield (
+        "Results",
+        ("key", *names),
+        [
+            (key, *(_with_interval(*values[name][:2]) if name in values else "" for name in names))
+            for key, values in found.results.items()
+        ],
+    )
+    for metric, bands in found.bands.items():
+        numbers = ", ".join(f"{name}: n = {band.number}" for name, band in bands.items())
+        yield f"{metric} ({numbers})", ("step", *bands), _curve_rows(list(bands.values()))
+
+
+def _curve_rows(bands: Sequence[Band]) -> list[tuple[str, ...]]:
+    """Some of the steps at which all groups have values, or else at which any has one."""
+    columns = [
+        dict(zip(band.steps.tolist(), range(len(band.steps)), strict=True)) for band in bands
+    ]
+    common = sorted(set.intersection(*(set(column) for column in columns)))
+    steps = common or sorted(set().union(*columns))
+    chosen = np.unique(np.linspace(0, len(steps) - 1, MOST_STEPS).round().astype(int)).tolist()
+    rows = []
+    for step in (steps[index] for index in chosen):
+        cells = [
+            _with_interval(float(band.mean[at[step]]), float(band.half_width[at[step]]))
+            if step in at
+            else ""
+            for band, at in zip(bands, columns, strict=True)
+        ]
+        rows.append((str(step), *cells))
+    return rows
+
+
+def _with_interval(mean: float, half_width: float) -> str:
+    number = f"{mean:.5g}"
+    return number if math.isnan(half_width) else f"{number} ± {half_width:.2g}"
+
+
+def policy_lines(policies: Sequence[PolicyComparison]) -> Iterator[str]:
+    """Where policies differ, a paragraph per state-time."""
+    for pair in policies:
+        title = f"Policies of {pair.first} and {pair.second}"
+        if pair.world is None:
+            yield f"{title} are not compared: {pair.reason}"
+            continue
+        if not pair.found:
+            yield f"{title} are the same wherever {pair.first} gets to."
+            continue
+        yield f"{title} differ by {pair.total:.4g} in an episode of {pair.first}"
+        yield "(visits x total variation, summed). Most of it:"
+        actions = pair.world.spec.robot_action_names
+        for number, each in enumerate(pair.found, 1):
+            yield ""
+            yield f"{number}. {each.steps_left} steps left, {each.occupancy:.3g} visits,"
+            yield f"   total variation {each.distance:.3f}"
+            yield f"   {pair.first}: {likeliest(each.first, actions)}"
+            yield f"   {pair.second}: {likeliest(each.second, actions)}"
+            yield from (f"   {line}" for line in pair.world.describe(each.state).splitlines())
+        yield ""
+
+
+def as_data(found: Comparison, policies: Sequence[PolicyComparison]) -> dict[str, object]:
+    """All of it as JSON data."""
+    return {
+        "groups": {
+            group.name: {
+                "runs": [str(Path(run.path)) for run in group.runs],
+                "seeds": group.seeds,
+            }
+            for group in found.groups
+        },
+        "configs": found.differences,
+        "results": {
+            key: {name: _numbers(*entry) for name, entry in values.items()}
+            for key, values in found.results.items()
+        },
+        "curves": {
+            metric: {
+                name: {
+                    "n": band.number,
+                    "steps": band.steps,
+                    "mean": band.mean,
+                    "half_width": band.half_width if band.number > 1 else None,
+                }
+                for name, band in bands.items()
+            }
+            for metric, bands in found.bands.items()
+        },
+        "policies": [_policy_data(pair) for pair in policies],
+    }
+
+
+def _numbers(mean: float, half_width: float, number: int) -> dict[str, object]:
+    return {"mean": mean, "half_width": None if number == 1 else half_width, "n": number}
+
+
+def _policy_data(pair: PolicyComparison) -> dict[str, object]:
+    about: dict[str, object] = {"first": pair.first, "second": pair.second}
+    if pair.world is None:
+        return {**about, "reason": pair.reason}
+    return {
+        **about,
+        "total": pair.total,
+        "actions": pair.world.spec.robot_action_names,
+        "states": [
+            {
+                "steps_left": each.steps_left,
+                "state": each.state,
+                "occupancy": each.occupancy,
+                "total_variation": each.distance,
+                pair.first: each.first,
+                pair.second: each.second,
+            }
+            for each in pair.found
+        ],
+    }
