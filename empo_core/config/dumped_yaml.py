@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from empo_core.config.yaml import MAX_DEPTH, Plain, parse_value, parse_yaml, plain_scalar
+from empo_core.config.yaml import MAX_BYTES, MAX_DEPTH, Plain, parse_value, parse_yaml, plain_scalar
 from empo_core.errors import ConfigError
 from empo_core.trees import Json
 
@@ -42,6 +42,8 @@ def _json(value: Plain) -> Json:
 
 
 def _read(text: str) -> Json:
+    if len(text) > MAX_BYTES:
+        raise _Other
     root: dict[str, Json] = {}
     open_: list[dict[str, Json] | list[Json]] = [root]
     pending: str | None = None  # A key whose value begins in the next line.

@@ -88,7 +88,9 @@ def _saved(context: RunContext) -> ExactResult:
     """The result that a run saved at its end."""
     results = context.directory / RESULTS
     if (results / SUMMARY).is_file() and not (results / "tables").is_dir():
-        raise StorageError(f"{context.directory}: kept no values; solve with keep: all or disk")
+        raise StorageError(
+            f"{context.directory}: kept nothing to load; solve with keep: all or disk"
+        )
     if not (results / "tables").is_dir():
         raise StorageError(
             f"{context.directory}: has no results; this algorithm saves them at its end. Go "

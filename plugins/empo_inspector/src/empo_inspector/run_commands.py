@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
 
 if TYPE_CHECKING:
+    from empo_core.saved_run import SavedRun
     from empo_inspector.run_table import Row
 
 _LONGEST_REASON = 80
@@ -83,13 +85,14 @@ def _print_rows(title: str, rows: list[Row], asked: list[str]) -> None:
         texts += [run_table.shown(row.facts[key]) if key in row.facts else "" for key in keys]
         pairs = (f"{names[key]}={run_table.shown(value)}" for key, value in differs.items())
         texts += [" ".join(pairs)]
-        table.append([*texts, _shortened(row.run.reason)] if has_reasons else texts)
+        table.append([*texts, _shortened(row.run)] if has_reasons else texts)
     headings = [*run_table.COLUMNS, *(names[key] for key in keys), "differs"]
     print_table(title, [*headings, "reason"] if has_reasons else headings, table)
 
 
-def _shortened(text: str | None) -> str:
-    line = " ".join((text or "").split())
+def _shortened(run: SavedRun) -> str:
+    """The run's reason in one line that begins with what matters."""
+    line = " ".join((run.reason or "").replace(f"{run.path}{os.sep}", "").split())
     return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 4] + " ..."
 
 

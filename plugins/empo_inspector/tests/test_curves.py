@@ -1,0 +1,78 @@
+"""Bands over seeds, against the textbook and against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from empo_core.figures import write_figure
+from empo_core.storage.metrics import Curve
+from empo_inspector.curves import band_of, interval, picture, t_quantile
+
+
+def curve(values: dict[int, float]) -> Curve:
+    return Curve(np.array(list(values), np.int64), np.array(list(values.values()), np.float64))
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.70620), (4, 2.77645), (9, 2.26216), (10, 2.22814), (20, 2.08596), (100, 1.98397)],
+)
+def test_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(quantile, abs=2e-5)
+
+
+def test_quantiles_are_those_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    found = [t_quantile(freedom) for freedom in range(1, 200)]
+    np.testing.assert_allclose(found, stats.t.ppf(0.975, np.arange(1, 200)), atol=2e-5)
+
+
+def test_an_interval_is_the_t_interval_of_the_mean() -> None:
+    mean, half_width = interval(np.array([[1.0], [2.0], [6.0]]))
+    assert mean.tolist() == [3.0]
+    assert half_width[0] == pytest.approx(4.30265 * math.sqrt(7) / math.sqrt(3), rel=1e-5)
+
+
+def test_one_curve_has_no_band() -> None:
+    found = band_of([curve({1: 2.0, 3: 4.0})])
+    assert found is not None
+    assert (found.steps.tolist(), found.mean.tolist(), found.number) == ([1, 3], [2.0, 4.0], 1)
+    assert np.isnan(found.half_width).all()
+
+
+def test_curves_are_compared_on_the_coarsest_grid_as_far_as_all_go() -> None:
+    fine = curve({step: float(step) for step in range(0, 8)})
+    coarse = curve({2: 0.0, 5: 3.0, 9: 7.0})
+    found = band_of([fine, coarse])
+    assert found is not None
+    assert found.steps.tolist() == [2, 5]
+    assert found.mean.tolist() == [1.0, 4.0]
+    assert found.number == 2
+
+
+@pytest.mark.parametrize("curves", [[], [{}], [{1: 0.0}, {2: 0.0}]])
+def test_without_a_common_step_there_is_no_band(curves: list[dict[int, float]]) -> None:
+    assert band_of([curve(each) for each in curves]) is None
+
+
+def test_a_curve_that_diverges_leaves_a_gap_and_no_warning() -> None:
+    found = band_of([curve({1: math.inf, 2: 1.0, 3: math.nan}), curve({1: 0.0, 2: 3.0, 3: 1.0})])
+    assert found is not None
+    assert found.mean[1] == 2.0
+    assert not np.isfinite(found.mean[[0, 2]]).any()
+
+
+def test_the_picture_has_a_panel_per_metric_and_names_groups_as_they_are(tmp_path: Path) -> None:
+    bands = [band_of([curve({1: 1.0, 2: float(n)}), curve({1: 1.5, 2: 3.0})]) for n in range(7)]
+    named = {f"G{index}": band for index, band in enumerate(bands) if band is not None}
+    labels = {name: f"{name}: $\\frac{{x$ & <b>" for name in named}
+    metrics = {"loss/$a$": named, "one": {"G0": named["G0"]}, "two": named}
+    figure = picture(metrics, labels)
+    write_figure(figure, tmp_path / "p")
+    texts = {text.strip() for text in ElementTree.parse(tmp_path / "p.svg").getroot().itertext()}
+    assert {"loss/$a$", "one", "two", *labels.values()} <= texts
