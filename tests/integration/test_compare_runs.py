@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 import empo_core
@@ -17,7 +16,6 @@ from empo_core.cli.app import app
 from empo_core.config import RunConfig
 from empo_core.errors import StorageError
 from empo_core.experiment import execute
-from empo_core.protocols import ClosedLoop
 from empo_core.storage.run_directory import RunDirectory
 from empo_exact.result import ExactResult
 from empo_inspector.policy_differences import policy_differences
@@ -118,41 +116,6 @@ def test_time_of_interrupted_runs_adds_up(runs: dict[str, Path], tmp_path: Path)
     assert found.started is not None
     assert found.started.year == 2026
     assert found.task == "trivial"
-
-
-def test_visits_are_those_of_the_markov_chain(runs: dict[str, Path]) -> None:
-    result = empo_core.open_run(runs["five"]).result
-    assert isinstance(result, ClosedLoop)
-    assert isinstance(result, ExactResult)
-    chain = result.chain()
-    visits = np.zeros(chain.num_nodes)
-    visits[0] = 1.0
-    for node in range(chain.num_nodes):  # Every step leads to a later node.
-        steps = slice(chain.offsets[node], chain.offsets[node + 1])
-        np.add.at(visits, chain.target[steps], visits[node] * chain.prob[steps])
-    expected = {
-        (4 - int(chain.time[node]), tuple(chain.rows[node].tolist())): visits[node]
-        for node in range(chain.num_nodes)
-        if not chain.final[node]
-    }
-    found = {
-        (steps_left, tuple(state)): visit
-        for steps_left, states, visits_there in result.occupancy()
-        for state, visit in zip(states.tolist(), visits_there.tolist(), strict=True)
-    }
-    assert found == pytest.approx(expected, abs=1e-12)
-
-
-def test_visits_without_a_horizon_are_added_up_over_times(runs: dict[str, Path]) -> None:
-    result = empo_core.open_run(runs["other world"]).result
-    assert isinstance(result, ExactResult)
-    assert result.horizon is None
-    ((steps_left, states, visits),) = result.occupancy()
-    chain = result.chain()
-    assert steps_left == 1
-    assert len(states) == len(torch.unique(states, dim=0))
-    steps = chain.expected_total((~chain.final).astype(np.float64))[0]
-    assert visits.sum().item() == pytest.approx(steps, abs=1e-12)
 
 
 def test_policies_differ_most_where_visits_times_distance_is_largest(runs: dict[str, Path]) -> None:

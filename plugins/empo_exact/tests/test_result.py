@@ -307,6 +307,27 @@ def test_the_robots_value_is_the_expected_discounted_total_of_its_reward(
     assert total[chain.initial] == pytest.approx(result.at(0).V_r, rel=1e-12)
 
 
+@pytest.mark.parametrize("horizon", [5, None])
+def test_occupancy_is_the_expected_number_of_visits_in_the_chain(horizon: int | None) -> None:
+    result = solve(world_for(4, horizon=horizon), with_theory(terminal_value=-2.0))
+    chain = result.chain()
+    visits = np.eye(1, chain.num_nodes)[0]
+    expected: dict[tuple[int, tuple[int, ...]], float] = {}
+    for node in np.flatnonzero(~chain.final):  # Every step leads to a later node.
+        steps = slice(chain.offsets[node], chain.offsets[node + 1])
+        np.add.at(visits, chain.target[steps], visits[node] * chain.prob[steps])
+        left = 1 if horizon is None else horizon - int(chain.time[node])
+        key = left, tuple(chain.rows[node].tolist())
+        expected[key] = expected.get(key, 0.0) + visits[node]
+    found = {
+        (left, tuple(state)): visit
+        for left, states, there in result.occupancy()
+        for state, visit in zip(states.tolist(), there.tolist(), strict=True)
+    }
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert sum(1 for _ in result.occupancy()) == (1 if horizon is None else horizon)
+
+
 def test_events_may_be_given_as_nodes_or_as_functions_of_states(
     world: TableWorld, result: ExactResult
 ) -> None:
