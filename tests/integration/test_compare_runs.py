@@ -173,7 +173,7 @@ def test_people_get_tables_and_the_states_in_question(runs: dict[str, Path]) -> 
     for text in (
         "Groups",
         "algorithm.params.theory.beta_r   5   90",
-        "exact/v_r (A: n = 1",
+        "exact/v_r (A: n = 1, B: n = 1)\n",
         "Policies of A and B differ by",
         "1. ",
         "steps left",

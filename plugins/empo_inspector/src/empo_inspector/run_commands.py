@@ -144,7 +144,9 @@ def compare(
         print_json(report.as_data(found, policies))
         return
     for title, headings, rows in report.tables(found):
-        print_table(title, headings, rows)
+        if rows:
+            show(title)  # In a title of its own a narrow table would break it.
+        print_table("" if rows else title, headings, rows)
     for line in report.policy_lines(policies):
         show(line)
     if picture is not None:
