@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer, Shaped
+from torch import Tensor
 
 from empo_core.protocols import RunContext
 from empo_core.theory import CompleteTheory
@@ -109,3 +110,42 @@ class Inspectable(Protocol):
             StorageError: The run left nothing that can be loaded, or too little to explain.
             WorldError: The state cannot be reached by that time.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """Pictures of states of a grid, made of glyphs that repeat.
+
+    Cells are numbered row by row. Glyph 0 is nothing.
+
+    Attributes:
+        width: Columns of the grid.
+        height: Rows of the grid.
+        glyphs: Name of each glyph, for those who do not see it, and an SVG document of polygons,
+            polylines, circles, rectangles and texts.
+        ground: Glyph of each cell's ground [cell].
+        things: Glyph of what is in each cell [state cell].
+        agents: Glyph of each agent [state agent].
+        places: Cell of each agent [state agent].
+        headings: Direction that each agent faces: 0 east, 1 south, 2 west, 3 north; -1 where
+            agents face none [state agent].
+        goals: Cells of each goal of the world's ``spec.goals`` [goal cell].
+    """
+
+    width: int
+    height: int
+    glyphs: tuple[tuple[str, str], ...]
+    ground: Integer[np.ndarray, " cell"]
+    things: Integer[np.ndarray, "state cell"]
+    agents: Integer[np.ndarray, "state agent"]
+    places: Integer[np.ndarray, "state agent"]
+    headings: Integer[np.ndarray, "state agent"]
+    goals: Bool[np.ndarray, "goal cell"]
+
+
+@runtime_checkable
+class Sketchable(Protocol):
+    """A world on a grid whose states a page can draw; optional."""
+
+    def sketch(self, states: Integer[Tensor, "state word"]) -> Sketch:
+        """Pictures of some states."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from pydantic import JsonValue
@@ -12,11 +13,14 @@ from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS, SUMMARY
 from empo_core.worlds.roles import check_humans
 from empo_exact.forecast import forecast
-from empo_exact.inspection import inspect
+from empo_exact.inspection import inspect, nbytes
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
-from empo_exact.solver import solve
+from empo_exact.solver import solve, stage
+from empo_inspector.page import MAX_BYTES, PAGE, write_page
+
+log = logging.getLogger("empo_exact")
 
 
 class Exact:
@@ -27,7 +31,7 @@ class Exact:
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
-        return solve(
+        result = solve(
             _world(context.world),
             self._params,
             directory=context.directory / "values",
@@ -35,6 +39,8 @@ class Exact:
             resume=context.resume,
             seed=context.seed,
         )
+        self._write_page(context, result)
+        return result
 
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
@@ -82,6 +88,18 @@ class Exact:
         world = _world(world)
         check_humans(world.spec)
         return forecast(world, self._params)
+
+    def _write_page(self, context: RunContext, result: ExactResult) -> None:
+        """Write the page that shows every decision, where it is wanted and can be written."""
+        wanted, size = self._params.inspector, nbytes(result)
+        if wanted and size is None:
+            log.warning("no %s: it needs the values of all times; set keep to all or disk", PAGE)
+        if wanted is False or size is None or (wanted is None and size > MAX_BYTES):
+            return
+        with stage(context.tracker, "writing the page"):
+            world, limits = _world(context.world), Wanted(max_bytes=MAX_BYTES)
+            inspection = inspect(result, self._params.theory, limits)
+            write_page(inspection, world, context.directory, context.directory / PAGE, limits)
 
 
 def _saved(context: RunContext) -> ExactResult:

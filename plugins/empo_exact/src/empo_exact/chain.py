@@ -126,14 +126,19 @@ class Chain:
         return given
 
 
-def close_loop(solution: Solution) -> Chain:
-    """The chain of a solved world: the robot's policy, and humans over all their goals."""
-    here = np.zeros(1, np.int64)
+def close_loop(solution: Solution, start: int = 0, first_time: int = 0) -> Chain:
+    """The chain of a solved world: the robot's policy, and humans over all their goals.
+
+    Args:
+        solution: The solved world.
+        start: Number of the state that the chain begins in.
+        first_time: The time at which it does.
+    """
+    here = np.array([start])
     times, states, rewards, counts, targets, probs = [], [], [], [], [], []
     first = 0
-    for time in range(
-        solution.graph.num_states + 1 if solution.horizon is None else solution.horizon + 1
-    ):
+    last = solution.graph.num_states if solution.horizon is None else solution.horizon
+    for time in range(first_time, last + 1):
         times.append(np.full(len(here), time))
         states.append(here)
         source, target, prob, reward = _steps(solution, here, time)

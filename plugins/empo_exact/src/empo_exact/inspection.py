@@ -8,6 +8,7 @@ from jaxtyping import Int64
 from empo_core.errors import SolveError, WorldError
 from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.theory import CompleteTheory
+from empo_exact.chain import close_loop
 from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats
 from empo_exact.solution import Solution
@@ -31,6 +32,8 @@ def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspe
             f"{solution.spec.name!r} cannot be in that state after {wanted.time} steps"
         )
     chosen = _closure(graph, start, None if solution.horizon is None else len(times))
+    if wanted.max_bytes is not None and _nbytes(solution, times, chosen) > wanted.max_bytes:
+        chosen = _most_visited(solution, start, times, chosen, wanted.max_bytes)
     offsets, items = _transitions(graph, chosen)
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
@@ -54,6 +57,14 @@ def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspe
         v_m=v_m if follows_parameters else None,
         pi_h=None if follows_parameters else _human_policies(solution, times, chosen),
     )
+
+
+def nbytes(solution: Solution) -> int | None:
+    """Bytes of the arrays of a whole inspection; None where too few values were kept for one."""
+    times = list(range(1 if solution.horizon is None else solution.horizon))
+    if not set(times) <= set(solution.times):
+        return None
+    return _nbytes(solution, times, np.arange(solution.graph.num_states))
 
 
 def _times(solution: Solution, first: int) -> list[int]:
@@ -83,6 +94,47 @@ def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarr
         found[newest] = True
         steps = None if steps is None else steps - 1
     return np.flatnonzero(found)
+
+
+def _nbytes(solution: Solution, times: list[int], chosen: Numbers) -> int:
+    """Bytes of the arrays in which a container keeps some states."""
+    graph, spec = solution.graph, solution.spec
+    items = _transitions(graph, chosen)[0][-1]
+    values = 8 * (1 + 2 * len(spec.goals)) * len(times)
+    row = graph.states.dtype.itemsize * spec.state_words
+    return int(len(chosen) * (values + row + 4 * spec.num_joint_actions) + 6 * items)
+
+
+def _most_visited(
+    solution: Solution, start: int, times: list[int], chosen: Numbers, max_bytes: int
+) -> Numbers:
+    """As many states as fit, those that episodes visit most, each with all its successors.
+
+    Episodes are those of the closed loop, from the start. States come in the order of their
+    chance, summed over times.
+    """
+    graph, visits = solution.graph, np.zeros(solution.graph.num_states)
+    chain = close_loop(solution, start, times[0])
+    reached = np.zeros(chain.num_nodes)
+    reached[0] = 1.0
+    for node in range(chain.num_nodes):  # Steps lead to later nodes only, each to another.
+        steps = slice(chain.offsets[node], chain.offsets[node + 1])
+        reached[chain.target[steps]] += reached[node] * chain.prob[steps]
+    np.add.at(visits, chain.state, reached)
+    order = chosen[np.lexsort((chosen, -visits[chosen]))]
+
+    def first(number: int) -> Int64[np.ndarray, " found"]:
+        """The first states of the order, and their successors."""
+        _, items = _transitions(graph, order[:number])
+        found: Int64[np.ndarray, " found"] = np.union1d(order[:number], graph.successor[items]).astype(np.int64)
+        return found
+
+    low, high = 1, len(order)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = _nbytes(solution, times, first(middle)) <= max_bytes
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return first(low)
 
 
 def _transitions(

@@ -127,6 +127,12 @@ class ExactParams(PriorParams):
         "or none.",
     )
 
+    inspector: bool | None = Field(
+        None,
+        description="Write inspector.html, a page that shows every decision and why; null writes "
+        "it where its data take at most 20 MB.",
+    )
+
     @classmethod
     def _theory_class(cls) -> type[CompleteTheory]:
         return CompleteTheory
@@ -163,6 +169,8 @@ class ExactParams(PriorParams):
             raise ValueError(
                 "rollouts need the values of all times: set keep to all or disk, or rollouts to 0"
             )
+        if self.keep in ("root", "none") and self.inspector:
+            raise ValueError("inspector needs the values of all times: set keep to all or disk")
         return self
 
 

@@ -26,5 +26,8 @@ def empo_commands() -> Iterable[Command]:
         name="compare",
         help="Compare runs: configs, results, curves, and policies where they are exact.",
         target="empo_inspector.run_commands:compare",
+        name="inspect",
+        help="Write a page that shows every decision of a run, and why.",
+        target="empo_inspector.page_command:inspect",
         api=1,
     )

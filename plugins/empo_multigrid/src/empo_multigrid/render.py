@@ -68,7 +68,8 @@ def _board(
             # Lava and the like must stay visible.
             alpha = 0.85 if layout.terrain[cell] == codes.EMPTY else 0.5
             each.rect((0.015, 0.015), (0.985, 0.985), heat_colour(heat[cell]), alpha=alpha)
-    _draw_fixed(layout, found, pens)
+    for fixed, word in enumerate(found.fixed):
+        draw_fixed(layout, pens[layout.fixed_cell[fixed]], fixed, word)
     pursued = None if human is None else overlay.pursued.get(human)
     # The pursued one comes last, on top.
     for goal in sorted(goals, key=lambda goal: goal == pursued):
@@ -83,8 +84,7 @@ def _board(
         probs = list(overlay.policies.get(agent, certain))
         _draw_arrows(layout, found, pens, agent, probs, taken)
     for index, view in enumerate(found.agents):
-        tiles.draw_agent(pens[view.cell], view, int(layout.agent_colour[index]))
-        _write_mark(pens[view.cell], view, index, AGENT_RGB[layout.agent_colour[index]])
+        draw_agent(layout, pens[view.cell], view, index)
     if tile_size >= _MIN_TILE_WITH_NUMBERS:
         _write_heat(pens, heat)
         _write_goals(layout, spec, pens, heat, goals)
@@ -101,26 +101,26 @@ def _heat(layout: Layout, values: Sequence[float | None] | None, goals: Sequence
     return heat
 
 
-def _draw_fixed(layout: Layout, found: Scene, pens: list[Pen]) -> None:
-    for fixed, word in enumerate(found.fixed):
-        kind, pen = int(layout.fixed_kind[fixed]), pens[layout.fixed_cell[fixed]]
-        colour, target = int(layout.fixed_colour[fixed]), int(layout.fixed_target[fixed])
-        if kind == codes.DOOR:
-            tiles.draw_door(pen, colour, word)
-        elif kind == codes.MAGIC_WALL:
-            tiles.draw_magic_wall(pen, int(layout.fixed_side[fixed]), word)
-        elif kind == codes.BUSH:
-            tiles.draw_bush(pen, word)
-        elif kind == codes.KILL_BUTTON:
-            tiles.draw_button(pen, kind, colour, target, enabled=bool(word), on=False)
-        elif kind == codes.PAUSE_SWITCH:
-            tiles.draw_button(pen, kind, colour, target, enabled=bool(word & 2), on=bool(word & 1))
-        elif kind == codes.CONTROL_BUTTON:
-            button = control(word)
-            programmed = button.action != codes.NOTHING
-            tiles.draw_button(pen, kind, colour, target, enabled=button.enabled, on=programmed)
-        else:
-            tiles.draw_button(pen, kind, colour, target, enabled=True, on=False)
+def draw_fixed(layout: Layout, pen: Pen, fixed: int, word: int) -> None:
+    """A fixed object in the state that a word says."""
+    kind = int(layout.fixed_kind[fixed])
+    colour, target = int(layout.fixed_colour[fixed]), int(layout.fixed_target[fixed])
+    if kind == codes.DOOR:
+        tiles.draw_door(pen, colour, word)
+    elif kind == codes.MAGIC_WALL:
+        tiles.draw_magic_wall(pen, int(layout.fixed_side[fixed]), word)
+    elif kind == codes.BUSH:
+        tiles.draw_bush(pen, word)
+    elif kind == codes.KILL_BUTTON:
+        tiles.draw_button(pen, kind, colour, target, enabled=bool(word), on=False)
+    elif kind == codes.PAUSE_SWITCH:
+        tiles.draw_button(pen, kind, colour, target, enabled=bool(word & 2), on=bool(word & 1))
+    elif kind == codes.CONTROL_BUTTON:
+        button = control(word)
+        programmed = button.action != codes.NOTHING
+        tiles.draw_button(pen, kind, colour, target, enabled=button.enabled, on=programmed)
+    else:
+        tiles.draw_button(pen, kind, colour, target, enabled=True, on=False)
 
 
 def _draw_control_lines(layout: Layout, found: Scene, pens: list[Pen]) -> None:
@@ -203,12 +203,14 @@ def _draw_arrows(
         pen.polygon(shaft, blend(PAPER, colour, 0.25 + 0.75 * prob))
 
 
-def _write_mark(pen: Pen, agent: AgentView, index: int, tint: RGB) -> None:
-    """The index of an agent, on its triangle."""
+def draw_agent(layout: Layout, pen: Pen, agent: AgentView, index: int) -> None:
+    """An agent with its index."""
+    colour = int(layout.agent_colour[index])
+    tiles.draw_agent(pen, agent, colour)
     # The triangle's middle lies behind the tile's, away from its tip.
     spot = 0.5 - 0.07 * codes.DX[agent.direction], 0.5 - 0.07 * codes.DY[agent.direction]
-    colour = INK if agent.terminated else text_on(tint)
-    pen.text(spot, agent_mark(index), 0.34, colour, halo=PAPER if agent.terminated else None)
+    ink = INK if agent.terminated else text_on(AGENT_RGB[colour])
+    pen.text(spot, agent_mark(index), 0.34, ink, halo=PAPER if agent.terminated else None)
 
 
 def _write_heat(pens: list[Pen], heat: Floats) -> None:

@@ -104,6 +104,12 @@ def _fixed_code(layout: Layout, fixed: int, word: int) -> str:
 
 
 def _agent_line(layout: Layout, spec: WorldSpec, index: int, agent: AgentView) -> str:
+    name, where = spec.agents[index].name, _where(layout, agent.cell)
+    return f"{agent_mark(index)} {name} at {where}, {agent_facts(spec, index, agent)}"
+
+
+def agent_facts(spec: WorldSpec, index: int, agent: AgentView) -> str:
+    """The condition of an agent, wherever it is."""
     facts = [f"facing {DIRECTION_NAMES[agent.direction]}"]
     if agent.carrying is not None:
         facts.append(f"carrying {thing_name(agent.carrying)}")
@@ -113,22 +119,21 @@ def _agent_line(layout: Layout, spec: WorldSpec, index: int, agent: AgentView) -
         facts.append("paused")
     if agent.forced != codes.NOTHING:
         facts.append(f"next action forced: {spec.agents[index].actions[agent.forced]}")
-    where = _where(layout, agent.cell)
-    return f"{agent_mark(index)} {spec.agents[index].name} at {where}, {', '.join(facts)}"
+    return ", ".join(facts)
 
 
 def _object_lines(layout: Layout, spec: WorldSpec, found: Scene) -> list[str]:
     lines = []
     for fixed, word in enumerate(found.fixed):
-        facts = _object_facts(layout, spec, fixed, word)
+        facts = fixed_facts(layout, spec, fixed, word)
         if facts:
             name = FIXED_NAMES[int(layout.fixed_kind[fixed])]
             lines.append(f"{name} at {_where(layout, int(layout.fixed_cell[fixed]))}: {facts}")
     return lines
 
 
-def _object_facts(layout: Layout, spec: WorldSpec, fixed: int, word: int) -> str:
-    """Facts that the grid does not show, or that an agent covers."""
+def fixed_facts(layout: Layout, spec: WorldSpec, fixed: int, word: int) -> str:
+    """Facts about an object that the grid does not show, or that an agent covers."""
     kind = int(layout.fixed_kind[fixed])
     if kind == codes.DOOR:
         return f"{codes.COLOURS[layout.fixed_colour[fixed]]}, {_DOOR_STATES[word]}"

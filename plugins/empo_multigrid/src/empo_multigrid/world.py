@@ -14,6 +14,7 @@ import empo_multigrid.registration  # noqa: F401  So that gym.make knows the env
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError, WorldError
+from empo_core.inspection import Sketch
 from empo_core.notebooks import NotebookWorld
 from empo_core.types import Overlay, Successors, WorldSpec
 from empo_core.worlds import queries as sampling
@@ -112,6 +113,12 @@ class MultigridWorld(NotebookWorld):
         from empo_multigrid.render import sheet
 
         return sheet(self.layout, self.spec, self._checked(state[None])[0], overlay, None).svg()
+
+    def sketch(self, states: Int[Tensor, "state word"]) -> Sketch:
+        """Pictures of many states for a page that draws them."""
+        from empo_multigrid.sketch import sketch
+
+        return sketch(self.layout, self.spec, self._checked(states))
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent."""

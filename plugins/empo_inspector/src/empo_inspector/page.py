@@ -1,0 +1,161 @@
+"""The page of a run: one HTML file with its data, script and style, which asks for nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from pydantic import JsonValue
+
+from empo_core.errors import WorldError
+from empo_core.inspection import Inspection, Wanted
+from empo_core.protocols import WorldModel
+from empo_core.storage.atomic import digest, read_json, write_file
+from empo_core.storage.run_directory import CONFIG, ENVIRONMENT
+from empo_core.theory import CompleteTheory
+from empo_inspector.container import pack
+from empo_inspector.decisive import decisive
+from empo_inspector.explanation import explain
+from empo_inspector.pictures import pictures
+from empo_inspector.sentences import templates
+
+MODULES = ("container", "decision", "why", "sentences", "play", "parts", "board", "views", "app")
+"""Modules of the script, each after those that it imports."""
+_IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
+
+
+@cache
+def script() -> str:
+    """The script: all modules in one, since a page on a disk cannot import from other files."""
+    parts = [_EXPORT.sub("", _IMPORT.sub("", _source(f"{name}.js"))) for name in MODULES]
+    return "".join(['"use strict";\n', *parts, f"start({json.dumps(templates())});\n"])
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return _source("page.css")
+
+
+def page(data: bytes, title: str, start: str) -> str:
+    """The page of a container.
+
+    Args:
+        data: The container.
+        title: Name of the world.
+        start: The decision at the start, for readers without scripts.
+    """
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script())}'; style-src '{_hash(style())}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(title)}</title>
+<style>{style()}</style>
+</head>
+<body>
+<div id="app"><p>Loading …</p></div>
+<noscript><h1>{html.escape(title)}</h1><pre>{html.escape(start)}</pre></noscript>
+<script type="application/octet-stream" id="data">{base64.b64encode(data).decode()}</script>
+<script>{script()}</script>
+</body>
+</html>
+"""
+
+
+PAGE, MAX_BYTES = "inspector.html", 20_000_000
+"""File name of a run's page, and bytes of data up to which one is written unasked."""
+
+
+def container(
+    inspection: Inspection, world: WorldModel, directory: Path, wanted: Wanted | None = None
+) -> bytes:
+    """The container of a run.
+
+    Args:
+        inspection: What the run knows.
+        world: Its world.
+        directory: Its directory, which says where the data come from.
+        wanted: What was asked for.
+    """
+    start = start_of(inspection, wanted)
+    found = decisive(inspection, start)
+    return pack(
+        inspection,
+        start,
+        *pictures(world, inspection.rows),
+        found,
+        _provenance(directory, inspection.theory),
+    )
+
+
+def start_of(inspection: Inspection, wanted: Wanted | None) -> int:
+    """Position of the state with which an inspection begins."""
+    if wanted is None or wanted.start is None:
+        return int(np.flatnonzero(inspection.number == 0)[0])
+    return int(np.flatnonzero((inspection.rows == wanted.start).all(1))[0])
+
+
+def first_words(inspection: Inspection, world: WorldModel, start: int) -> str:
+    """The decision at the start as text."""
+    try:
+        found = explain(inspection, world, start)
+    except WorldError as error:  # There is nothing to decide, or too little is kept.
+        return str(error)
+    names, policy = inspection.spec.robot_action_names, found.reasons.policies.pi_r[0].tolist()
+    lines = [f"{name}: {chance:.6f}" for name, chance in zip(names, policy, strict=True)]
+    return "\n".join([found.description, "", *lines, "", *found.sentences()])
+
+
+def write_page(
+    inspection: Inspection,
+    world: WorldModel,
+    directory: Path,
+    file: Path,
+    wanted: Wanted | None = None,
+) -> bytes:
+    """Write the page of a run; returns its container.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    data = container(inspection, world, directory, wanted)
+    words = first_words(inspection, world, start_of(inspection, wanted))
+    write_file(file, page(data, inspection.spec.name, words))
+    return data
+
+
+def _provenance(directory: Path, theory: CompleteTheory) -> dict[str, JsonValue]:
+    """Where an inspection comes from, as far as the run's directory says."""
+    found: dict[str, JsonValue] = {
+        "run": directory.name,
+        "theory": digest(theory.model_dump(mode="json")),
+    }
+    if not (directory / ENVIRONMENT).is_file():
+        return found
+    known = read_json(directory / ENVIRONMENT)
+    found["config sha256"] = hashlib.sha256((directory / CONFIG).read_bytes()).hexdigest()
+    if isinstance(known, dict):
+        found |= {key: known[key] for key in ("seed", "python", "versions", "git") if key in known}
+    return found
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _source(name: str) -> str:
+    return resources.files("empo_inspector").joinpath("page", name).read_text("utf-8")

@@ -1,0 +1,65 @@
+"""Pictures of the states of an inspection: sketches, pixels or texts, as their world has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from PIL import Image
+
+from empo_core.inspection import Sketch, Sketchable
+from empo_core.protocols import Drawable, WorldModel
+from empo_inspector.container import Picture
+
+MOST_PIXELS, SIDE = 8_000_000, 240
+"""Pixels of all pictures together, and of a picture's longer side."""
+
+Rows = Shaped[np.ndarray, "state word"]
+
+
+def pictures(world: WorldModel, rows: Rows) -> tuple[Picture, dict[str, np.ndarray]]:
+    """Constants and arrays of the pictures of some states, of which the first count most."""
+    if isinstance(world, Sketchable):
+        found = world.sketch(torch.from_numpy(rows))
+        glyphs = [list(glyph) for glyph in found.glyphs]
+        picture = Picture(kind="grid", width=found.width, height=found.height, glyphs=glyphs)
+        return picture, _grid(found)
+    texts = _texts([world.describe(torch.from_numpy(row)) for row in rows])
+    if not isinstance(world, Drawable) or not len(rows):
+        return Picture(kind="text"), texts
+    first = _small(world, rows[0]).quantize(256)
+    colours = np.array(first.getpalette() or [0, 0, 0]).reshape(-1, 3).tolist()
+    number = min(len(rows), MOST_PIXELS // (first.width * first.height))
+    pixels = [
+        np.asarray(_small(world, row).quantize(palette=first, dither=Image.Dither.NONE))
+        for row in rows[:number]
+    ]
+    picture = Picture(kind="pixels", width=first.width, height=first.height, palette=colours)
+    return picture, {**texts, "pixels": np.stack(pixels)}
+
+
+def _small(world: Drawable, row: Shaped[np.ndarray, " word"]) -> Image.Image:
+    image = Image.fromarray(world.render(torch.from_numpy(row)))
+    image.thumbnail((SIDE, SIDE))
+    return image
+
+
+def _texts(texts: list[str]) -> dict[str, np.ndarray]:
+    encoded = [text.encode("utf-8", "replace") for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)]).astype(np.uint32)
+    return {"text": np.frombuffer(b"".join(encoded), np.uint8), "text_offsets": ends}
+
+
+def _grid(found: Sketch) -> dict[str, np.ndarray]:
+    """Arrays of a sketch; of what never changes in a cell, once."""
+    changes = np.flatnonzero((found.things != found.things[:1]).any(0))
+    return {
+        "ground": found.ground.astype(np.uint16),
+        "fixed": found.things[0].astype(np.uint16),
+        "changes": changes.astype(np.uint16),
+        "things": found.things[:, changes].astype(np.uint16),
+        "agents": found.agents.astype(np.uint16),
+        "places": found.places.astype(np.uint16),
+        "headings": found.headings.astype(np.int8),
+        "goal_cells": found.goals.astype(np.uint8),
+    }

@@ -1,0 +1,104 @@
+"""Sketches of states: glyphs for pages that draw many states of one world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from empo_core.canvas import Pen, svg
+from empo_core.inspection import Sketch
+from empo_core.types import WorldSpec
+from empo_multigrid import tiles
+from empo_multigrid.layout import Ints, Layout
+from empo_multigrid.render import draw_agent, draw_fixed
+from empo_multigrid.scene import AgentView, VisibleItem, scene
+from empo_multigrid.text import FIXED_NAMES, agent_facts, fixed_facts, thing_name
+
+SIZE = 96
+"""Units per side of a glyph."""
+TERRAIN_NAMES = ("", "wall", "lava", "unsteady ground", "switch", "goal square", "floor")
+
+Cell = tuple[VisibleItem | None, int, int]
+"""What is in a cell: an item, and a fixed object with its word; -1 for no object."""
+
+
+class _Glyphs:
+    """Glyphs by what they show, numbered as they are first asked for."""
+
+    def __init__(self) -> None:
+        self._number: dict[object, int] = {}
+        self.found = [("", "")]
+
+    def number(self, key: object, name: Callable[[], str], paint: Callable[[Pen], None]) -> int:
+        """The number of a glyph."""
+        if key not in self._number:
+            self._number[key] = len(self.found)
+            picture = svg(SIZE, SIZE, lambda pen: paint(pen.inset(0, 0, SIZE)))
+            self.found.append((name(), picture))
+        return self._number[key]
+
+
+def sketch(layout: Layout, spec: WorldSpec, rows: Ints) -> Sketch:
+    """Pictures of some states."""
+    glyphs = _Glyphs()
+    ground = [_ground(layout, glyphs, cell) for cell in range(layout.num_cells)]
+    things = np.zeros((len(rows), layout.num_cells), np.int32)
+    agents, places, headings = (np.zeros((len(rows), layout.num_agents), np.int32) for _ in "aph")
+    for state, row in enumerate(rows):
+        found = scene(layout, row)
+        fixed = dict(zip(layout.fixed_cell.tolist(), enumerate(found.fixed), strict=True))
+        for cell in {*found.loose, *fixed}:
+            inside = found.loose.get(cell), *fixed.get(cell, (-1, -1))
+            things[state, cell] = _thing(layout, spec, glyphs, inside)
+        for index, view in enumerate(found.agents):
+            agents[state, index] = _agent(layout, spec, glyphs, index, view)
+            places[state, index], headings[state, index] = view.cell, view.direction
+    return Sketch(
+        width=layout.width,
+        height=layout.height,
+        glyphs=tuple(glyphs.found),
+        ground=np.array(ground),
+        things=things,
+        agents=agents,
+        places=places,
+        headings=headings,
+        goals=layout.goal_cells,
+    )
+
+
+def _ground(layout: Layout, glyphs: _Glyphs, cell: int) -> int:
+    terrain, colour = int(layout.terrain[cell]), int(layout.terrain_colour[cell])
+    return glyphs.number(
+        (terrain, colour),
+        lambda: TERRAIN_NAMES[terrain],
+        lambda pen: tiles.draw_ground(pen, terrain, colour),
+    )
+
+
+def _thing(layout: Layout, spec: WorldSpec, glyphs: _Glyphs, inside: Cell) -> int:
+    item, fixed, word = inside
+
+    def name() -> str:
+        parts = [] if item is None else [thing_name(item)]
+        if fixed >= 0:
+            facts = fixed_facts(layout, spec, fixed, word)
+            label = FIXED_NAMES[int(layout.fixed_kind[fixed])]
+            parts.append(f"{label} ({facts})" if facts else label)
+        return ", ".join(parts)
+
+    def paint(pen: Pen) -> None:
+        if fixed >= 0:
+            draw_fixed(layout, pen, fixed, word)
+        if item is not None:
+            tiles.draw_thing(pen, item)
+
+    return glyphs.number(("thing", *inside), name, paint)
+
+
+def _agent(layout: Layout, spec: WorldSpec, glyphs: _Glyphs, index: int, view: AgentView) -> int:
+    return glyphs.number(
+        ("agent", index, view._replace(cell=0)),
+        lambda: agent_facts(spec, index, view),
+        lambda pen: draw_agent(layout, pen, view, index),
+    )
