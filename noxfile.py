@@ -58,6 +58,14 @@ def together(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """Pages in the system's Chromium, e.g. Debian's package ``chromium``."""
+    session.install(*DEV)
+    chosen = ("-m", "browser", "--override-ini=testpaths=tests/browser")
+    session.run("python", "-m", "pytest", *chosen, *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Every page: its links, its code blocks, and a page for every protocol and component."""
     session.install(*DEV)

@@ -1,6 +1,7 @@
 """Writes what can be read off the code: ``python docs/build_reference.py``.
 
 That is ``docs/reference/components.md`` from the plugins of this repository,
+``docs/reference/inspector.schema.json`` from the header of containers,
 ``docs/reference/protocols.md`` from the docstrings of ``empo_core.protocols``, and
 ``examples/empo.schema.json``. Tests fail while any of them is out of date.
 """
@@ -19,6 +20,7 @@ from empo_core.config import installed, library_files
 from empo_core.config.schema import config_schema, described
 from empo_core.plugins.hookspecs import KINDS, Component, Kind
 from empo_core.plugins.registry import Offer, Registry
+from empo_inspector.container import Header
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference"
@@ -85,7 +87,12 @@ def schema() -> str:
 
 def pages() -> dict[str, str]:
     """Every generated page of the reference by file name."""
-    return {"components.md": components_page(), "protocols.md": protocols_page()}
+    header = json.dumps(Header.model_json_schema(), indent=2) + "\n"
+    return {
+        "components.md": components_page(),
+        "protocols.md": protocols_page(),
+        "inspector.schema.json": header,
+    }
 
 
 def components_page() -> str:

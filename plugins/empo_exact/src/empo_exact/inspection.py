@@ -107,7 +107,7 @@ def _nbytes(solution: Solution, times: list[int], chosen: Numbers) -> int:
 
 def _most_visited(
     solution: Solution, start: int, times: list[int], chosen: Numbers, max_bytes: int
-) -> Numbers:
+) -> Int64[np.ndarray, " kept"]:
     """As many states as fit, those that episodes visit most, each with all its successors.
 
     Episodes are those of the closed loop, from the start. States come in the order of their
@@ -126,7 +126,9 @@ def _most_visited(
     def first(number: int) -> Int64[np.ndarray, " found"]:
         """The first states of the order, and their successors."""
         _, items = _transitions(graph, order[:number])
-        found: Int64[np.ndarray, " found"] = np.union1d(order[:number], graph.successor[items]).astype(np.int64)
+        found: Int64[np.ndarray, " found"] = np.union1d(
+            order[:number], graph.successor[items]
+        ).astype(np.int64)
         return found
 
     low, high = 1, len(order)

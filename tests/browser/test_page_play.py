@@ -1,0 +1,120 @@
+"""Episodes played by keys, and links to states."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from pages import Open, Solved, solved_page, world_of
+
+from empo_exact.plugin import ExactParams
+from empo_inspector.episode import Episode, Pcg32
+
+KEYS = {"still": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight", "forward": "ArrowUp"}
+
+
+def test_random_numbers_are_those_of_pcg32() -> None:
+    """The first numbers of its author's demonstration, seed 42 and sequence 54."""
+    random = Pcg32(42)
+    assert [random.next() for _ in range(3)] == [0xA15C02B7, 0x7B47F409, 0xBA1D3330]
+
+
+def test_random_numbers_are_the_same_in_the_page(open_page: Open, free_the_human: Solved) -> None:
+    asked = """seeds => seeds.map((seed) => {
+      const random = new Pcg32(seed);
+      return Array.from({length: 50}, () => random.next());
+    })"""
+    seeds = [0, 1, 42, 2**32 - 1, 2**53 - 1]
+    numbers = [Pcg32(seed) for seed in seeds]
+    found = open_page(free_the_human.file).ask(asked, seeds)
+    assert found == [[random.next() for _ in range(50)] for random in numbers]
+
+
+@pytest.fixture(scope="module")
+def long_walk(tmp_path_factory: pytest.TempPathFactory) -> Solved:
+    params = ExactParams.model_validate({"preset": "paper", "keep": "all"})
+    world = world_of("multigrid/small_trolley", max_steps=50)
+    return solved_page(world, params, tmp_path_factory.mktemp("walk"))
+
+
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(20), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("player", [0, 2], ids=["a human", "the robot"])
+def test_a_walk_by_keys_is_that_of_python(
+    open_page: Open, long_walk: Solved, player: int, seeds: range
+) -> None:
+    opened, kept = open_page(long_walk.file), long_walk.inspection
+    spec = kept.spec
+    for seed in seeds:
+        draw, episode, state = np.random.default_rng(seed), Episode(kept, seed), 0
+        steps = []
+        opened.ask(
+            "([first, seed]) => { inspector.draft = {first, second: -1, seed, goals: {}, "
+            "guess: false}; inspector.startGame(true); }",
+            [player, seed],
+        )
+        for time in range(50):
+            action = int(draw.integers(spec.num_actions[player]))
+            opened.tab.keyboard.press(KEYS[spec.agents[player].actions[action]])
+            move = episode.move(state, time, {player: action})
+            assert move is not None
+            steps.append({"row": kept.rows[state].tolist(), "joint": move.joint})
+            state = move.successor
+        record = json.loads(opened.tab.input_value("#record"))
+        assert record["goals"] == episode.goals
+        assert record["steps"] == [*steps, {"row": kept.rows[state].tolist(), "joint": None}]
+
+
+def test_undo_takes_back_a_step_and_its_random_numbers(open_page: Open, long_walk: Solved) -> None:
+    opened = open_page(long_walk.file)
+    opened.ask("() => { inspector.startGame(true); }")
+    for key in ("ArrowUp", "ArrowLeft"):
+        opened.tab.keyboard.press(key)
+    record = opened.tab.input_value("#record")
+    opened.tab.keyboard.press("Backspace")
+    opened.tab.keyboard.press("ArrowLeft")
+    assert opened.tab.input_value("#record") == record
+
+
+def test_a_hidden_policy_is_shown_after_the_move(open_page: Open, long_walk: Solved) -> None:
+    opened = open_page(long_walk.file)
+    opened.ask("() => { inspector.draft.guess = true; inspector.startGame(true); }")
+    opened.show(view="robot")
+    assert "Hidden" in opened.tab.inner_text("#panel")
+    opened.show(view="play")
+    opened.tab.keyboard.press("ArrowUp")
+    assert "robots' policy before" in opened.tab.inner_text("#panel").lower()
+
+
+PLACE = "() => [inspector.s, inspector.t, inspector.goal, inspector.view]"
+
+
+def test_links_and_the_history_restore_the_selection(
+    open_page: Open, free_the_human: Solved
+) -> None:
+    number = int(free_the_human.inspection.number[3])
+    opened = open_page(free_the_human.file, f"#s={number}&t=1&g=2&v=human")
+    first = opened.ask(PLACE)
+    assert first == [3, 1, 2, "human"]
+    opened.tab.keyboard.press("ArrowRight")
+    second = opened.ask(PLACE)
+    assert second[1] == 2
+    opened.tab.keyboard.press("3")
+    assert opened.ask(PLACE)[3] == "why"
+    opened.tab.go_back()
+    assert opened.ask(PLACE) == second
+    opened.tab.go_back()
+    assert opened.ask(PLACE) == first
+    opened.tab.go_forward()
+    assert opened.ask(PLACE) == second
+
+
+@pytest.mark.parametrize(
+    "fragment", ["#s=999999&t=0", "#s=0&t=99", "#v=nothing&s=x", "#t=-1&g=1e9"]
+)
+def test_a_link_to_nothing_shows_the_start(
+    open_page: Open, free_the_human: Solved, fragment: str
+) -> None:
+    opened = open_page(free_the_human.file, fragment)
+    assert opened.ask(PLACE) == [0, 0, 0, "robot"]
+    assert not opened.said
