@@ -146,7 +146,7 @@ def protocols_page() -> str:
     implemented = {protocol for _, protocol in ABOUT_KINDS.values()}  # Trackers have a base class.
     classes = [
         member
-        for member in (*vars(protocols).values(), inspection.Inspectable)
+        for member in (*vars(protocols).values(), inspection.Inspectable, inspection.Sketchable)
         if inspect.isclass(member)
         and member.__module__.startswith((f"{protocols.__name__}.", inspection.__name__))
         and (getattr(member, "_is_protocol", False) or member.__name__ in implemented)

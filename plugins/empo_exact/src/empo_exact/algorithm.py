@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from empo_core.errors import ConfigError, StorageError
 from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
+from empo_core.stages import stage
 from empo_core.storage.run_directory import RESULTS, SUMMARY
 from empo_core.worlds.roles import check_humans
 from empo_exact.forecast import forecast
@@ -17,7 +18,7 @@ from empo_exact.inspection import inspect, nbytes
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
-from empo_exact.solver import solve, stage
+from empo_exact.solver import solve
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
 
 log = logging.getLogger("empo_exact")
@@ -96,7 +97,7 @@ class Exact:
             log.warning("no %s: it needs the values of all times; set keep to all or disk", PAGE)
         if wanted is False or size is None or (wanted is None and size > MAX_BYTES):
             return
-        with stage(context.tracker, "writing the page"):
+        with stage(context.tracker.progress, "writing the page"):
             world, limits = _world(context.world), Wanted(max_bytes=MAX_BYTES)
             inspection = inspect(result, self._params.theory, limits)
             write_page(inspection, world, context.directory, context.directory / PAGE, limits)

@@ -9,7 +9,7 @@ from empo_core import Command, hookimpl
 
 @hookimpl
 def empo_commands() -> Iterable[Command]:
-    """Offer explanations of decisions, and comparisons of runs."""
+    """Offer explanations and pages of decisions, and comparisons of runs."""
     yield Command(
         name="explain",
         help="Why does the robot of a run prefer one action to another?",
@@ -26,6 +26,9 @@ def empo_commands() -> Iterable[Command]:
         name="compare",
         help="Compare runs: configs, results, curves, and policies where they are exact.",
         target="empo_inspector.run_commands:compare",
+        api=1,
+    )
+    yield Command(
         name="inspect",
         help="Write a page that shows every decision of a run, and why.",
         target="empo_inspector.page_command:inspect",
