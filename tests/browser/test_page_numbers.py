@@ -139,7 +139,7 @@ def test_the_chance_of_first_reaching_a_goal_sums_to_what_can_be_attained(
     open_page: Open, free_the_human: Solved
 ) -> None:
     curves = """async (places) => Promise.all(places.map(([s, t, g]) =>
-      firstPassage(inspector.model, s, t, g)))"""
+      firstPassage(inspector.model, s, t, g, async () => {})))"""
     places = [(s, t, g) for s, t in free_the_human.places(5) for g in range(4)]
     found = open_page(free_the_human.file).ask(curves, places)
     for (state, time, goal), curve in zip(places, found, strict=True):

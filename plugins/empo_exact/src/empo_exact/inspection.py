@@ -107,7 +107,7 @@ def _nbytes(solution: Solution, times: list[int], chosen: Numbers) -> int:
 
 def _most_visited(
     solution: Solution, start: int, times: list[int], chosen: Numbers, max_bytes: int
-) -> Int64[np.ndarray, " kept"]:
+) -> Int64[np.ndarray, " reached"]:
     """As many states as fit, those that episodes visit most, each with all its successors.
 
     Episodes are those of the closed loop, from the start. States come in the order of their
@@ -123,10 +123,10 @@ def _most_visited(
     np.add.at(visits, chain.state, reached)
     order = chosen[np.lexsort((chosen, -visits[chosen]))]
 
-    def first(number: int) -> Int64[np.ndarray, " found"]:
+    def first(number: int) -> Int64[np.ndarray, " reached"]:
         """The first states of the order, and their successors."""
         _, items = _transitions(graph, order[:number])
-        found: Int64[np.ndarray, " found"] = np.union1d(
+        found: Int64[np.ndarray, " reached"] = np.union1d(
             order[:number], graph.successor[items]
         ).astype(np.int64)
         return found

@@ -26,7 +26,7 @@ from empo_inspector.explanation import explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
 
-MODULES = ("container", "decision", "why", "sentences", "play", "parts", "board", "views", "app")
+MODULES = ("container", "parts", "decision", "why", "sentences", "play", "board", "views", "app")
 """Modules of the script, each after those that it imports."""
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
@@ -36,7 +36,8 @@ _EXPORT = re.compile(r"^export ", re.MULTILINE)
 def script() -> str:
     """The script: all modules in one, since a page on a disk cannot import from other files."""
     parts = [_EXPORT.sub("", _IMPORT.sub("", _source(f"{name}.js"))) for name in MODULES]
-    return "".join(['"use strict";\n', *parts, f"start({json.dumps(templates())});\n"])
+    texts = f"const T = {_source('texts.json').strip()};\n"
+    return "".join(['"use strict";\n', texts, *parts, f"start({json.dumps(templates())});\n"])
 
 
 @cache

@@ -1,70 +1,57 @@
-// Episodes by the same random numbers as in Python: PCG32, and the inverse of cumulative sums.
+// Episodes by the same random numbers as in Python: PCG32, and inverses of cumulative sums.
+
+import { sum } from "./parts.js";
 
 const MASK = (1n << 64n) - 1n, STRIDE = 6364136223846793005n, SEQUENCE = 54n << 1n | 1n;
 
 export class Pcg32 {
-  constructor(seed) {
-    this.state = 0n;
-    this.next();
-    this.state = this.state + BigInt(seed) & MASK;
-    this.next();
-  }
+	constructor(seed) {
+		this.state = 0n;
+		this.next();
+		this.state = this.state + BigInt(seed) & MASK;
+		this.next();
+	}
 
-  next() {
-    const old = this.state;
-    this.state = old * STRIDE + SEQUENCE & MASK;
-    const shifted = Number((old >> 18n ^ old) >> 27n & 0xffffffffn), turn = Number(old >> 59n);
-    return (shifted >>> turn | shifted << (-turn & 31)) >>> 0;
-  }
+	next() {
+		const old = this.state, shifted = Number((old >> 18n ^ old) >> 27n & 0xffffffffn), turn = Number(old >> 59n);
+		this.state = old * STRIDE + SEQUENCE & MASK;
+		return (shifted >>> turn | shifted << (-turn & 31)) >>> 0;
+	}
 
-  uniform() { return (this.next() + 0.5) / 2 ** 32; }
-
-  draw(weights) {
-    const u = this.uniform();
-    let total = 0, last = 0;
-    for (let i = 0; i < weights.length; i++) {
-      if (!(weights[i] > 0)) continue;
-      total += weights[i];
-      last = i;
-      if (u < total) return i;
-    }
-    return last;
-  }
+	draw(weights) {
+		const u = (this.next() + 0.5) / 2 ** 32;
+		let total = 0, last = 0;
+		for (let i = 0; i < weights.length; i++) {
+			if (!(weights[i] > 0)) continue;
+			[total, last] = [total + weights[i], i];
+			if (u < total) break;
+		}
+		return last;
+	}
 }
+
+const evened = (weights) => { const total = sum(weights); return weights.map((w) => w / total); };
 
 // An episode in which some agents act as told and the others draw their actions.
 export class Episode {
-  constructor(model, seed, goals = {}) {
-    this.model = model;
-    this.random = new Pcg32(seed);
-    this.goals = model.goalsOf.map((own, h) => {
-      const weight = own.map((g) => model.goals[g].weight), total = weight.reduce((a, b) => a + b, 0);
-      const drawn = own[this.random.draw(weight.map((w) => w / total))];
-      return goals[h] ?? drawn;
-    });
-  }
+	constructor(model, seed, goals = {}) {
+		Object.assign(this, { model, random: new Pcg32(seed) });
+		this.goals = model.goalsOf.map((own, h) => {
+			const drawn = own[this.random.draw(evened(own.map((g) => model.goals[g].weight)))];
+			return goals[h] ?? drawn;
+		});
+	}
 
-  // The joint action and the state that follow; `told` has actions by agent index, null where it cannot be.
-  step(s, t, told) {
-    const { model } = this, { world } = model, policies = model.policies(s, t), before = this.random.state;
-    let j = 0;
-    world.humans.forEach((agent, h) => {
-      const own = policies.pi_h.subarray(this.goals[h] * model.A, (this.goals[h] + 1) * model.A);
-      j += world.strides[agent] * (told[agent] ?? this.random.draw(own));
-    });
-    const robots = policies.pi_r.map((p, r) => world.robots.every(
-      (agent, i) => told[agent] === undefined || told[agent] === model.robotDigits[r][i]) ? p : 0);
-    const total = robots.reduce((a, b) => a + b, 0), all = world.robots.every((agent) => told[agent] !== undefined);
-    let r = model.robotDigits.findIndex((digits) => world.robots.every((agent, i) => told[agent] === digits[i]));
-    if (!all) r = this.random.draw(robots.map((p) => p / total));
-    world.robots.forEach((agent, i) => { j += world.strides[agent] * model.robotDigits[r][i]; });
-    const begin = model.offsets[s * model.J + j], end = model.offsets[s * model.J + j + 1];
-    if (begin === end) {
-      this.random.state = before;
-      return null;
-    }
-    const items = Array.from({ length: end - begin }, (_, i) => begin + i);
-    const item = items[this.random.draw(items.map((k) => model.prob[model.code[k]]))];
-    return { joint: j, successor: model.successor[item] };
-  }
+	// The joint action and the state that follow; null where what was told, by agent index, cannot be done.
+	step(s, t, told) {
+		const { model, random } = this, { humans, robots, strides } = model.world, { pi_h, pi_r } = model.policies(s, t), before = random.state;
+		const own = humans.map((agent, h) => told[agent] ?? random.draw(pi_h.subarray(this.goals[h] * model.A, (this.goals[h] + 1) * model.A)));
+		const fits = (r) => robots.every((agent, i) => (told[agent] ?? model.robotDigits[r][i]) === model.robotDigits[r][i]);
+		const r = robots.every((agent) => agent in told) ? pi_r.findIndex((_, each) => fits(each)) : random.draw(evened(pi_r.map((p, each) => fits(each) ? p : 0)));
+		const joint = sum(humans.map((agent, h) => strides[agent] * own[h])) + sum(robots.map((agent, i) => strides[agent] * model.robotDigits[r][i]));
+		const begin = model.offsets[s * model.J + joint], codes = model.code.slice(begin, model.offsets[s * model.J + joint + 1]);
+		if (codes.length) return { joint, successor: model.successor[begin + random.draw([...codes].map((code) => model.prob[code]))] };
+		random.state = before;
+		return null;
+	}
 }
