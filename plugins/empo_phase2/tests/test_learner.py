@@ -30,8 +30,9 @@ class OneBatch:
         self.batch, self.known = problem.batch, problem.states
 
     def sample_indices(
-        self, count: int, generator: torch.Generator, *, oldest: int | None = None
-    ) -> Tensor:
+        self, count: int, generator: torch.Generator, *, oldest: int | None = None,
+        by_state: bool = False,
+    ) -> Tensor:  # fmt: skip
         return torch.arange(len(self.batch))
 
     def transitions(self, indices: Tensor) -> Transitions:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.protocols import Aggregator, Regression, ValueNetwork
+from empo_core.protocols import Aggregator, Regression, Tabular, ValueNetwork
 from empo_core.storage.state_tree import flatten
 from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
@@ -37,9 +37,10 @@ class TransitionSource(Protocol):
     """The part of a replay that a learner reads."""
 
     def sample_indices(
-        self, count: int, generator: torch.Generator, *, oldest: int | None = None
-    ) -> Int[Tensor, " transition"]:
-        """Positions of transitions drawn evenly."""
+        self, count: int, generator: torch.Generator, *, oldest: int | None = None,
+        by_state: bool = False,
+    ) -> Int[Tensor, " transition"]:  # fmt: skip
+        """Positions of transitions drawn evenly, or by state: evenly from where they start."""
 
     def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
         """The transitions at some positions."""
@@ -108,6 +109,11 @@ class Learner:
             timing=timing,
         )
         self._generator = torch.Generator().manual_seed(seed)
+        self._by_state = params.replay.sampling == "states"
+        if params.replay.sampling is None:
+            # A table has learned an expectation as soon as it has seen it once.
+            tables = all(isinstance(network, Tabular) for network in self.networks.values())
+            self._by_state = not tables and not any(map(self.is_sampled, self.networks))
         self.skipped = 0
         self._switch_modes()
 
@@ -126,8 +132,9 @@ class Learner:
         """
         schedule = self._schedule
         index = replay.sample_indices(
-            self._params.replay.batch_size, self._generator, oldest=schedule.oldest(step)
-        )
+            self._params.replay.batch_size, self._generator, oldest=schedule.oldest(step),
+            by_state=self._by_state,
+        )  # fmt: skip
         batch = replay.transitions(index)
         theory = ScheduledTheory(
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
