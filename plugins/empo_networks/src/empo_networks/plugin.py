@@ -13,7 +13,7 @@ from empo_core import Component, Config, hookimpl
 class NetworkParams(Config):
     """Head of a network, and the space in which its errors are measured."""
 
-    hidden: int = Field(64, ge=1, description="Units of each hidden layer.")
+    hidden: int = Field(128, ge=1, description="Units of each hidden layer.")
     head_layers: int = Field(
         2, ge=1, description="Hidden layers behind the encoders; the first joins what they say."
     )

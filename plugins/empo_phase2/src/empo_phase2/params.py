@@ -164,9 +164,9 @@ class ReplayParams(Replay):
     )
     sampling: Literal["transitions", "states"] | None = Field(
         None,
-        description="Draw evenly from the transitions, or from the distinct states (with steps "
-        "left) where they start; null: from states where targets are expectations and some value "
-        "network is no table.",
+        description="Draw batches evenly from the transitions, or half of them from the distinct "
+        "(state, steps left) where they start; null: 'states' where targets are expectations and "
+        "some value network is no table.",
     )
     phase_out_warm_up: bool | None = Field(
         None,
