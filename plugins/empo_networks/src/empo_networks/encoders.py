@@ -45,6 +45,18 @@ def linear(read: int, said: int, *, bias: bool = True, active: int | None = None
     return made
 
 
+def of_sparse(layer: nn.Linear, x: Float[Tensor, "batch feature"]) -> Float[Tensor, "batch code"]:
+    """The same as ``layer(x)``, on a CPU without the columns that are 0 in all rows.
+
+    Most columns of pictures are: those of what is not in a world, or not where it could be.
+    """
+    if not x.is_cpu or torch.onnx.is_in_onnx_export():
+        plain: Tensor = layer(x)
+        return plain
+    used = (x.new_ones(len(x)) @ x.abs()).nonzero()[:, 0]
+    return functional.linear(x.index_select(1, used), layer.weight[:, used], layer.bias)
+
+
 class Layers(nn.Module):
     """Hidden layers one after the other, each with its activation."""
 
@@ -54,7 +66,7 @@ class Layers(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         pairs = list(pairwise(sizes))
-        self._activation = activation
+        self._activation, self._reads_sparse = activation, active is not None
         self.linears = nn.ModuleList(
             linear(read, said, active=None if i else active) for i, (read, said) in enumerate(pairs)
         )
@@ -65,7 +77,10 @@ class Layers(nn.Module):
     ) -> Float[Tensor, "batch code"]:
         """Output of the last layer."""
         for i, layer in enumerate(self.linears):
-            x = layer(x)
+            if self._reads_sparse and i == 0 and isinstance(layer, nn.Linear):
+                x = of_sparse(layer, x)
+            else:
+                x = layer(x)
             if self.norms:
                 x = self.norms[i](x)
             x = ACTIVATIONS[self._activation](x)
