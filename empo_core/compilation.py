@@ -11,11 +11,25 @@ from collections.abc import Callable
 from functools import cache
 from inspect import unwrap
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
+
+
+class Watcher(Protocol):
+    """Is told when kernels are compiled or loaded."""
+
+    def notice(self, *, compiles: bool) -> None:
+        """A kernel is being compiled; or looked for on disk, to be loaded."""
+
+    def end(self) -> None:
+        """That is over, as far as it is known."""
+
+
+watchers: list[Watcher] = []
+"""Whom to tell; only the first one is told."""
 
 
 def compiled(function: Function, *, on_disk: bool = True) -> Function:
@@ -24,6 +38,7 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
 
     # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
     plain = unwrap(function)
+    _listen()
     forget_stale_code(Path(plain.__code__.co_filename).parent)
     return cast("Function", njit(**OPTIONS, cache=on_disk)(plain))
 
@@ -35,19 +50,27 @@ def inlined(function: Function) -> Function:
     return cast("Function", njit(**OPTIONS, forceinline=True)(unwrap(function)))
 
 
-def is_compiled(function: Callable[..., Any]) -> bool:
-    """True if a compiled function's machine code is on disk already."""
-    folder = cast("Any", function).stats.cache_path
-    if folder is None:  # It is not kept on disk.
-        return False
-    return any(
-        Path(folder).glob(f"{function.__module__.rpartition('.')[2]}.{function.__name__}-*.nbi")
-    )
-
-
 def is_loaded(function: Callable[..., Any]) -> bool:
     """True if a compiled function's machine code is in this process, or needs none."""
     return bool(getattr(function, "signatures", True))
+
+
+@cache
+def _listen() -> None:
+    """Tell watchers of what numba does, from now on."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            for watcher in watchers[:1]:
+                watcher.notice(compiles=event.kind == "numba:compile")
+
+        def on_end(self, event: Any) -> None:
+            pass  # Another kernel may be next: the stage ends when something else goes on.
+
+    register: Any = event.register  # It has no types.
+    for kind in ("numba:compiler_lock", "numba:compile"):
+        register(kind, Listener())
 
 
 SHARED = Path(__file__).parent / "worlds"

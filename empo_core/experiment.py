@@ -19,6 +19,7 @@ from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
 from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
+from empo_core.stages import stage
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
     CONFIG,
@@ -104,8 +105,11 @@ def execute(
     watchers: Sequence[Tracker] = (),
     directory: RunDirectory | None = None,
     environment: Callable[[], object] | None = None,
+    quiet: bool = False,
 ) -> Run:
     """As ``run``, but says where; with ``directory`` it goes on with an interrupted run.
+
+    Where it is ``quiet``, the config's trackers for terminals are left out.
 
     Of the processes of ``torchrun`` only rank 0 has trackers, and a run directory that stays.
     """
@@ -119,7 +123,9 @@ def execute(
         seed_everything(config.seed)
         world = build_world(config, registry)
         algorithm = build_algorithm(config, registry, environment)
-        trackers = [build(ref, registry=registry) for ref in config.trackers]
+        unwanted = registry.default_trackers("terminal") if quiet else []
+        refs = [ref for ref in config.trackers if ref.name not in unwanted]
+        trackers = [build(ref, registry=registry) for ref in refs]
         trackers = [] if process_rank() else [*trackers, *watchers]
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
             directory = RunDirectory.create(config, registry)
@@ -149,8 +155,9 @@ def resume(
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
     environment: Callable[[], object] | None = None,
+    quiet: bool = False,
 ) -> Run:
-    """Go on with an interrupted or failed run in its own directory; arguments as for ``run``.
+    """Go on with an interrupted or failed run in its own directory; arguments as for ``execute``.
 
     Raises:
         ConfigError: ``path`` is no run directory, has finished, or is still running.
@@ -168,6 +175,7 @@ def resume(
         watchers=watchers,
         directory=directory,
         environment=environment,
+        quiet=quiet,
     )
 
 
@@ -268,9 +276,11 @@ def _supervised(
             log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
             context.tracker.start(directory.path, resolved(config))
             result = algorithm.run(context)
-            (directory.path / RESULTS).mkdir(exist_ok=True)
-            result.save(directory.path / RESULTS)
-            write_file(directory.path / RESULTS / SUMMARY, strict_json(result.summary()) + "\n")
+            with stage(context.tracker.progress, "saving results"):
+                results = directory.path / RESULTS
+                results.mkdir(exist_ok=True)
+                result.save(results)
+                write_file(results / SUMMARY, strict_json(result.summary()) + "\n")
             status = "finished"
         except KeyboardInterrupt as error:
             termination.begin()

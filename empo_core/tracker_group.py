@@ -12,6 +12,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, TrackerError
 from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
+from empo_core.stages import KernelStage
 from empo_core.trees import JsonData, StateDict
 from empo_core.types import Histogram
 
@@ -22,6 +23,8 @@ log = logging.getLogger("empo_core.trackers")
 
 class TrackerGroup(Tracker):
     """Passes every hook on to several trackers, and adds their episode metrics to every log.
+
+    Between start and finish it also tells them when kernels are compiled or loaded.
 
     What a tracker raises becomes a ``TrackerError``, which ends the run; with
     ``on_error="warn"`` that tracker is finished, left out from then on, and one warning says so.
@@ -36,6 +39,7 @@ class TrackerGroup(Tracker):
         self._started: list[Tracker] = []
         self.has_begun = False
         self._metrics = _EpisodeMetrics(self._guarded)
+        self._kernels = KernelStage(self._progress)
 
     @property
     def episode_metric(self) -> EpisodeMetric | None:
@@ -44,6 +48,7 @@ class TrackerGroup(Tracker):
 
     def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
         """Start every tracker; what one raises here is raised as it is, or is a warning."""
+        self._kernels.start()
         for place, tracker in enumerate(self._trackers):
             with self._rescued(tracker, "start"):
                 tracker.start(directory, config)
@@ -60,6 +65,10 @@ class TrackerGroup(Tracker):
     def progress(self, task: str, done: float, total: float) -> None:
         """How far a task is, for every tracker."""
         self.has_begun = self.has_begun or done > 0
+        self._kernels.end()
+        self._progress(task, done, total)
+
+    def _progress(self, task: str, done: float, total: float) -> None:
         self._each("progress", lambda tracker: tracker.progress(task, done, total))
 
     def narrate(self, task: str, text: str) -> None:
@@ -73,6 +82,7 @@ class TrackerGroup(Tracker):
     def finish(self, status: RunStatus) -> None:
         """Finish every tracker that was started, also when another one fails at it."""
         self._metrics.members.clear()
+        self._kernels.stop()
         with contextlib.ExitStack() as stack:
             while self._started:
                 stack.callback(self._finish, self._started.pop(), status)

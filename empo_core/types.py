@@ -235,7 +235,7 @@ class ValueQuery:
     human: Int[Tensor, " query"] | None = None
     goal: Int[Tensor, " query"] | None = None
     state: Int[Tensor, " query"] | None = None
-    memo: dict[Hashable, Features] | None = None
+    memo: dict[Hashable, Features | Tensor] | None = None
 
     def __len__(self) -> int:
         """Number of questions."""

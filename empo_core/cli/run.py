@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,7 +51,7 @@ def run(
     with only_ours_on_stdout(json, quiet):
         from empo_core.experiment import execute
 
-        done = execute(loaded, watchers=_watchers(loaded, quiet))
+        done = execute(loaded, watchers=_watchers(loaded, quiet), quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 
@@ -78,16 +79,17 @@ def _overrides_have_no_dashes(args: list[str]) -> Iterator[None]:
             raise  # The class of the error is private to typer.
         value = [*args[args.index(given) + 1 :], "VALUE"][0]
         override = given.lstrip("-") if "=" in given else f"{given.lstrip('-')}={value}"
-        said = f"No such option: {given}. A change of the config has no dashes: {override}"
         try:
             config_at(file, [override])
         except EmpoError as wrong:
-            meant = [line for line in str(wrong).splitlines() if "did you mean" in line]
-            if not meant:
+            meant = re.search(r"^command line: .*did you mean '(.+)'\?$", str(wrong), re.MULTILINE)
+            if meant is None:
                 raise error from None  # Most likely it was meant as an option.
-            said = "\n".join([said, *meant])
+            override = f"{meant[1]}={override.partition('=')[2]}"
         with reported():
-            raise ConfigError(said) from error
+            raise ConfigError(
+                f"No such option: {given}. A change of the config has no dashes: {override}"
+            ) from error
 
 
 class RunCommand(TyperCommand):
@@ -115,7 +117,7 @@ def resume(
     with only_ours_on_stdout(json, quiet):
         from empo_core import experiment
 
-        done = experiment.resume(run_dir, watchers=_watchers(None, quiet))
+        done = experiment.resume(run_dir, watchers=_watchers(None, quiet), quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 

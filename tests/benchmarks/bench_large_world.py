@@ -17,6 +17,7 @@ from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_learning.allocator import keep_freed_memory
+from empo_learning.compute import torch_threads
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.experience import Block
@@ -58,12 +59,13 @@ def main() -> None:
     collector: Collector = build(params.collector)
     collector.start(problem.factory, folder)
     collector.publish(learner.published(), 0)
-    for step in range(STEPS):
-        if step == WARM:  # Kernels are there.
-            began = time.process_time()
-        for experience in collector.collect(step):
-            replay.add(Block.from_arrays(experience.arrays), training_step=step)
-        learner.step(step, replay)
+    with torch_threads(params.compute.threads):  # Further ones take time even where they wait.
+        for step in range(STEPS):
+            if step == WARM:  # Kernels are there.
+                began = time.process_time()
+            for experience in collector.collect(step):
+                replay.add(Block.from_arrays(experience.arrays), training_step=step)
+            learner.step(step, replay)
     seconds = (time.process_time() - began) / (STEPS - WARM)
     held = psutil.Process().memory_info().rss / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,7 +1,8 @@
-"""Reports warn of terminal states that robots are drawn to."""
+"""Reports and summaries warn of terminal states that robots are drawn to."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ def test_the_report_of_a_learner_says_that_a_terminal_state_is_better_than_every
     (tmp_path / "run.json").write_text(strict_json(config))
     done = CliRunner().invoke(app, ["run", str(tmp_path / "run.json")])
     assert done.exit_code == 0, done.stderr
+    (summary,) = (tmp_path / "runs").glob("*/results/summary.json")
+    warnings = json.loads(summary.read_text())["warnings"]
+    assert ["The state is: crushed" in " ".join(each.split()) for each in warnings] == [
+        True
+    ] * is_terminal
     said = " ".join(done.stdout.split())
     assert ("warning: A terminal state is better than every other state" in said) is is_terminal
     assert ("The state is: crushed" in said) is is_terminal

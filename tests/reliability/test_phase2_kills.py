@@ -97,7 +97,7 @@ def run(directory: Path, kills: int, seed: int) -> Run:
         team = ExplorerSet(setting.exploration, problem.spec)
         learned = problem.learned_values(learner, problem.encoder())
         run = Phase2Learner(
-            setting, learner, learned, replay, collector, team, timing, comparison=None
+            setting, learner, learned, replay, collector, team, timing, None, tracker.progress
         )
         Loop(run, context, setting.reporting).run()
     finally:

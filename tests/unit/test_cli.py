@@ -255,8 +255,12 @@ def test_a_world_and_an_algorithm_are_as_good_as_a_config(
         (["run", "count/small"], 2, r"is a world \(count\), not a config; add algorithm=NAME"),
         (["run", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:1: limit: should be greater"),
         (["run", "RUN", "--seed=1"], 2, "^No such option: --seed=1. A change .* no dashes: seed=1"),
-        (["run", "RUN", "--beta", "1"], 2, "did you mean 'algorithm.params.beta'"),
-        (["check", "RUN", "--bta=1"], 2, "command line: bta: unknown key"),
+        (
+            ["run", "RUN", "--beta", "1"],
+            2,
+            r"^No such option: --beta. A change .* no dashes: algorithm\.params\.beta=1\n\Z",
+        ),
+        (["check", "RUN", "--bta=1"], 2, r"^No such .* no dashes: algorithm\.params\.beta=1\n\Z"),
         (["describe", "algoritm", "solve"], 2, "Did you mean 'algorithm'"),
         (["describe", "algorithm", "solv"], 2, "Did you mean 'solve'"),
     ],
@@ -287,11 +291,11 @@ def test_debug_shows_the_traceback(cli: Any, tmp_path: Path) -> None:
     assert "ZeroDivisionError: 1 / 0" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_says_how_to_go_on(
-    cli: Any, site: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    process = subprocess.Popen(
+def interrupted(
+    site: Path, tmp_path: Path, number: signal.Signals, *, times: int = 1, gap_s: float = 0.0
+) -> tuple[int, Path]:
+    """Exit code and directory of a run that signals end in good order."""
+    with subprocess.Popen(
         [sys.executable, "-m", "empo_core", "run", config(tmp_path, "hang")],
         env=subprocess_environment(site),
         stdout=subprocess.PIPE,
@@ -299,18 +303,26 @@ def test_an_interrupted_run_says_how_to_go_on(
         text=True,
         # A shell may have told its background jobs to ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    with process:
+    ) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         assert any(line == "hanging\n" for line in process.stdout)
-        process.send_signal(number)
-        errors = process.stderr.read()
-        assert process.wait(30) == 130
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(gap_s)
+        _, errors = process.communicate(timeout=30)
     (directory,) = (tmp_path / "runs").iterdir()
     assert errors.splitlines()[-1] == f"interrupted; go on with: empo resume {directory}"
     assert "Traceback" not in errors
     assert json.loads((directory / "status.json").read_text())["status"] == "interrupted"
+    return process.returncode, directory
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on(
+    cli: Any, site: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    code, directory = interrupted(site, tmp_path, number)
+    assert code == 130
     done = cli("resume", str(directory), "--json")
     assert json.loads(done.stdout)["run_dir"] == str(directory)
     assert cli("resume", str(directory)).exit_code == 2
@@ -320,26 +332,9 @@ def test_an_interrupted_run_says_how_to_go_on(
 def test_three_quick_ctrl_c_end_a_run_in_as_good_order_as_one(
     site: Path, tmp_path: Path, gap_s: float
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "empo_core", "run", config(tmp_path, "hang")],
-        env=subprocess_environment(site),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
-        assert process.stdout is not None
-        assert any(line == "hanging\n" for line in process.stdout)
-        for _ in range(3):
-            process.send_signal(signal.SIGINT)
-            time.sleep(gap_s)
-        _, errors = process.communicate(timeout=30)
+    code, _ = interrupted(site, tmp_path, signal.SIGINT, times=3, gap_s=gap_s)
     # A shell calls both 130; the last one may come when Python is at its own exit.
-    assert process.returncode in (130, -signal.SIGINT)
-    (directory,) = (tmp_path / "runs").iterdir()
-    assert errors.splitlines()[-1] == f"interrupted; go on with: empo resume {directory}"
-    assert "Traceback" not in errors
-    assert json.loads((directory / "status.json").read_text())["status"] == "interrupted"
+    assert code in (130, -signal.SIGINT)
 
 
 # Looking.

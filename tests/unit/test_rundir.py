@@ -177,6 +177,8 @@ def test_a_run_leaves_everything_needed_to_understand_it(
         "start 7",
         "log 0 ['exact/v_r']",
         "progress solve 1 2",
+        "progress saving results 0 1",
+        "progress saving results 1 1",
         "finish finished",
     ]
     summary = done.summary()

@@ -128,21 +128,16 @@ def test_shares_never_go_back_and_every_stage_ends(monkeypatch: pytest.MonkeyPat
     assert "15 of 20 steps, 13,440 states found" in watcher.said
 
 
-def test_kernels_are_a_stage_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("empo_exact.solver.is_loaded", lambda kernel: False)
-    for is_there, name in ((True, "loading kernels"), (False, "compiling kernels")):
-        monkeypatch.setattr("empo_exact.solver.is_compiled", lambda kernel, there=is_there: there)
-        watcher = Watcher()
-        result = solve(table_world(), ExactParams(compute=ONE), tracker=watcher)
-        assert list(watcher.tasks)[:2] == [name, "state graph"]
-        assert 0 < result.seconds.kernels < result.seconds.total
-
-
 @pytest.mark.parametrize(("small", "keep"), [(10**8, "all"), (1000, "none")])
 def test_what_is_kept_by_default_is_little(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: int, keep: str
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    small: int,
+    keep: str,
 ) -> None:
     monkeypatch.setattr(ram, "SMALL_BYTES", small)
+    caplog.set_level("INFO", "empo_exact")
     world, params = table_world(), ExactParams(compute=ONE)
     tracker = TrackerGroup([])
     context = RunContext(world=world, seed=0, directory=tmp_path, tracker=tracker, resume=False)
@@ -152,6 +147,7 @@ def test_what_is_kept_by_default_is_little(
     (tmp_path / "results" / "summary.json").write_text("{}")
     written = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert result.params.keep == keep
+    assert f"MB in the run directory (keep: {keep})" in caplog.text
     if keep == "none":
         assert written <= 1000
         with pytest.raises(StorageError, match=r"kept nothing.*keep: all or disk"):

@@ -182,8 +182,8 @@ def test_the_picture_has_a_panel_per_task_and_a_line_per_actor(small: Any) -> No
     panels = found._figure(list(found.curve())).axes
     assert [axes.get_title() for axes in panels] == ["a", "b"]
     labels = [[line.get_text() for line in axes.get_legend().get_texts()] for axes in panels]
-    assert labels[0] == ["TD-MPC2 after 100,000 (published)", "planner", "policy"]
-    assert labels[1] == ["planner", "policy"]
+    curves = ["planner ± standard error", "policy ± standard error"]
+    assert labels == [["TD-MPC2 after 100,000 (published)", *curves], curves]
 
 
 def test_a_run_that_did_nothing_says_so(small: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from empo_core.testing.exploration import reachable_states
 from empo_core.testing.value_network import disturb, every_question
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
+from empo_networks.encoders import MANY
 from empo_networks.network import Network, size_bytes
 from empo_networks.plugin import MlpParams
 from empo_networks.regression import NetworkRegression
@@ -173,3 +174,39 @@ def test_networks_without_encoders_are_much_smaller(make: Make, picture_world: T
     assert size_bytes(bare) < size_bytes(full) / 4
     floats = sum(tensor.numel() for tensor in bare.state_dict().values())
     assert 4 * floats < size_bytes(bare) < 4 * floats + 2000
+
+
+def test_columns_that_are_0_in_all_of_many_states_are_left_out_without_a_trace(
+    make: Make, picture_world: TinyWorld
+) -> None:
+    network = make("mlp", picture_world.spec, "q_r")
+    disturb(network, scale=0.1, seed=0)
+    few = reachable_states(picture_world, limit=3)
+    outputs, gradients = [], []
+    for states in (few, few.repeat(MANY, 1)):
+        found = network(ValueQuery(states, torch.ones(len(states), dtype=torch.int64)))
+        outputs.append(found[: len(few)])
+        gradients.append(torch.autograd.grad(found.mean(), list(network.parameters())))
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*gradients)
+
+
+def test_codes_in_a_memo_are_those_of_the_newest_weights(
+    make: Make, picture_world: TinyWorld
+) -> None:
+    source, network = (make("mlp", picture_world.spec, quantity) for quantity in ("v_h_e", "q_r"))
+    assert network.share(source)
+    rows: list[int] = []
+    source.encoders["state"].register_forward_hook(lambda *call: rows.append(len(call[2])))
+    states = reachable_states(picture_world, limit=3)
+    steps, goal = torch.ones(len(states), dtype=torch.int64), torch.zeros(len(states)).long()
+    query = ValueQuery(states, steps, memo={})
+    with torch.no_grad():
+        source(replace(query, goal=goal))
+        before = network(query)
+        assert rows == [len(states)]
+        disturb(source, scale=1.0, seed=0)
+        after = network(query)
+    assert rows == [len(states)] * 2
+    assert not torch.equal(before, after)
+    torch.testing.assert_close(after, network(ValueQuery(states, steps)).detach())

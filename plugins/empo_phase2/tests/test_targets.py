@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from batches import EVERYTHING, MIXES, SETTING, THEORY, Form, assert_same, made
+from batches import EVERYTHING, MIXES, SETTING, THEORY, WORDS, Form, assert_same, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_targets import PlainTargets
 
 from empo_core.types import Quantity
+from empo_phase2 import targets
 from empo_phase2.params import Phase2Theory
 
 
@@ -71,11 +72,31 @@ def test_asking_together_is_asking_one_by_one(expectation: str) -> None:
 
 
 @pytest.mark.parametrize("learned", MIXES, ids="-".join)
-def test_every_network_is_asked_exactly_once(learned: tuple[Quantity, ...]) -> None:
+def test_every_network_is_asked_once_for_a_block(learned: tuple[Quantity, ...]) -> None:
     problem = made(1, Form(transitions=6, fewest_successors=1))
     networks = problem.networks(learned)
     problem.batched(networks, THEORY, SETTING)
     assert {quantity: net.calls for quantity, net in networks.items()} == dict.fromkeys(learned, 1)
+
+
+@pytest.mark.parametrize("learned", [("v_h_e", "q_r"), ("v_h_e", "v_r"), EVERYTHING], ids="-".join)
+def test_blocks_change_no_target_and_bound_the_states_that_are_valued_at_a_time(
+    learned: tuple[Quantity, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = made(4, Form(transitions=30, states=40, fewest_successors=1))
+    networks = problem.networks(learned)
+    sizes: list[int] = []
+    for network in networks.values():
+        network.register_forward_pre_hook(lambda _, asked: sizes.append(len(asked[0].states)))
+    whole = problem.batched(networks, THEORY, SETTING)
+    assert set(sizes) == {whole.distinct}
+    sizes.clear()
+    monkeypatch.setattr(targets, "BLOCK_NUMBERS", 7 * (WORDS + 4 * targets.QUERY_NUMBERS))
+    blocks = problem.batched(networks, THEORY, SETTING)
+    assert max(sizes) == 7
+    assert sum(sizes) == whole.distinct * len(learned)
+    for name in ("q_r", "pi_r", "v_h_e", "x_h", "u_r", "v_r"):
+        torch.testing.assert_close(getattr(blocks, name), getattr(whole, name))
 
 
 def test_every_situation_is_asked_about_once() -> None:

@@ -95,6 +95,25 @@ def test_a_task_that_starts_again_is_timed_anew(
     assert lines == ["sweep: 0%, 0.0 s elapsed", "sweep: 100%, 1:01:40 elapsed"] * 2
 
 
+def test_tasks_within_a_task_do_not_count_for_its_time(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.progress("training", 0, 4)
+    for task in ("compiling", "collecting"):
+        tracker.progress(task, 0, 1)
+        clock.now += 20
+    for task in ("collecting", "compiling"):
+        tracker.progress(task, 1, 1)
+    clock.now += 10
+    tracker.progress("training", 1, 4)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[-3:] == [
+        "collecting: 100%, 20.0 s elapsed",
+        "compiling: 100%, 20.0 s elapsed",
+        "training: 25%, 10.0 s elapsed, 30.0 s left",
+    ]
+
+
 def test_a_task_of_nothing_is_done_at_once(
     tracker: ProgressTracker, capfd: pytest.CaptureFixture[str]
 ) -> None:

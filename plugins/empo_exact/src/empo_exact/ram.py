@@ -159,12 +159,15 @@ def announce(graph: StateGraph, params: ExactParams) -> None:
     sizes = Sizes.of(graph)
     written = disk_bytes(sizes, params.keep)
     log.info(
-        "solving %r: %s states, %s transitions, %s goals; about %.2f GiB of RAM",
+        "solving %r: %s states, %s transitions, %s goals; about %.2f GiB of RAM, "
+        "and %.1f MB in the run directory (keep: %s)",
         graph.spec.name,
         f"{graph.num_states:,}",
         f"{graph.num_transitions:,}",
         len(graph.spec.goals),
         (_used() + _more(sizes, params)) / GIB,
+        written / 1e6,
+        params.keep,
     )
     if written > LARGE_BYTES:
         log.warning(

@@ -6,17 +6,17 @@ import hashlib
 import logging
 import math
 import time as clock
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from empo_core.compilation import is_compiled, is_loaded
+from empo_core.compilation import is_loaded
 from empo_core.errors import NonFiniteError, SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_core.stages import kernel_stage, stage
 from empo_core.worlds.roles import check_humans
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
@@ -24,7 +24,6 @@ from empo_exact.forecast import share_explored, sweep_seconds
 from empo_exact.graph import Explored, StateGraph, build_graph
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
 from empo_exact.kernel_data import Floats, Values
-from empo_exact.phase1 import phase1
 from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
@@ -74,9 +73,12 @@ def solve(
     start, seconds = clock.perf_counter(), Seconds()
     check_humans(world.spec)
     assumed = assumed or Assumptions()
+    tracker = tracker or Tracker()
     if not is_loaded(phase2):
+        # A sweep over one state compiles or loads the kernels of the world and of both phases.
         has_prior = bool(assumed.human_prior or params.human_prior)
-        _load_kernels(world, params, tracker, has_prior=has_prior)
+        with kernel_stage(tracker.progress):
+            sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
     seconds.kernels = clock.perf_counter() - start
     horizon = world.spec.horizon
     graph = _explore(world, horizon, params, tracker)
@@ -86,7 +88,7 @@ def solve(
     params = ram.resolved(Sizes.of(graph), params)
     ram.check(graph, params, directory)
     ram.announce(graph, params)
-    with stage(tracker, "arranging the problem"):
+    with stage(tracker.progress, "arranging the problem"):
         problem = pose(world, graph, params, assumed)
     digest = _digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
@@ -97,36 +99,15 @@ def solve(
     return ExactResult(problem, store, params, seconds, seed)
 
 
-@contextmanager
-def stage(tracker: Tracker | None, task: str) -> Iterator[None]:
-    """A task whose parts are not told apart."""
-    if tracker is not None:
-        tracker.progress(task, 0, 1)
-    yield
-    if tracker is not None:
-        tracker.progress(task, 1, 1)
-
-
-def _load_kernels(
-    world: WorldModel, params: ExactParams, tracker: Tracker | None, *, has_prior: bool
-) -> None:
-    """Compile or load the kernels of the world and of both phases, by a sweep over one state."""
-    is_there = is_compiled(phase2) and (has_prior or is_compiled(phase1))
-    if not is_there:
-        log.info("compiling kernels; only the first use on a machine takes a minute or two")
-    with stage(tracker, "loading kernels" if is_there else "compiling kernels"):
-        sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
-
-
 def _explore(
-    world: WorldModel, horizon: int | None, params: ExactParams, tracker: Tracker | None
+    world: WorldModel, horizon: int | None, params: ExactParams, tracker: Tracker
 ) -> StateGraph:
     limit, share, shown = ram.limit(params), 0.0, 0.0
 
     def progress(explored: Explored) -> bool:
         nonlocal share, shown
         ram.refuse_beyond(limit, explored.known)
-        if tracker is not None and clock.monotonic() - shown > PROGRESS_S:
+        if clock.monotonic() - shown > PROGRESS_S:
             shown = clock.monotonic()
             share = max(share, share_explored(explored, horizon))
             of = "" if horizon is None else f" of {horizon}"
@@ -136,8 +117,7 @@ def _explore(
             tracker.progress(GRAPH, share, 1.0)
         return True
 
-    if tracker is not None:
-        tracker.progress(GRAPH, 0.0, 1.0)
+    tracker.progress(GRAPH, 0.0, 1.0)
     graph = build_graph(
         world,
         horizon,
@@ -146,8 +126,7 @@ def _explore(
         max_states=params.compute.max_states,
         progress=progress,
     )
-    if tracker is not None:
-        tracker.progress(GRAPH, 1.0, 1.0)
+    tracker.progress(GRAPH, 1.0, 1.0)
     return graph
 
 
@@ -155,7 +134,7 @@ def _induce_over_time(
     solver: Solver,
     store: ValueStore,
     threads: ThreadPoolExecutor,
-    tracker: Tracker | None,
+    tracker: Tracker,
     resume: bool,
 ) -> None:
     """One sweep per time step, from the horizon back, over the states reachable by then."""
@@ -171,7 +150,7 @@ def _induce_over_time(
     first = horizon - 1
     if recovered is not None:
         later, first = store.at(recovered), recovered - 1
-    if tracker is not None and resume:
+    if resume:
         # A level is logged once it is saved; an attempt that ended in between did not log it.
         tracker.rewind(max(horizon - first - 2, 0))
         tracker.progress("backward induction", horizon - first - 1, horizon)
@@ -192,16 +171,15 @@ def _induce_over_time(
         _refuse_unknown(values, time, has_gaps)
         store.put(time, values)
         later = values
-        if tracker is not None:
-            _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
-            tracker.progress("backward induction", horizon - time, horizon)
+        _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
+        tracker.progress("backward induction", horizon - time, horizon)
 
 
 def _induce_over_levels(
     solver: Solver,
     store: ValueStore,
     threads: ThreadPoolExecutor,
-    tracker: Tracker | None,
+    tracker: Tracker,
     resume: bool,
 ) -> None:
     """One sweep over an acyclic world: each state after all its successors."""
@@ -217,8 +195,7 @@ def _induce_over_levels(
         _refuse_unknown(values, None, False)
         problem.renew_worth(values.v_m, after.hoped, level)
         problem.renew_worth(values.v_e, after.attained, level)
-        if tracker is not None:
-            tracker.progress("backward induction", done, len(levels))
+        tracker.progress("backward induction", done, len(levels))
     store.put(0, values)
 
 

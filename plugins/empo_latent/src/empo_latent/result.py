@@ -242,7 +242,7 @@ def _draw(axes: Axes, rows: Sequence[CurveRow], label: str) -> None:
         marker="o",
         markersize=3,
         capsize=2,
-        label=label,
+        label=f"{label} ± standard error",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 from empo_core.trees import StateDict
@@ -36,11 +36,13 @@ class Learner(ABC):
     - ``steps``: steps so far, as trackers count them.
     - ``total_steps``: how many steps there will be.
     - ``may_be_unknown``: keys of ``state_dict`` under which NaN means that something is unknown.
+    - ``show_progress``: what ``advance`` calls within long work, so that ``progress`` is shown.
     """
 
     steps: int
     total_steps: int
     may_be_unknown: ClassVar[frozenset[str]] = frozenset()
+    show_progress: Callable[[], None] = staticmethod(lambda: None)
 
     @property
     def ticks(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
 from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
+from empo_core.stages import stage
 from empo_core.trees import StateDict
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group
@@ -59,6 +60,7 @@ class Loop:
             is_solved: Whether the scores of all evaluations so far are good enough to end the run.
         """
         self._learner, self._context, self._reporting = learner, context, reporting
+        learner.show_progress = self._show_now_and_then
         self._group, self._is_solved = group or Group(), is_solved
         self._checkpoints = Checkpoints(
             context.directory / CHECKPOINTS, keep=reporting.keep_checkpoints
@@ -123,9 +125,7 @@ class Loop:
         with self.pace.work():
             learner.advance()
         self._is_midway = False
-        if time.monotonic() - self._shown > PROGRESS_S:
-            self._shown = time.monotonic()
-            self._show_progress()
+        self._show_now_and_then()
         # Of the last steps, what is due comes when all is over: some work may be left to do.
         if learner.steps >= learner.total_steps:
             return
@@ -142,7 +142,8 @@ class Loop:
             self._log()
         self._evaluate()
         if self._saved != self._learner.updates:
-            self._save()
+            with stage(self._tell, "saving the last checkpoint"):
+                self._save()
 
     def _log(self) -> None:
         learner = self._learner
@@ -177,10 +178,18 @@ class Loop:
                 raise
             self._failure = self._failure or error
 
+    def _show_now_and_then(self) -> None:
+        if time.monotonic() - self._shown > PROGRESS_S:
+            self._shown = time.monotonic()
+            self._show_progress()
+
     def _show_progress(self) -> None:
         done, total = self._learner.progress
         done = total if self._is_over else min(done, total)
-        self._report(lambda: self._context.tracker.progress(TASK, done, total))
+        self._tell(TASK, done, total)
+
+    def _tell(self, task: str, done: float, total: float) -> None:
+        self._report(lambda: self._context.tracker.progress(task, done, total))
 
     def _rescue(self, error: BaseException) -> None:
         """Save although the run broke off, if there is no checkpoint of all that was learned."""

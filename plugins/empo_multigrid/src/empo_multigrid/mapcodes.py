@@ -156,7 +156,14 @@ class Token(NamedTuple):
     """One cell as written; a single character where a row has an odd number of them."""
 
     text: str
-    place: Place
+    loc: tuple[int, ...]
+    line: int
+    column: int
+
+    @property
+    def place(self) -> Place:
+        """Line and column; made when asked for, since a map may have thousands of cells."""
+        return Place(self.loc, self.line, self.column)
 
 
 def tokens(written: str | list[str] | list[list[str]]) -> list[list[Token]]:
@@ -180,4 +187,4 @@ def tokens(written: str | list[str] | list[list[str]]) -> list[list[Token]]:
 
 def _pairs(line: str, loc: tuple[int, ...], number: int) -> list[Token]:
     text, kept = "".join(line.split()), [i for i, char in enumerate(line) if not char.isspace()]
-    return [Token(text[i : i + 2], Place(loc, number, kept[i])) for i in range(0, len(kept), 2)]
+    return [Token(text[i : i + 2], loc, number, kept[i]) for i in range(0, len(kept), 2)]

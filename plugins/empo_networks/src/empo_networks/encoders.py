@@ -20,6 +20,8 @@ from empo_core.types import WorldSpec
 from empo_networks.features import FeatureScaler, goal_numbers
 
 Activation = Callable[[Tensor], Tensor]
+MANY = 64
+"""Rows from which on it pays to look for columns that are 0 in all of them."""
 ACTIVATIONS: dict[str, Activation] = {
     "relu": functional.relu,
     "silu": functional.silu,
@@ -50,7 +52,7 @@ def of_sparse(layer: nn.Linear, x: Float[Tensor, "batch feature"]) -> Float[Tens
 
     Most columns of pictures are: those of what is not in a world, or not where it could be.
     """
-    if not x.is_cpu or torch.onnx.is_in_onnx_export():
+    if len(x) < MANY or not x.is_cpu or torch.onnx.is_in_onnx_export():
         plain: Tensor = layer(x)
         return plain
     used = (x.new_ones(len(x)) @ x.abs()).nonzero()[:, 0]

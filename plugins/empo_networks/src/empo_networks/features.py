@@ -77,14 +77,13 @@ class FeatureScaler(nn.Module):
 
     def of_query(self, query: ValueQuery) -> Features:
         """The same for the states of a query, cached in its memo for networks with equal inputs."""
-        if query.memo is None:
-            found: Features = self(query.states, query.steps_left)
-            return found
+        memo = {} if query.memo is None else query.memo
         key = (type(self), self.layout)
-        if key not in query.memo:
-            query.memo[key] = self(query.states, query.steps_left)
-        features: Features = query.memo[key]
-        return features
+        if key not in memo:
+            memo[key] = self(query.states, query.steps_left)
+        found = memo[key]
+        assert isinstance(found, Features)
+        return found
 
     @torch.no_grad()
     def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:

@@ -133,7 +133,7 @@ class Network(nn.Module):
 
     def _joined(self, features: Features, query: ValueQuery) -> Float[Tensor, "query feature"]:
         """Output of all encoders together for each query."""
-        tables = {part: self._table(part, features) for part in self.encoders}
+        tables = {part: self._table(part, features, query) for part in self.encoders}
         x = tables["state"]
         if query.state is not None:
             x = x.index_select(0, query.state)
@@ -143,12 +143,14 @@ class Network(nn.Module):
             x = x + tables["goal"].index_select(0, given(query, "goal", self.quantity))
         return x
 
-    def _table(self, part: str, features: Features) -> Float[Tensor, "row feature"]:
+    def _table(
+        self, part: str, features: Features, query: ValueQuery
+    ) -> Float[Tensor, "row feature"]:
         """Contribution of the encoders of one part to the first layer of the head."""
-        table: Tensor = self.join[part](self.encoders[part](features))
+        table: Tensor = self.join[part](code_of(self.encoders[part], features, query))
         if part in self.shared:
             with torch.no_grad():
-                code = self.shared[part](features)
+                code = code_of(self.shared[part], features, query)
             table = table + self.shared_join[part](code)
         return table
 
@@ -202,6 +204,23 @@ class Network(nn.Module):
         for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
             if not name.startswith(shared):
                 yield name, parameter
+
+
+def code_of(encoder: nn.Module, features: Features, query: ValueQuery) -> Float[Tensor, "row code"]:
+    """Output of an encoder, cached in the query's memo for networks that share it.
+
+    It is not cached for those that train it.
+    """
+    if query.memo is None or torch.is_grad_enabled():
+        code: Tensor = encoder(features)
+        return code
+    # Its weights may change between two queries about the same states.
+    key = (encoder, *(weight._version for weight in encoder.parameters()))
+    if key not in query.memo:
+        query.memo[key] = encoder(features)
+    found = query.memo[key]
+    assert isinstance(found, Tensor)
+    return found
 
 
 def given(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from empo_core.config import WorldModelRef
@@ -39,6 +40,7 @@ from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
+from empo_phase2.ram import step_bytes
 from empo_phase2.replay.buffer import Replay
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.result import POLICY, Phase2Result
@@ -227,8 +229,9 @@ class Phase2:
         try:
             collector.start(problem.factory, context.directory / "actors")
             replay = problem.replay(context.directory / "replay")
+            tell = context.tracker.progress
             run = Phase2Learner(
-                params, learner, learned, replay, collector, team, timing, comparison
+                params, learner, learned, replay, collector, team, timing, comparison, tell
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
@@ -278,12 +281,24 @@ class Phase2:
         spec, schedule = problem.spec, WarmUpSchedule(self._params)
         problem.warn()
         # Whatever could not be built in a run should be found out now.
-        problem.learner(StageTimings(enabled=False), 0)
+        learner = problem.learner(StageTimings(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))
             first = replay.reserved_bytes()
-        full = replay.bytes_when_full(*problem.recorded_sizes())
+        items, states = problem.recorded_sizes()
+        full = replay.bytes_when_full(items, states)
+        step = step_bytes(
+            spec,
+            len(problem.slots),
+            batch=self._params.replay.batch_size,
+            items=items,
+            states=1 + states,
+            weights=learner.num_weights,
+        )
+        # This process holds the libraries and kernels that a run does.
+        other = psutil.Process().memory_info().rss + step
+        in_ram = [0, 0] if self._params.replay.storage == "mapped" else [first, full]
         return {
             "agents": len(spec.agents),
             "joint actions": spec.num_joint_actions,
@@ -295,6 +310,9 @@ class Phase2:
             "first steps of stages": schedule.stage_start,
             "replay at first (MiB)": round(first / 2**20, 1),
             "replay when full (MiB)": round(full / 2**20, 1),
+            "training step (MiB)": round(step / 2**20, 1),
+            "RAM at first (MiB)": round((other + in_ram[0]) / 2**20),
+            "RAM when full (MiB)": round((other + in_ram[1]) / 2**20),
         }
 
     def _comparison(self, context: RunContext, encoder: StateEncoder) -> Comparison | None:

@@ -9,7 +9,7 @@ human counting fastest; 1 where it was sampled); ``distinct`` (states, each once
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -61,13 +61,13 @@ class TimedStates:
         states: The state of each pair.
         steps_left: Remaining steps.
         alive: Whether the episode goes on from there.
-        memo: Features that networks computed from them, so that they are computed once.
+        memo: Features and codes that networks computed from them, so that they are once.
     """
 
     states: States
     steps_left: Int[Tensor, " distinct"]
     alive: Bool[Tensor, " distinct"]
-    memo: dict[Hashable, Features] = field(default_factory=dict)
+    memo: dict[Hashable, Features | Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> TimedStates:
@@ -77,6 +77,14 @@ class TimedStates:
     def at(self, index: Int[Tensor, " chosen"]) -> TimedStates:
         """Some of the timed states, in the given order."""
         return TimedStates(self.states.at(index), self.steps_left[index], self.alive[index])
+
+    def split(self, size: int) -> Iterator[TimedStates]:
+        """The timed states in blocks of at most this size, in order, in the same memory."""
+        parts = [getattr(self.states, part.name) for part in fields(States)]
+        for begin in range(0, max(1, len(self)), size):
+            here = slice(begin, begin + size)
+            states = States(*(part[here] for part in parts))
+            yield TimedStates(states, self.steps_left[here], self.alive[here])
 
     def __len__(self) -> int:
         """Number of timed states."""

@@ -32,7 +32,8 @@ class Frontier:
 
     def enter(self, rows: Int[Tensor, "env word"], steps_left: Int[Tensor, " env"]) -> None:
         """Mark the timed states that episodes are in."""
-        self._entered[self._number(rows, steps_left)] = True
+        number = self._number(rows, steps_left)  # First, for it may enlarge the marks.
+        self._entered[number] = True
 
     def see(self, rows: Int[Tensor, "item word"], steps_left: Int[Tensor, " item"]) -> None:
         """Add timed states that are successors and not terminal."""

@@ -76,14 +76,13 @@ class Phase2Result:
             "gap": self.gap or None,
             "losses": dict(self.losses[-1][1]) if self.losses else {},
             "seconds": self.seconds,
+            "warnings": self._warnings(),
         }
 
     def report(self) -> RenderableType:
         """Tables for people."""
         tables: list[RenderableType] = [self._values(), self._robot(), self._goals()]
-        for member in members_of(self.played):
-            if found := warning(member, self.params.theory):
-                tables.append(Text(f"warning: {found}", style="yellow"))
+        tables += [Text(f"warning: {found}", style="yellow") for found in self._warnings()]
         return Group(*tables, *([self._gap_table()] if self.gap else []), self._effort())
 
     def save(self, directory: Path) -> None:
@@ -97,6 +96,11 @@ class Phase2Result:
             gaps = [(gap.step, gap.metrics) for gap in self.comparison.history]
             write_file(directory / "gap.csv", as_csv(gaps))
         draw(self.losses, self.comparison, self.assessed, directory)
+
+    def _warnings(self) -> list[str]:
+        """Warnings of terminal states that robots are drawn to."""
+        found = (warning(member, self.params.theory) for member in members_of(self.played))
+        return [each for each in found if each]
 
     def _root(self) -> dict[str, Any]:
         root = self.root

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from empo_core.protocols import Collector, Weights
+from empo_core.stages import Tell, stage
 from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity
 from empo_learning.learner import Evaluated
@@ -45,11 +46,12 @@ class Phase2Learner(LoopLearner):
         explorers: ExplorerSet,
         timing: StageTimings,
         comparison: Comparison | None,
+        tell: Tell,
     ) -> None:
         self._params, self._schedule = params, WarmUpSchedule(params)
         self._learner, self._learned, self._replay = learner, learned, replay
         self._collector, self._explorers = collector, explorers
-        self._timing, self._comparison = timing, comparison
+        self._timing, self._comparison, self._tell = timing, comparison, tell
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
         self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
@@ -63,7 +65,11 @@ class Phase2Learner(LoopLearner):
 
     def advance(self) -> None:
         """Collect what is due, and train once if there is anything to train on."""
-        self._collect()
+        if len(self._replay):
+            self._collect()
+        else:
+            with stage(self._tell, "first experience"):
+                self._collect()
         if len(self._replay) == 0:
             return
         self._newest = self._learner.step(self.steps, self._replay)

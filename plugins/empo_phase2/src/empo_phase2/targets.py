@@ -2,7 +2,7 @@
 
 1. ``collect``: the distinct timed states (state, steps left) among sources and successors.
 2. ``encode``: rows and flags of each, looked up in the replay.
-3. ``forward``: every network once, for all distinct timed states.
+3. ``forward``: every network once, for each block of distinct timed states.
 4. ``aggregate_q_r``: Q_r of every robot action from V_r of the successors, equation (4).
 5. ``aggregate_v_h_e``: V_h^e of every goal from V_h^e of the successors, equation (6).
 
@@ -12,8 +12,8 @@ padded. ``tests/reference_targets.py`` computes the same one number at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +27,13 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, mean_value, policy_of
 from empo_phase2.trajectories import Trajectories, n_step_q_r, n_step_v_h_e
+
+BLOCK_NUMBERS = 2**22
+"""About so many numbers are features and hidden units of the states that are valued at a time."""
+GPU_BLOCK_NUMBERS = 2**26
+"""The same on a GPU, where every further block takes time."""
+QUERY_NUMBERS = 128
+"""Hidden units of networks for each question about a state: a guess that suits the defaults."""
 
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
@@ -159,7 +166,25 @@ def encode(collected: CollectedStates, look_up: LookUp) -> TimedStates:
 
 
 def forward(states: TimedStates, values: Quantities, beta_r: float) -> ForwardValues:
-    """Stage 3: all values of the distinct timed states; each network is asked once."""
+    """Stage 3: all values of the distinct timed states, in blocks that bound the RAM it takes."""
+    blocks = [_forward_block(block, values, beta_r) for block in _blocks(states, values)]
+    parts = {field.name: [getattr(b, field.name) for b in blocks] for field in fields(blocks[0])}
+    learned = {name: torch.cat(part) for name, part in parts.items() if part[0] is not None}
+    return replace(blocks[0], **learned)
+
+
+def _blocks(states: TimedStates, values: Quantities) -> Iterator[TimedStates]:
+    numbers = BLOCK_NUMBERS if states.steps_left.device.type == "cpu" else GPU_BLOCK_NUMBERS
+    return states.split(block_size(values.spec, states.states.achieved.shape[1], numbers))
+
+
+def block_size(spec: WorldSpec, slots: int, numbers: int = BLOCK_NUMBERS) -> int:
+    """How many states are valued at a time; fewer, the more numbers each of them takes."""
+    return max(1, numbers // (spec.featurizer.shape.flat + QUERY_NUMBERS * slots))
+
+
+def _forward_block(states: TimedStates, values: Quantities, beta_r: float) -> ForwardValues:
+    """The values of some timed states; each network is asked once."""
     q_r = pi_r = None
     if "q_r" in values.networks:
         q_r = values.q_r(states)
@@ -237,7 +262,8 @@ def one_step_q_r(
     collected = collect(transitions, values.spec)
     timed = encode(collected, states.at)
     profile_prob, _ = profiles.of(transitions, timed.states.layout[collected.source])
-    return aggregate_q_r(values.v_r(timed), collected, profile_prob, gamma_r, aggregate)
+    v_r = torch.cat([values.v_r(block) for block in _blocks(timed, values)])
+    return aggregate_q_r(v_r, collected, profile_prob, gamma_r, aggregate)
 
 
 class TargetComputer:

@@ -15,7 +15,7 @@ from empo_phase2.params import Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.targets import one_step_q_r
+from empo_phase2.targets import forward, one_step_q_r
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +69,20 @@ class ValueEstimator:
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         values = self._values
         with values.evaluating():
-            q_r = self._q_r(states, transitions, sources)
-            pi_r = policy_of(q_r, sources.states.available, self._theory.beta_r)
-            v_h_e = values.v_h_e(sources)
-            x_h = values.x_h(sources, v_h_e)
-            u_r = values.u_r(sources, x_h)
-            v_r = values.v_r(sources, u_r, q_r, pi_r)
+            found = forward(sources, values, self._theory.beta_r)
+            q_r, pi_r = found.q_r, found.pi_r
+            if q_r is None or pi_r is None:
+                q_r = self._one_step_q_r(states, transitions)
+                pi_r = policy_of(q_r, sources.states.available, self._theory.beta_r)
         q_r = q_r.masked_fill(~sources.states.available, math.nan)
-        found = (part.cpu() for part in (v_r, q_r, pi_r, u_r, x_h, self._by_goal(v_h_e)))
-        return ValueEstimates(*found)
+        parts = (found.v_r, q_r, pi_r, found.u_r, found.x_h, self._by_goal(found.v_h_e))
+        return ValueEstimates(*(part.cpu() for part in parts))
 
-    def _q_r(self, states: States, transitions: Transitions, sources: TimedStates) -> Tensor:
-        """Q_r, learned or by looking one step ahead."""
-        values = self._values
-        if "q_r" in values.networks:
-            return values.q_r(sources)
-        profiles = HumanProfiles(values.spec, self._encoder.goals)
+    def _one_step_q_r(self, states: States, transitions: Transitions) -> Tensor:
+        """Q_r by looking one step ahead."""
+        profiles = HumanProfiles(self._values.spec, self._encoder.goals)
         return one_step_q_r(
-            states, transitions, values, profiles, self._theory.gamma_r, self._aggregate
+            states, transitions, self._values, profiles, self._theory.gamma_r, self._aggregate
         )
 
     def _by_goal(self, by_slot: Tensor) -> Tensor:

@@ -56,6 +56,8 @@ class RolloutLearner(Learner):
         self._episodes, self._timers, self._group = episodes, timers, group
         self._numbers: Mapping[str, float] = {}
         self._line_steps = 0
+        self._taken = 0
+        self._share_learned = 0.0
         self._shares: Mapping[str, float] = {}
         self.iteration = self.steps = 0
         self.total_steps = params.total_steps
@@ -73,6 +75,11 @@ class RolloutLearner(Learner):
         """Iterations."""
         return self.iteration
 
+    @property
+    def progress(self) -> tuple[float, float]:
+        """Steps; those of a rollout count as far as it has been learned from."""
+        return self.steps + self._share_learned * self._taken, self.total_steps
+
     def start(self) -> None:
         """Begin the first episodes."""
         # Seeds of environments are derived from this; ranks must not play the same episodes.
@@ -83,20 +90,25 @@ class RolloutLearner(Learner):
         progress = min(self.steps / self.total_steps, 1.0)
         with self._timers("rollout"):
             rollout = self._collector.collect(self.iteration)
+        self._taken = self._group.sum(int(rollout.valid.sum()))
+        if not self._taken:
+            raise CollectError(
+                "no agent acted in a whole rollout, so there is nothing to learn from; do the "
+                "environments' agents ever live?"
+            )
         with self._timers("train"):
-            self._numbers = self._updater.update(rollout, progress)
+            self._numbers = self._updater.update(rollout, progress, self._show)
         self.iteration += 1
         normaliser = self._collector.normaliser
         if normaliser is not None and self._group.size > 1:
             fresh = torch.from_numpy(normaliser.fresh())
             normaliser.merge(self._group.stacked(fresh).numpy())
-        taken = self._group.sum(int(rollout.valid.sum()))
-        if not taken:
-            raise CollectError(
-                "no agent acted in a whole rollout, so there is nothing to learn from; do the "
-                "environments' agents ever live?"
-            )
-        self.steps += taken
+        self.steps += self._taken
+        self._share_learned = 0.0
+
+    def _show(self, share: float) -> None:
+        self._share_learned = share
+        self.show_progress()
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update, and about episodes."""

@@ -89,6 +89,7 @@ class RolloutResult:
             "episodes_ended": dict(self.reasons),
             "evaluation": asdict(self.evaluations[-1][2]) if self.evaluations else None,
             "solved": self._is_solved,
+            "warnings": [self.warning] if self.warning else [],
         }
 
     def report(self) -> RenderableType:

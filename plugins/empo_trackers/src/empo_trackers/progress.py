@@ -67,7 +67,8 @@ class ProgressTracker(Tracker):
     """Shows each task on standard error: a bar on a terminal, a line per interval elsewhere.
 
     The time left assumes that a task goes on as fast as it went on average so far; work of an
-    earlier attempt does not count. Colours follow ``NO_COLOR`` and ``TERM``.
+    earlier attempt does not count, nor do tasks that began later and are over. Colours follow
+    ``NO_COLOR`` and ``TERM``.
     """
 
     def __init__(self, params: ProgressParams, clock: Callable[[], float] = time.monotonic) -> None:
@@ -131,6 +132,8 @@ class ProgressTracker(Tracker):
         elif known.finished:
             return
         known.finished, known.done, known.total = finished, done, total
+        if finished:
+            self._leave_out(known, now)
         if self._bars is not None:
             if known.bar is None:
                 known.bar = self._bars.add_task(task, total=total, left="")
@@ -138,6 +141,14 @@ class ProgressTracker(Tracker):
             self._bars.update(known.bar, completed=done, total=total, left=left)
         else:
             self._print(task, known, now)
+
+    def _leave_out(self, inner: _Task, now: float) -> None:
+        """Of older tasks that go on, do not count the time of one that was part of them."""
+        for outer in self._tasks.values():
+            if outer is inner:
+                return
+            if not outer.finished:
+                outer.started += now - inner.started
 
     def _print(self, name: str, task: _Task, now: float) -> None:
         """A line, if the task is over or its last line was long ago."""

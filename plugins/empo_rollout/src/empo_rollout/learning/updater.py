@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -78,12 +78,18 @@ class Updater:
         )
         self._steps = 0
 
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float,
+        show: Callable[[float], object] = lambda share: None,
+    ) -> dict[str, float]:
         """Learn from a rollout.
 
         Args:
             rollout: What happened, on the device of the policy.
             progress: How much of the run is over, in [0, 1].
+            show: Told after each minibatch which share of all has been learned from.
 
         Returns:
             Means over the minibatches: ``loss/total`` and its parts ``loss/policy`` (all policy
@@ -124,6 +130,7 @@ class Updater:
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value
             count += 1
+            show(count / (update.update_epochs * self._plan.minibatches))
         means = {name: value / count for name, value in sums.items()}
         ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": count}
         return means | ends | report

@@ -1,0 +1,75 @@
+"""Stages of a run whose parts are not told apart, as trackers show them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from empo_core.compilation import watchers
+
+log = logging.getLogger(__name__)
+
+COMPILING, LOADING = "compiling kernels", "loading kernels"
+
+Tell = Callable[[str, float, float], object]
+"""``Tracker.progress``, or a function like it."""
+
+
+@contextmanager
+def stage(tell: Tell, task: str) -> Iterator[None]:
+    """A task whose parts are not told apart."""
+    tell(task, 0, 1)
+    yield
+    tell(task, 1, 1)
+
+
+@contextmanager
+def kernel_stage(tell: Tell) -> Iterator[None]:
+    """Kernels that are compiled or loaded within, as one task, unless another tracker is told."""
+    kernels = KernelStage(tell)
+    if not watchers:
+        kernels.start()
+    try:
+        yield
+        watchers[0].end()
+    finally:
+        kernels.stop()
+
+
+class KernelStage:
+    """Kernels that are compiled or loaded, as a task that lasts until there is other progress.
+
+    Loading takes long only the first time, when the compiler itself gets ready, and is shown then.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell, self._task = tell, ""
+        self._known: set[str] = set()
+
+    def start(self) -> None:
+        """Listen from now on, instead of whoever listened before."""
+        watchers.insert(0, self)
+
+    def stop(self) -> None:
+        """Listen no longer."""
+        if self in watchers:
+            watchers.remove(self)
+
+    def end(self) -> None:
+        """End what is shown: something else goes on."""
+        task, self._task = self._task, ""
+        if task:
+            self._tell(task, 1, 1)
+
+    def notice(self, *, compiles: bool) -> None:
+        """Show that a kernel is being compiled; or looked for on disk, to be loaded."""
+        task = COMPILING if compiles else LOADING
+        if self._task == COMPILING or (task == LOADING and task in self._known):
+            return
+        if task == COMPILING and task not in self._known:
+            log.info("compiling kernels; only the first use on a machine takes a minute or two")
+        self.end()
+        self._known.add(task)
+        self._task = task
+        self._tell(task, 0, 1)

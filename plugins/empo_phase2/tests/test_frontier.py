@@ -1,0 +1,18 @@
+"""Timed states that were seen, and marks of those that were entered."""
+
+from __future__ import annotations
+
+import torch
+
+from empo_core.testing.worlds import TinyWorld
+from empo_phase2.frontier import Frontier
+
+
+def test_marks_stay_when_entering_enlarges_the_frontier() -> None:
+    spec = TinyWorld().spec
+    rows = torch.arange(3000)[:, None].expand(-1, spec.state_words)
+    frontier = Frontier(spec)
+    frontier.see(rows[:1], torch.tensor([7]))
+    frontier.enter(rows, torch.ones(len(rows), dtype=torch.int64))
+    _, steps_left = frontier.draw(1, torch.Generator())
+    assert steps_left.tolist() == [7]
