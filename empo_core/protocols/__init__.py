@@ -70,6 +70,7 @@ from empo_core.protocols.runs import (
     Result as Result,
     Solution as Solution,
 )
+from empo_core.protocols.tables import Tabular as Tabular
 from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
 from empo_core.protocols.world import (
     Compactable as Compactable,

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from empo_core.errors import ConfigError
+from empo_core.protocols import Tabular
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
@@ -53,6 +54,10 @@ def test_unknown_keys_have_the_default_exactly_and_reading_adds_none(
     answers = torch.tensor(read(table, ask([3, 1], goal=[0, 1], human=[0, 2])))
     assert torch.equal(answers[0], torch.full_like(answers[0], default))
     assert table.num_entries == 1
+
+
+def test_learners_can_tell_that_it_is_a_table(make: Make) -> None:
+    assert isinstance(make("q_r"), Tabular)
 
 
 def test_a_chosen_default_is_exact_too(make: Make, ask: Ask) -> None:

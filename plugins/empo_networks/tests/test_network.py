@@ -181,11 +181,14 @@ def test_columns_that_are_0_in_all_of_many_states_are_left_out_without_a_trace(
 ) -> None:
     network = make("mlp", picture_world.spec, "q_r")
     disturb(network, scale=0.1, seed=0)
-    states = reachable_states(picture_world, limit=3).repeat(MANY, 1)
-    query = ValueQuery(states, torch.ones(len(states), dtype=torch.int64))
-    with torch.no_grad():
-        found = network(query)
-    torch.testing.assert_close(found, network(query).detach())
+    few = reachable_states(picture_world, limit=3)
+    outputs, gradients = [], []
+    for states in (few, few.repeat(MANY, 1)):
+        found = network(ValueQuery(states, torch.ones(len(states), dtype=torch.int64)))
+        outputs.append(found[: len(few)])
+        gradients.append(torch.autograd.grad(found.mean(), list(network.parameters())))
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*gradients)
 
 
 def test_codes_in_a_memo_are_those_of_the_newest_weights(

@@ -38,6 +38,7 @@ def problem(quantity: Quantity, outputs: int) -> tuple[ValueQuery, Tensor, Tenso
 def test_it_learns_any_values(make: Make, quantity: Quantity, kind: str) -> None:
     network = make(kind, TinyWorld().spec, quantity, hidden=32)
     query, target, weight = problem(quantity, network.out.out_features)
+    target = target * network.unit(query)
     regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=10.0)
     for _ in range(200):
         regression.fit(query, target, weight, lr=5e-3)
@@ -48,12 +49,12 @@ def test_it_learns_any_values(make: Make, quantity: Quantity, kind: str) -> None
 
 
 @pytest.mark.parametrize("space", ["value", "log", "z"])
-def test_the_loss_is_the_weighted_mean_of_squared_errors(make: Make, space: str) -> None:
+def test_the_loss_is_the_weighted_mean_of_those_of_all_answers(make: Make, space: str) -> None:
     network = make("mlp", TinyWorld().spec, "q_r", space=space)
     query, target, weight = problem("q_r", 2)
     weight = torch.arange(weight.numel()).reshape(weight.shape).float()
-    error = network.scale.error(network.raw(query), target)
-    expected = (weight * error**2).sum() / weight.sum()
+    loss = network.scale.loss(network.raw(query), target, network.unit(query))
+    expected = (weight * loss).sum() / weight.sum()
     gradients = torch.autograd.grad(expected, list(network.parameters()))
     fit = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None).fit(
         query, target, weight, lr=1e-3

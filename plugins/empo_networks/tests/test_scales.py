@@ -13,7 +13,8 @@ from empo_core.equations import robot_policy
 from empo_core.errors import ConfigError
 from empo_networks.scales import (
     FLOOR,
-    Probability,
+    Clamped,
+    Logit,
     Size,
     log_of_raw,
     scale_of,
@@ -54,12 +55,46 @@ def test_the_soft_clamp_has_a_gradient_everywhere(x: float) -> None:
 
 def test_probabilities_answer_hard_and_err_softly() -> None:
     raw = torch.tensor([-0.5, 0.4, 1.5], requires_grad=True)
-    value = Probability().value(raw)
+    value = Clamped().value(raw)
     assert value.tolist() == pytest.approx([0.0, 0.4, 1.0])
-    error = Probability().error(raw, torch.tensor([0.0, 0.4, 1.0]))
-    assert error.tolist() == pytest.approx([math.expm1(-0.5), 0.0, -math.expm1(-0.5)])
+    loss = Clamped().loss(raw, torch.tensor([0.0, 0.4, 1.0]))
+    assert loss.tolist() == pytest.approx([math.expm1(-0.5) ** 2, 0.0, math.expm1(-0.5) ** 2])
     (slope,) = torch.autograd.grad(value.sum(), raw)
     assert bool((slope > 0).all()), "answers at a bound cannot be trained away from it"
+
+
+@QUICK
+@given(st.lists(st.floats(0.01, 0.99), min_size=1, max_size=5))
+def test_the_logit_loss_is_least_at_the_mean_of_targets(targets: list[float]) -> None:
+    target = torch.tensor(targets, dtype=torch.float64)
+    mean = target.mean()
+    raw = (mean.logit() + torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)).requires_grad_()
+    losses = Logit().loss(raw[:, None].expand(3, len(target)), target.expand(3, -1)).mean(1)
+    (slope,) = torch.autograd.grad(losses.sum(), raw)
+    assert int(losses.argmin()) == 1
+    assert float(slope[1]) == pytest.approx(0, abs=1e-5)
+
+
+@QUICK
+@given(st.floats(-1e6, 1e6), st.floats(0, 1))
+def test_the_logit_loss_is_0_for_the_target_and_its_gradient_is_the_error(
+    raw: float, target: float
+) -> None:
+    point, right = tensor(raw).requires_grad_(), tensor(target)
+    (slope,) = torch.autograd.grad(Logit().loss(point, right), point)
+    assert float(slope) == pytest.approx(float(tensor(raw).sigmoid()) - target, abs=1e-12)
+    exact = right.clamp(1e-9, 1 - 1e-9)
+    assert float(Logit().loss(exact.logit(), exact)) == pytest.approx(0, abs=1e-9)
+
+
+def test_values_are_counted_in_units() -> None:
+    raw, unit = torch.tensor([0.3, -0.7]), torch.tensor([5.0, 0.5])
+    scale = Size(-1, "log")
+    torch.testing.assert_close(scale.value(raw, unit), unit * scale.value(raw))
+    torch.testing.assert_close(
+        scale.loss(raw, unit * torch.tensor([-4.0, -2.0]), unit),
+        scale.loss(raw, torch.tensor([-4.0, -2.0])),
+    )
 
 
 @QUICK
@@ -110,7 +145,7 @@ def test_the_policy_is_a_positive_power_of_z(
     torch.testing.assert_close(torch.softmax(eta * xi * beta * log_z, -1), expected)
 
 
-def test_errors_are_differences_in_their_space() -> None:
+def test_losses_are_squared_differences_in_their_space() -> None:
     raw, target = torch.tensor([0.3, -0.7]), torch.tensor([-5.0, -2.0])
     for space, exponent in (("value", 1.0), ("log", 1.0), ("z", 2.0)):
         scale = Size(-1, space, exponent)
@@ -120,15 +155,14 @@ def test_errors_are_differences_in_their_space() -> None:
             "log": (-value).log() - (-target).log(),
             "z": z_of_log((-value).log(), exponent) - (-target) ** (-1 / exponent),
         }[space]
-        torch.testing.assert_close(scale.error(raw, target), expected)
+        torch.testing.assert_close(scale.loss(raw, target), expected.square())
 
 
 @pytest.mark.parametrize("space", ["log", "z"])
 def test_values_near_the_horizon_count_as_the_floor(space: str) -> None:
     scale, raw = Size(-1, space), torch.zeros(3)  # type: ignore[arg-type]
-    errors = scale.error(raw, torch.tensor([-1e-10, 0.0, -FLOOR]))
-    assert errors.tolist() == pytest.approx([float(errors[2])] * 3)
-    assert abs(float(errors[2])) == pytest.approx(-math.log(FLOOR), rel=1e-4)
+    losses = scale.loss(raw, torch.tensor([-1e-10, 0.0, -FLOOR]))
+    assert losses.tolist() == pytest.approx([math.log(FLOOR) ** 2] * 3, rel=1e-4)
 
 
 @pytest.mark.parametrize(("quantity", "space"), [("v_h_e", "log"), ("v_h_e", "z"), ("x_h", "z")])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from batches import EVERYTHING, Form, Made, made
+from door_components import FlatNet
 from doors import Adding
 from torch import Tensor, nn
 
@@ -28,10 +29,13 @@ class OneBatch:
 
     def __init__(self, problem: Made) -> None:
         self.batch, self.known = problem.batch, problem.states
+        self.drawn: list[tuple[int, bool]] = []
 
     def sample_indices(
-        self, count: int, generator: torch.Generator, *, oldest: int | None = None
-    ) -> Tensor:
+        self, count: int, generator: torch.Generator, *, oldest: int | None = None,
+        by_state: bool = False,
+    ) -> Tensor:  # fmt: skip
+        self.drawn.append((count, by_state))
         return torch.arange(len(self.batch))
 
     def transitions(self, indices: Tensor) -> Transitions:
@@ -47,7 +51,9 @@ class OneBatch:
         return self.batch.next[indices]
 
 
-def lesson(on_nan: str = "stop", **optimiser: Any) -> tuple[Learner, OneBatch, Made]:
+def lesson(
+    on_nan: str = "stop", further: dict[str, Any] | None = None, **optimiser: Any
+) -> tuple[Learner, OneBatch, Made]:
     """A learner of everything with networks, in the middle of its training."""
     problem = made(4, Form(transitions=8, fewest_successors=1))
     batch = problem.batch
@@ -62,6 +68,7 @@ def lesson(on_nan: str = "stop", **optimiser: Any) -> tuple[Learner, OneBatch, M
             "warm_up": dict.fromkeys((*EVERYTHING, "ramp"), 0),
             "optimiser": {"on_nan": on_nan, "target_interval": 1000} | optimiser,
         }
+        | (further or {})
     )
     torch.manual_seed(0)
     silent = StageTimings(enabled=False)
@@ -268,6 +275,28 @@ def test_the_learning_rate_is_the_config_s_or_else_the_value_network_s_own() -> 
     }  # fmt: skip
     apart, _, _ = lesson(lr=each, lr_schedule="constant")
     assert {quantity: apart.lr(quantity, 7) for quantity in EVERYTHING} == each
+
+
+@pytest.mark.parametrize(
+    ("further", "drawn"),
+    [
+        ({}, [(128, False), (128, True)]),
+        ({"replay": {"batch_size": 5, "sampling": "states"}}, [(3, False), (2, True)]),
+        ({"replay": {"sampling": "transitions"}}, [(256, False)]),
+        ({"targets": {"q_r": "n_step"}}, [(256, False)]),
+    ],
+)
+def test_half_of_what_networks_learn_from_is_drawn_by_state(
+    further: dict[str, Any], drawn: list[tuple[int, bool]]
+) -> None:
+    _, memory, _ = lesson(further=further)
+    assert memory.drawn == drawn
+
+
+def test_tables_learn_from_transitions_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlatNet, "num_entries", 0, raising=False)
+    _, memory, _ = lesson()
+    assert memory.drawn == [(256, False)]
 
 
 def test_targets_are_samples_where_paths_or_joint_actions_are() -> None:

@@ -99,6 +99,33 @@ def test_transitions_that_are_too_old_are_not_drawn(added: int) -> None:
     assert len(many.unique()) == added - 2 * oldest
 
 
+@pytest.mark.parametrize("added", [30, 300])
+def test_every_state_is_equally_likely_however_often_it_was_visited(added: int) -> None:
+    replay, chance = Replay(50, SHAPE), random.Random(0)
+    walked = [min(chance.randrange(12), chance.randrange(12)) for _ in range(added)]
+    for step, cell in enumerate(walked):
+        replay.add(walk(cell), training_step=step)
+        if step == 20:  # From here on it is kept up to date, before it is put together.
+            replay.sample_indices(1, generator(), by_state=True)
+    drawn = replay.sample_indices(12_000, generator(), by_state=True)
+    newest = {cell: step % 50 for step, cell in enumerate(walked) if step >= added - 50}
+    assert set(drawn.tolist()) == set(newest.values())
+    counts, share = torch.bincount(drawn, minlength=50).double(), 12_000 / len(newest)
+    assert (counts[list(newest.values())] / share - 1).abs().max() < 0.15
+
+
+def test_states_visited_too_long_ago_are_not_drawn() -> None:
+    replay = Replay(50, SHAPE)
+    for step in range(20):  # Ten cells, the first five of them twice.
+        replay.add(walk(step if step < 10 else step % 5), training_step=step)
+    assert set(replay.sample_indices(99, generator(), by_state=True).tolist()) == {
+        *range(5, 10),
+        *range(15, 20),
+    }
+    drawn = replay.sample_indices(5, generator(), oldest=10, by_state=True)
+    assert set(drawn.tolist()) <= set(range(15, 20))
+
+
 def test_everything_is_drawn_from_where_too_few_are_young_enough() -> None:
     replay = Replay(50, SHAPE)
     for step in range(20):
@@ -196,12 +223,15 @@ def test_a_restored_replay_goes_on_as_the_other_would(tmp_path: Path) -> None:
     replay = Replay(30, SHAPE)
     for step in range(47):
         replay.add(walk(step % 9, 2), training_step=step)
+        replay.sample_indices(1, generator(), by_state=True)
     restored = Replay(30, SHAPE, storage="mapped", directory=tmp_path)
     restored.load_state_dict(replay.state_dict())
     for step in range(47, 99):
         for one in (replay, restored):
             one.add(walk(step % 9, 2), training_step=step)
         first, second = (one.sample(16, generator(step), oldest=60) for one in (replay, restored))
+        drawn = [one.sample_indices(9, generator(), by_state=True) for one in (replay, restored)]
+        assert torch.equal(*drawn)
         for name in Transitions.__dataclass_fields__:
             assert torch.equal(getattr(first, name), getattr(second, name)), name
         every = torch.arange(30)

@@ -197,6 +197,9 @@ class ReplayMachine(RuleBasedStateMachine):
         for position, step in zip(positions.tolist(), self.read(positions), strict=True):
             assert any(self.at(position) is other for other in allowed)
             assert step == self.expected(self.at(position))
+        drawn = self.replay.sample_indices(99, generator, by_state=True)
+        newest = {(s.state, s.steps_left): s for s in self.kept}
+        assert all(any(self.at(p) is s for s in newest.values()) for p in drawn.tolist())
 
     @rule(storage=st.sampled_from(["ram", "mapped"]))
     def save_and_restore(self, storage: StorageKind) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -47,6 +47,18 @@ def linear(read: int, said: int, *, bias: bool = True, active: int | None = None
     return made
 
 
+def of_sparse(layer: nn.Linear, x: Float[Tensor, "batch feature"]) -> Float[Tensor, "batch code"]:
+    """The same as ``layer(x)``, on a CPU without the columns that are 0 in all rows.
+
+    Most columns of pictures are: those of what is not in a world, or not where it could be.
+    """
+    if len(x) < MANY or not x.is_cpu or torch.onnx.is_in_onnx_export():
+        plain: Tensor = layer(x)
+        return plain
+    used = (x.new_ones(len(x)) @ x.abs()).nonzero()[:, 0]
+    return functional.linear(x.index_select(1, used), layer.weight[:, used], layer.bias)
+
+
 class Layers(nn.Module):
     """Hidden layers one after the other, each with its activation."""
 
@@ -56,22 +68,19 @@ class Layers(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         pairs = list(pairwise(sizes))
-        self._activation = activation
+        self._activation, self._reads_sparse = activation, active is not None
         self.linears = nn.ModuleList(
             linear(read, said, active=None if i else active) for i, (read, said) in enumerate(pairs)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(said) for _, said in pairs if layer_norm)
 
     def forward(
-        self,
-        x: Float[Tensor, "batch feature"],
-        dropout: float = 0.0,
-        columns: Int[Tensor, " feature"] | None = None,
+        self, x: Float[Tensor, "batch feature"], dropout: float = 0.0
     ) -> Float[Tensor, "batch code"]:
-        """Output of the last layer; of the first one's inputs ``x`` may have some columns only."""
+        """Output of the last layer."""
         for i, layer in enumerate(self.linears):
-            if i == 0 and columns is not None and isinstance(layer, nn.Linear):
-                x = functional.linear(x, layer.weight.index_select(1, columns), layer.bias)
+            if self._reads_sparse and i == 0 and isinstance(layer, nn.Linear):
+                x = of_sparse(layer, x)
             else:
                 x = layer(x)
             if self.norms:
@@ -104,20 +113,12 @@ class FlatStates(Encoder):
         sizes = [scaler.shape.flat, *sizes]
         self.layers = Layers(sizes, activation, layer_norm=layer_norm, active=scaler.active)
         self.width = sizes[-1]
-        self._features, self._parts = sizes[0], filled_parts(scaler.shape)
+        self._parts = filled_parts(scaler.shape)
 
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
         flat = [getattr(features, part).flatten(1) for part in self._parts]
-        columns, first = None, flat[0]
-        is_many = len(first) >= MANY and first.device.type == "cpu"  # A GPU would have to wait.
-        if is_many and self.layers.linears and not torch.is_grad_enabled():
-            # The first part is the largest. Most kinds and colours occur nowhere in a world.
-            filled = ((first.amax(0) != 0) | (first.amin(0) != 0)).nonzero()[:, 0]
-            flat[0] = first.index_select(1, filled)
-            rest = torch.arange(first.shape[1], self._features)
-            columns = torch.cat([filled, rest])
-        code: Tensor = self.layers(torch.cat(flat, 1), columns=columns)
+        code: Tensor = self.layers(torch.cat(flat, 1))
         return code
 
 

@@ -112,6 +112,5 @@ class _Graph(nn.Module):
             given.get("goal"),
         )
         network = self.network
-        return network.scale.value(
-            network.raw_of(network.scaler.scaled(features, steps_left), query)
-        )
+        raw = network.raw_of(network.scaler.scaled(features, steps_left), query)
+        return network.scale.value(raw, network.unit(query))

@@ -30,7 +30,7 @@ from empo_networks.encoders import (
 )
 from empo_networks.features import FeatureScaler
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams, NetworkParams
-from empo_networks.scales import scale_of
+from empo_networks.scales import FLOOR, scale_of
 
 ASKED: dict[Quantity, tuple[str, ...]] = {
     "q_r": ("state",),
@@ -101,7 +101,7 @@ class Network(nn.Module):
 
     def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
         """The value of each query, within the bounds of its quantity."""
-        return self.scale.value(self.raw(query))
+        return self.scale.value(self.raw(query), self.unit(query))
 
     def raw(self, query: ValueQuery, dropout: float = 0.0) -> Float[Tensor, "query output"]:
         """Output of the head, in the space of ``scales``."""
@@ -119,6 +119,17 @@ class Network(nn.Module):
             x = functional.dropout(x, dropout)
         raw: Tensor = self.out(self.layers(x, dropout))
         return raw
+
+    def unit(self, query: ValueQuery) -> Float[Tensor, "query 1"] | float:
+        """How many U_r a value of the robot adds up, where episodes end; 1 for all others.
+
+        Counting values in it spares networks learning how they grow with the time left.
+        """
+        added = {"q_r": 1, "v_r": 0}.get(self.quantity)
+        if added is None or self.scaler.horizon is None:
+            return 1.0
+        steps = query.steps_left if query.state is None else query.steps_left[query.state]
+        return (steps - added).to(self.out.weight.dtype).clamp(min=FLOOR)[:, None]
 
     def _joined(self, features: Features, query: ValueQuery) -> Float[Tensor, "query feature"]:
         """Output of all encoders together for each query."""

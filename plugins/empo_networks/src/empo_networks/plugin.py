@@ -13,7 +13,7 @@ from empo_core import Component, Config, hookimpl
 class NetworkParams(Config):
     """Head of a network, and the space in which its errors are measured."""
 
-    hidden: int = Field(64, ge=1, description="Units of each hidden layer.")
+    hidden: int = Field(128, ge=1, description="Units of each hidden layer.")
     head_layers: int = Field(
         2, ge=1, description="Hidden layers behind the encoders; the first joins what they say."
     )
@@ -27,10 +27,11 @@ class NetworkParams(Config):
     include_time: bool = Field(
         True, description="Whether values depend on the remaining steps, where episodes end."
     )
-    space: Literal["value", "log", "z"] | None = Field(
+    space: Literal["value", "log", "z", "logit"] | None = Field(
         None,
-        description="Errors are differences of values, of logarithms of their size, or of "
-        "z = (-value)^(-1/z_exponent); null is 'value' for v_h_e and x_h, 'log' for the others.",
+        description="Errors are squared differences of values, of logarithms of their size, or of "
+        "z = (-value)^(-1/z_exponent), or cross-entropies; null is 'logit' for v_h_e, 'value' for "
+        "x_h, 'log' for the others.",
     )
     z_exponent: float = Field(
         1.0, gt=0, description="The exponent of space z: the product of eta and xi."

@@ -1,4 +1,4 @@
-"""Adam on squared errors of a network, in the network's own space."""
+"""Adam on the losses of a network, in the network's own space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from empo_networks.network import Network
 class NetworkRegression:
     """Fits one network; a regression as ``empo_core.protocols`` wants it.
 
-    The loss is the weighted mean of e^2, where e is the error in the space of the network. Adam
+    The loss is the weighted mean of those in the space of the network (``scales``). Adam
     has the usual 0.9 and 0.999, divides by the largest second moment so far (AMSGrad), and decays
     weights through the gradient.
     """
@@ -48,8 +48,9 @@ class NetworkRegression:
             return Fit(total, total)
         # Where nothing counts the target may be anything, also NaN.
         read = target.where(weight > 0, 1.0)
-        error = self._network.scale.error(self._network.raw(query, self._network.dropout), read)
-        loss = (weight / total * error.square()).sum()
+        network = self._network
+        losses = network.scale.loss(network.raw(query, network.dropout), read, network.unit(query))
+        loss = (weight / total * losses).sum()
         gradients = torch.autograd.grad(loss, self._parameters)
         norm = torch.nn.utils.get_total_norm(gradients)
         loss = loss.detach()

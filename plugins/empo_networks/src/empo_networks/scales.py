@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from torch.nn import functional
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity
 
-Space = Literal["value", "log", "z"]
+Space = Literal["value", "log", "z", "logit"]
 
 FLOOR = 1e-3
 """Spaces log and z take targets of a smaller size for this: one step before the horizon Q_r is
@@ -56,13 +56,15 @@ def log_of_raw(raw: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
 
 
 @dataclass(frozen=True, slots=True)
-class Probability:
-    """Values in [0, 1]: V_h^e. Answers are clamped hard, errors softly."""
+class Clamped:
+    """Values in [0, 1], as the network puts them out: V_h^e. Answers are clamped, errors softly."""
 
     start: float = 0.5
     """Output of a fresh network."""
 
-    def value(self, raw: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def value(
+        self, raw: Float[Tensor, "*batch"], unit: Tensor | float = 1.0
+    ) -> Float[Tensor, "*batch"]:
         """Answers, from what the network puts out, with the gradient of the soft clamp."""
         hard = raw.clamp(0.0, 1.0)
         if not raw.requires_grad:
@@ -70,16 +72,46 @@ class Probability:
         soft = soft_clamp(raw)
         return soft + (hard - soft).detach()
 
-    def error(
-        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    def loss(
+        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"],
+        unit: Tensor | float = 1.0,
+    ) -> Float[Tensor, "*batch"]:  # fmt: skip
+        """Squared errors of outputs."""
+        return (soft_clamp(raw) - target).square()
+
+
+@dataclass(frozen=True, slots=True)
+class Logit:
+    """Values p in [0, 1], the network putting out log(p / (1 - p)): V_h^e."""
+
+    start: float = 0.0
+    """Output of a fresh network."""
+
+    def value(
+        self, raw: Float[Tensor, "*batch"], unit: Tensor | float = 1.0
     ) -> Float[Tensor, "*batch"]:
-        """Errors of outputs."""
-        return soft_clamp(raw) - target
+        """Answers, from what the network puts out."""
+        return raw.sigmoid()
+
+    def loss(
+        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"],
+        unit: Tensor | float = 1.0,
+    ) -> Float[Tensor, "*batch"]:  # fmt: skip
+        """The divergence t log(t / p) + (1 - t) log((1 - t) / (1 - p)) of outputs from targets t.
+
+        Its gradient is p - t. Like the squared error's, its expectation is least where p is the
+        mean of t; but there it is about (p - t)^2 / (2 t (1 - t)), so that small p are told apart.
+        """
+        target = target.clamp(0.0, 1.0)
+        # log(1 + exp(raw)) - t raw is the cross-entropy, which is least where p is t.
+        least = -torch.xlogy(target, target) - torch.xlogy(1 - target, 1 - target)
+        cross_entropy: Tensor = functional.softplus(raw) - target * raw
+        return cross_entropy - least
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Values of one sign, the network putting out the logarithm of their size.
+    """Values of one sign, the network putting out the logarithm of their size in some unit.
 
     Attributes:
         sign: 1 for X_h, -1 for Q_r, V_r and U_r.
@@ -93,37 +125,48 @@ class Size:
     exponent: float = 1.0
     start: float = 0.0
 
-    def value(self, raw: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-        """Answers, from what the network puts out."""
-        return self.sign * log_of_raw(raw).exp()
-
-    def error(
-        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    def value(
+        self, raw: Float[Tensor, "*batch"], unit: Tensor | float = 1.0
     ) -> Float[Tensor, "*batch"]:
-        """Errors of outputs, in this space."""
+        """Answers, from what the network puts out."""
+        return self.sign * unit * log_of_raw(raw).exp()
+
+    def loss(
+        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"],
+        unit: Tensor | float = 1.0,
+    ) -> Float[Tensor, "*batch"]:  # fmt: skip
+        """Squared errors of outputs, in this space."""
+        value = self.value(raw, unit)
         if self.space == "value":
-            return self.value(raw) - target
+            return (value - target).square()
         log_target = (self.sign * target).clamp(min=FLOOR).log()
-        log_size = log_of_raw(raw)
+        log_size = log_of_raw(raw) + torch.as_tensor(unit).log()
         if self.space == "log":
-            return log_size - log_target
-        return z_of_log(log_size, self.exponent) - z_of_log(log_target, self.exponent)
+            return (log_size - log_target).square()
+        z = z_of_log(log_size, self.exponent)
+        return (z - z_of_log(log_target, self.exponent)).square()
 
 
-def scale_of(quantity: Quantity, space: Space | None, exponent: float) -> Probability | Size:
+Scale: TypeAlias = Clamped | Logit | Size
+
+
+def scale_of(quantity: Quantity, space: Space | None, exponent: float) -> Scale:
     """The scale of a quantity.
 
     Raises:
         ConfigError: The quantity has no errors in that space.
     """
     spaces: tuple[Space, ...] = ("log", "value", "z")
-    if quantity in {"v_h_e", "x_h"}:
-        spaces = ("value",) if quantity == "v_h_e" else ("value", "log")
-    if space is not None and space not in spaces:
+    if quantity == "v_h_e":
+        spaces = ("logit", "value")
+    elif quantity == "x_h":
+        spaces = ("value", "log")
+    space = space or spaces[0]
+    if space not in spaces:
         raise ConfigError(
             f"the errors of {quantity} cannot be measured in space {space!r}; "
             f"choose from: {', '.join(spaces)}"
         )
     if quantity == "v_h_e":
-        return Probability()
-    return Size(1 if quantity == "x_h" else -1, space or spaces[0], exponent)
+        return Logit() if space == "logit" else Clamped()
+    return Size(1 if quantity == "x_h" else -1, space, exponent)

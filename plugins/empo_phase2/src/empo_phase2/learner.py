@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.protocols import Aggregator, Regression, ValueNetwork
+from empo_core.protocols import Aggregator, Regression, Tabular, ValueNetwork
 from empo_core.storage.state_tree import flatten
 from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
@@ -37,9 +37,10 @@ class TransitionSource(Protocol):
     """The part of a replay that a learner reads."""
 
     def sample_indices(
-        self, count: int, generator: torch.Generator, *, oldest: int | None = None
-    ) -> Int[Tensor, " transition"]:
-        """Positions of transitions drawn evenly."""
+        self, count: int, generator: torch.Generator, *, oldest: int | None = None,
+        by_state: bool = False,
+    ) -> Int[Tensor, " transition"]:  # fmt: skip
+        """Positions of transitions drawn evenly, or by state: evenly from where they start."""
 
     def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
         """The transitions at some positions."""
@@ -108,6 +109,11 @@ class Learner:
             timing=timing,
         )
         self._generator = torch.Generator().manual_seed(seed)
+        self._by_state = params.replay.sampling == "states"
+        if params.replay.sampling is None:
+            # A table has learned an expectation as soon as it has seen it once.
+            tables = all(isinstance(network, Tabular) for network in self.networks.values())
+            self._by_state = not tables and not any(map(self.is_sampled, self.networks))
         self.skipped = 0
         self._switch_modes()
 
@@ -125,9 +131,7 @@ class Learner:
             NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
         """
         schedule = self._schedule
-        index = replay.sample_indices(
-            self._params.replay.batch_size, self._generator, oldest=schedule.oldest(step)
-        )
+        index = self._drawn(replay, schedule.oldest(step))
         batch = replay.transitions(index)
         theory = ScheduledTheory(
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
@@ -231,6 +235,16 @@ class Learner:
             self._regressions[name].load_state_dict(state_dict["regressions"][name])
         self._generator.set_state(state_dict["generator"])
         self.skipped = state_dict["skipped"]
+
+    def _drawn(self, replay: TransitionSource, oldest: int | None) -> Int[Tensor, " transition"]:
+        """Positions of a batch; half of it by state, where that is wanted."""
+        count = self._params.replay.batch_size
+        by_state = count // 2 if self._by_state else 0
+        drawn = replay.sample_indices(count - by_state, self._generator, oldest=oldest)
+        if not by_state:
+            return drawn
+        more = replay.sample_indices(by_state, self._generator, oldest=oldest, by_state=True)
+        return torch.cat([drawn, more])
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
         query, target, weight = self._regression_batch(quantity, targets)

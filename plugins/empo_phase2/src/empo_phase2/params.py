@@ -162,6 +162,12 @@ class ReplayParams(Replay):
     storage: Literal["ram", "pinned", "mapped"] = Field(
         "ram", description="Storage; 'mapped' is a file, for more than fits into RAM."
     )
+    sampling: Literal["transitions", "states"] | None = Field(
+        None,
+        description="Draw batches evenly from the transitions, or half of them from the distinct "
+        "(state, steps left) where they start; null: 'states' where targets are expectations and "
+        "some value network is no table.",
+    )
     phase_out_warm_up: bool | None = Field(
         None,
         description="After warm-up stop using what was collected in it, oldest first; null: only "

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from empo_core.errors import ConfigError
@@ -16,6 +16,7 @@ from empo_phase2.replay.checks import check_block, check_tree
 from empo_phase2.replay.links import EpisodeLinks
 from empo_phase2.replay.records import TransitionRecords
 from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.replay.sources import NewestSources
 from empo_phase2.replay.state_store import StateStore
 from empo_phase2.replay.storage import ArrayStorage, StorageKind
 from empo_phase2.replay.successor_pool import SuccessorPool
@@ -62,6 +63,7 @@ class Replay:
         self._pool = SuccessorPool(self._storage, capacity=capacity, pairs=shape.pairs, limit=limit)
         self._records = TransitionRecords(self._storage, capacity, shape)
         self._links = EpisodeLinks(self._storage, capacity)
+        self._sources = NewestSources(self._records)
         self.clear()
 
     def clear(self) -> None:
@@ -69,6 +71,7 @@ class Replay:
         self._states.clear()
         self._pool.clear()
         self._links.clear()
+        self._sources.clear()
         self._number = 0  # Of the next transition; transition n lies at n modulo capacity.
         self._length = 0
         self._newest_step = 0
@@ -143,6 +146,7 @@ class Replay:
         positions = (self._number + np.arange(count)) % self.capacity
         self._pool.append(positions, counts, successors, new.prob.numpy())
         self._records.write(positions, record, new, training_step)
+        self._sources.add(positions)
         self._newest_step = training_step
         self._links.add(
             block, self._records.record, actor=actor, number=self._number,
@@ -156,41 +160,35 @@ class Replay:
         self, count: int, generator: torch.Generator, *, oldest: int | None = None
     ) -> Transitions:
         """Transitions drawn evenly, with replacement; see ``sample_indices``."""
-        return self.transitions(self._drawn(count, generator, oldest))
+        return self.transitions(self.sample_indices(count, generator, oldest=oldest))
 
     def sample_indices(
-        self, count: int, generator: torch.Generator, *, oldest: int | None = None
-    ) -> Int[Tensor, " transition"]:
+        self, count: int, generator: torch.Generator, *, oldest: int | None = None,
+        by_state: bool = False,
+    ) -> Int[Tensor, " transition"]:  # fmt: skip
         """Positions of transitions drawn evenly, with replacement.
 
         Args:
             count: How many to draw.
             generator: Source of the randomness, on the CPU.
-            oldest: Draw only what was added at this training step or later, if that is
-                ``count`` transitions at least.
+            oldest: Draw only what was added at this training step or later, if that is enough.
+            by_state: Draw evenly from the distinct (state, steps left), of each the newest.
 
         Raises:
             ValueError: The replay is empty.
         """
-        return self._drawn(count, generator, oldest).to(self.device)
-
-    def _drawn(
-        self, count: int, generator: torch.Generator, oldest: int | None
-    ) -> Int[Tensor, " transition"]:
-        """``sample_indices`` on the CPU, which spares ``sample`` a way there and back."""
         if not self._length:
             raise ValueError("nothing can be sampled from a replay that is empty")
-        start = self._oldest
+        if by_state:
+            every = self._places(self._length)
+            return self._sources.drawn(count, generator, every, oldest).to(self.device)
         skipped = 0
         if oldest is not None:
-            # Numbers rise along the ring, which may be in two parts.
-            end, inserted = start + self._length, self._records.inserted
-            parts = (inserted[start:end], inserted[: max(0, end - self.capacity)])
-            skipped = sum(int(part.searchsorted(oldest)) for part in parts)
+            skipped = self._records.number_before(oldest, self._oldest, self._length)
             if self._length - skipped < count:
                 skipped = 0
         drawn = torch.randint(skipped, self._length, (count,), generator=generator)
-        return (drawn + start).remainder_(self.capacity)
+        return (drawn + self._oldest).remainder_(self.capacity).to(self.device)
 
     def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
         """The transitions at some positions.
@@ -240,7 +238,8 @@ class Replay:
             "states": self._states.state_dict(),
         }
         links = self._links.state_dict(filled, self._number - self._length)
-        return counts | self._records.state_dict(filled) | links
+        sources = self._sources.state_dict()
+        return counts | self._records.state_dict(filled) | links | sources
 
     def load_state_dict(self, tree: StateDict) -> None:
         """Restore what ``state_dict`` returned; everything goes on as it would have there.
@@ -256,16 +255,22 @@ class Replay:
         self._number, self._length = int(tree["number"]), int(tree["length"])
         self._newest_step = int(tree["newest_step"])
         self._links.load_state_dict(tree, self._number - self._length)
+        self._sources.load_state_dict(tree)
 
     @property
     def _oldest(self) -> int:
         """Position of the oldest transition."""
         return (self._number - self._length) % self.capacity
 
+    def _places(self, count: int) -> Int64[np.ndarray, " transition"]:
+        """Positions of the oldest transitions."""
+        return (self._oldest + np.arange(count)) % self.capacity
+
     def _evict(self, transitions: int, items: int) -> None:
         """Drop the oldest transitions, which have so many successors."""
         if transitions:
-            positions = (self._oldest + np.arange(transitions)) % self.capacity
+            positions = self._places(transitions)
+            self._sources.evict(positions)
             self._states.release(self._records.states_at(positions))
             self._states.release(self._pool.drop(items))
             self._length -= transitions

@@ -94,9 +94,22 @@ class TransitionRecords:
         """State and next state ids of some transitions, one after the other."""
         return self.record[positions, : _NEXT + 1].reshape(-1)
 
+    def sources(
+        self, positions: Int64[np.ndarray, " transition"]
+    ) -> tuple[Int32[np.ndarray, " transition"], Int32[np.ndarray, " transition"]]:
+        """State ids where some transitions start, and their steps left."""
+        return self.record[positions, _STATE], self.record[positions, _STEPS_LEFT]
+
     def next_state(self, positions: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
         """Ids of the states that followed some transitions."""
         return torch.from_numpy(self.record[:, _NEXT])[positions].long()
+
+    def number_before(self, step: int, start: int, length: int) -> int:
+        """Number of those added before a training step, of ``length`` from position ``start``."""
+        # Numbers rise along the ring, which may be in two parts.
+        end, capacity = start + length, len(self.inserted)
+        parts = (self.inserted[start:end], self.inserted[: max(0, end - capacity)])
+        return sum(int(part.searchsorted(step)) for part in parts)
 
     def state_dict(self, filled: int) -> StateDict:
         """The first ``filled`` positions, in tensors that share the arrays' memory."""
