@@ -18,7 +18,19 @@ from empo_core.errors import REFUSALS, ConfigError
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
-from empo_core.protocols import Algorithm, Result, RunContext, RunStatus, Tracker, WorldModel
+from empo_core.protocols import (
+    Algorithm,
+    CheckpointChoice,
+    EpisodePlayer,
+    HumanPrior,
+    Playable,
+    Result,
+    RobotPolicy,
+    RunContext,
+    RunStatus,
+    Tracker,
+    WorldModel,
+)
 from empo_core.stages import stage
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
@@ -240,6 +252,29 @@ def saved_context(
         world_model=config.world_model,
         environment=environment,
     )
+
+
+def saved_policies(
+    directory: Path,
+    config: RunConfig,
+    checkpoint: CheckpointChoice = "newest",
+    registry: Registry | None = None,
+    environment: Callable[[], object] | None = None,
+) -> tuple[WorldModel | None, tuple[RobotPolicy, HumanPrior] | EpisodePlayer]:
+    """A run's world, and what can play the run.
+
+    Raises:
+        ConfigError: Its algorithm cannot be played.
+        StorageError: The run left nothing that can be loaded.
+    """
+    algorithm = build_algorithm(config, registry, environment)
+    if not isinstance(algorithm, Playable):
+        raise ConfigError(
+            f"algorithm {config.algorithm.name!r} cannot be played: it has no method 'restore', "
+            "which gives the policies of a run; see Playable in docs/reference/protocols.md"
+        )
+    context = saved_context(directory, config, registry, environment)
+    return context.world, algorithm.restore(context, checkpoint)
 
 
 def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:

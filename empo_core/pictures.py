@@ -9,7 +9,7 @@ import io
 import math
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,14 @@ from jaxtyping import UInt8
 from numpy.typing import ArrayLike
 
 from empo_core.errors import StorageError
-from empo_core.types import WorldSpec
+from empo_core.types import Overlay, WorldSpec
 
 if TYPE_CHECKING:
     from PIL import Image
 
 # Players show GIF frames shorter than two hundredths of a second five times too long.
 MAX_GIF_FPS = 50
+EPISODE_FPS = 2
 
 # Underscores: several frames in one call need not agree before ``check_frames`` says so.
 Frame = UInt8[np.ndarray, "_height _width 3"]
@@ -134,6 +135,38 @@ def robot_policies(spec: WorldSpec, joint: ArrayLike) -> dict[int, list[float]]:
     grid = np.reshape(np.asarray(joint), [spec.num_actions[r] for r in spec.robots], order="F")
     others = [tuple({*range(grid.ndim)} - {axis}) for axis in range(grid.ndim)]
     return {r: grid.sum(axes).tolist() for r, axes in zip(spec.robots, others, strict=True)}
+
+
+def episode_overlay(
+    spec: WorldSpec,
+    goals: Mapping[int, int],
+    caption: str,
+    actions: Sequence[int] | None = None,
+    robots: ArrayLike = (),
+    others: Mapping[int, Sequence[float]] = {},
+) -> Overlay:
+    """The overlay of a state in an episode.
+
+    Args:
+        spec: The world's specification.
+        goals: The goal that each human (agent index) pursues.
+        caption: A line of text.
+        actions: The joint action that follows; None at the end, where there are no policies.
+        robots: The robots' joint policy.
+        others: Policies of other agents.
+    """
+    policies: dict[int, Sequence[float]] = dict.fromkeys(range(len(spec.agents)), ())
+    taken: dict[int, int | None] = dict.fromkeys(policies)
+    if actions is not None:
+        taken = dict(enumerate(actions))
+        policies |= {**robot_policies(spec, robots), **others}
+    return Overlay(
+        titles={human: f"wants {spec.goals[goal].name}" for human, goal in goals.items()},
+        pursued=goals,
+        policies=policies,
+        actions=taken,
+        caption=caption,
+    )
 
 
 def replace_file(path: Path, content: bytes) -> Path:

@@ -134,7 +134,7 @@ def _config(
         return load_config(document, overrides)
     logging.disable()  # The world is built again, and warns then.
     try:
-        name, _ = _world_in(path, world_model)
+        name, _ = world_in(path, world_model)
     except EmpoError as error:
         if document is not None and _num_foreign(error):
             return load_config(document, overrides)  # It says what a config has to have.
@@ -158,7 +158,7 @@ def _num_foreign(error: EmpoError) -> int:
 
 
 def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
-    candidate, world = _world_in(path, name)
+    candidate, world = world_in(path, name)
     spec = world.spec
     agents = {
         a.name: f"{a.role}, {len(a.actions)} actions: {', '.join(a.actions)}" for a in spec.agents
@@ -175,8 +175,8 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
     }
 
 
-def _world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
-    """The world in a file, and the world model that reads it; None: the one it fits best."""
+def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
+    """The world model that reads a file (None: the one it fits best), and the world."""
     registry = installed()
     names = [name] if name is not None else registry.names("world_model")
     failures: list[tuple[tuple[int, int], str, EmpoError]] = []

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.errors import SolveError
 from empo_core.types import Successors
 
 if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
+
+CHANCE_TOLERANCE = 1e-4
+"""Tolerance of the sum of a policy's probabilities around 1."""
 
 
 def sample_successors(
@@ -82,3 +86,26 @@ def fingerprint(world: WorldModel) -> str:
     )
     digest.update(repr(sorted(items)).encode())
     return digest.hexdigest()
+
+
+def checked_chances(
+    chances: Float[Tensor, "*policy action"], of: str
+) -> Float[Tensor, "*policy action"]:
+    """Probabilities of actions, on the CPU in double precision, after a look at them.
+
+    Args:
+        chances: What a policy says.
+        of: The policy, for the message.
+
+    Raises:
+        SolveError: They are no probabilities.
+    """
+    chances = chances.detach().cpu().double()
+    wrong = ~((chances.sum(-1) - 1).abs() <= CHANCE_TOLERANCE) | (chances < 0).any(-1)
+    if wrong.any():
+        first = chances[wrong][0].tolist()
+        raise SolveError(
+            f"{of} is no probability distribution in {int(wrong.sum())} of {wrong.numel()} "
+            f"cases, e.g. {first}; the run is damaged, or its algorithm has a bug"
+        )
+    return chances

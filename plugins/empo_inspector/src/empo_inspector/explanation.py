@@ -13,9 +13,11 @@ from rich.text import Text
 
 from empo_core.inspection import Inspection
 from empo_core.notebooks import NotebookReport
+from empo_core.pictures import robot_policies
 from empo_core.protocols import WorldModel
 from empo_core.tables import bar, report_table
 from empo_core.trees import JsonData
+from empo_core.types import AgentSpec
 from empo_inspector.sentences import sentences
 from empo_inspector.why import TIE, Reasons, find_reasons
 
@@ -106,16 +108,21 @@ def _numbers(names: Iterable[str], values: Iterable[float]) -> dict[str, JsonDat
     return {name: None if np.isnan(value) else value for name, value in pairs}
 
 
+def policy_table(agent: AgentSpec, chances: Iterable[float]) -> Table:
+    """A table of the policy of one agent."""
+    table = report_table(agent.name, "action", "probability", "", texts=("",))
+    for action, chance in zip(agent.actions, chances, strict=True):
+        table.add_row(action, f"{chance:.6f}", bar(chance, "cyan"))
+    return table
+
+
 def _robots(found: Reasons) -> list[Table]:
     """A table of each robot's own policy, and of joint actions where there are several robots."""
     spec, q_r, pi_r = found.spec, found.policies.q_r[0].numpy(), found.policies.pi_r[0].numpy()
     tables = []
     if len(spec.robots) > 1:
-        for robot, policy in zip(spec.robots, found.robot_marginals(), strict=True):
-            table = report_table(spec.agents[robot].name, "action", "probability", "", texts=("",))
-            for action, chance in zip(spec.agents[robot].actions, policy.tolist(), strict=True):
-                table.add_row(action, f"{chance:.6f}", bar(chance, "cyan"))
-            tables.append(table)
+        for robot, policy in robot_policies(spec, pi_r).items():
+            tables.append(policy_table(spec.agents[robot], policy))
     order = np.argsort(np.where(np.isnan(q_r), 1.0, -pi_r), kind="stable")
     shown = order[:MOST_JOINT] if len(spec.robots) > 1 else np.arange(len(pi_r))
     title = "Robots' joint actions" if len(spec.robots) > 1 else "Robot's policy"

@@ -34,3 +34,9 @@ def empo_commands() -> Iterable[Command]:
         target="empo_inspector.page_command:inspect",
         api=1,
     )
+    yield Command(
+        name="play",
+        help="Act for an agent of a world, in the terminal, among the policies of a run.",
+        target="empo_inspector.play_commands:play",
+        api=1,
+    )

@@ -96,15 +96,6 @@ class Reasons:
         others = (action for action in range(len(q_r)) if action != self.first)
         return [action for action in others if is_tie(q_r[self.first], q_r[action])]
 
-    def robot_marginals(self) -> list[Float64[np.ndarray, " action"]]:
-        """Each robot's own policy, over the others' actions."""
-        counts = [self.spec.num_actions[robot] for robot in reversed(self.spec.robots)]
-        joint = self.policies.pi_r[0].numpy().reshape(counts)
-        axes = range(len(counts))
-        return [
-            joint.sum(tuple(other for other in axes if other != axis)) for axis in reversed(axes)
-        ]
-
 
 def find_reasons(
     inspection: Inspection,

@@ -10,13 +10,11 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.pictures import robot_policies, write_gif
+from empo_core.pictures import EPISODE_FPS, episode_overlay, write_gif
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
 from empo_core.worlds.roles import check_humans
 from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep, pursued
-
-FRAMES_PER_SECOND = 2
 
 
 def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) -> list[Path]:
@@ -46,7 +44,7 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
             overlay = _overlay(spec, step, position, goals[episode].tolist(), caption)
             frames[episode].append(world.render(step.states[position], overlay))
     return [
-        write_gif(shots, directory / f"episode_{number}.gif", FRAMES_PER_SECOND)
+        write_gif(shots, directory / f"episode_{number}.gif", EPISODE_FPS)
         for number, shots in enumerate(frames)
     ]
 
@@ -55,17 +53,12 @@ def _overlay(
     spec: WorldSpec, step: EpisodeStep, position: int, goals: Sequence[int], caption: str
 ) -> Overlay:
     """The goals that are pursued, what everybody is about to do, and a line about it."""
-    policies: dict[int, Sequence[float]] = dict.fromkeys((*spec.robots, *spec.humans), ())
-    actions: dict[int, int | None] = dict.fromkeys(policies)
-    if step.goes_on[position]:
-        actions = dict(enumerate(step.actions[position].tolist()))
-        policies.update(robot_policies(spec, step.robot[position]))
-        for number, human in enumerate(spec.humans):
-            policies[human] = step.humans[position, number, : spec.num_actions[human]].tolist()
-    return Overlay(
-        titles={h: f"wants {spec.goals[g].name}" for h, g in zip(spec.humans, goals, strict=True)},
-        pursued=dict(zip(spec.humans, goals, strict=True)),
-        policies=policies,
-        actions=actions,
-        caption=caption,
-    )
+    goal_of = dict(zip(spec.humans, goals, strict=True))
+    if not step.goes_on[position]:
+        return episode_overlay(spec, goal_of, caption)
+    humans = {
+        human: step.humans[position, number, : spec.num_actions[human]].tolist()
+        for number, human in enumerate(spec.humans)
+    }
+    actions = step.actions[position].tolist()
+    return episode_overlay(spec, goal_of, caption, actions, step.robot[position], humans)

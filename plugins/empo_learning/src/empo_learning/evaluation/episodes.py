@@ -12,12 +12,10 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
-from empo_core.worlds.queries import is_terminal
+from empo_core.worlds.queries import checked_chances, is_terminal
 
 MOST_STEPS = 1000
 """Steps after which an episode is cut in a world that has no horizon."""
-TOLERANCE = 1e-4
-"""Tolerance of the sum of a policy's probabilities around 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,8 @@ class EpisodeSampler:
             rows, place = torch.unique(states[goes_on], dim=0, return_inverse=True)
             left = 1 if spec.horizon is None else spec.horizon - time
             chances = self.robots.probabilities(rows, torch.full((len(rows),), left))
-            robot[goes_on] = _checked(chances, "the robots' policy")[place]
-            by_goal = _checked(self.humans.policy(rows, left), "the human prior")
+            robot[goes_on] = checked_chances(chances, "the robots' policy")[place]
+            by_goal = checked_chances(self.humans.policy(rows, left), "the human prior")
             humans[goes_on, :, : by_goal.shape[2]] = by_goal[place[:, None], goals[goes_on]]
         return robot, humans
 
@@ -151,20 +149,3 @@ def pursued(
         drawn = torch.multinomial(weights, int(others.sum()), True, generator=generator)
         pursued[others, position] = torch.tensor(goals)[drawn]
     return pursued
-
-
-def _checked(chances: Tensor, what: str) -> Tensor:
-    """Probabilities on the CPU in double precision, after a look at them.
-
-    Raises:
-        SolveError: They are none.
-    """
-    chances = chances.detach().cpu().double()
-    wrong = ~((chances.sum(-1) - 1).abs() <= TOLERANCE) | (chances < 0).any(-1)
-    if wrong.any():
-        first = chances[wrong][0].tolist()
-        raise SolveError(
-            f"{what} is no probability distribution in {int(wrong.sum())} of {wrong.numel()} "
-            f"cases, e.g. {first}; the run is damaged, or its algorithm has a bug"
-        )
-    return chances

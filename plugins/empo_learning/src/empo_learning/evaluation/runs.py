@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from empo_core.config import RunConfig, installed
+from empo_core.config import installed
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import build_algorithm, saved_context, seed_everything
+from empo_core.experiment import saved_policies, seed_everything
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import (
     CheckpointChoice,
     Drawable,
-    EpisodePlayer,
-    HumanPrior,
-    Playable,
-    RobotPolicy,
-    WorldModel,
 )
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, existing_run, labels, strict_json
@@ -31,8 +26,6 @@ from empo_learning.evaluation.returns import ReturnEvaluation, evaluate_returns
 EVALUATION = "evaluation"
 EPISODES_IN_WORLD, EPISODES_IN_ENVIRONMENT = 1000, 100
 """Episodes per goal, or per agent or task, where the caller does not say how many."""
-
-Policies: TypeAlias = tuple[RobotPolicy, HumanPrior]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +88,7 @@ def evaluate_run(
     path = existing_run(run_dir)
     config = load_config(path / CONFIG, registry=registry)
     seed_everything(seed)
-    world, found = _restored(path, config, checkpoint, registry, environment)
+    world, found = saved_policies(path, config, checkpoint, registry, environment)
     files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
     if isinstance(found, tuple):
@@ -121,24 +114,6 @@ def evaluate_run(
     )
     write_file(done.files[0], strict_json(done.summary()) + "\n")
     return done
-
-
-def _restored(
-    path: Path,
-    config: RunConfig,
-    checkpoint: CheckpointChoice,
-    registry: Registry,
-    environment: Callable[[], object] | None,
-) -> tuple[WorldModel | None, Policies | EpisodePlayer]:
-    """The run's world, and what can play the run."""
-    algorithm = build_algorithm(config, registry, environment)
-    if not isinstance(algorithm, Playable):
-        raise ConfigError(
-            f"algorithm {config.algorithm.name!r} cannot be played: it has no method 'restore', "
-            "which gives the policies of a run; see Playable in docs/reference/protocols.md"
-        )
-    context = saved_context(path, config, registry, environment)
-    return context.world, algorithm.restore(context, checkpoint)
 
 
 def _in_world(
