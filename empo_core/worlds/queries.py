@@ -89,8 +89,8 @@ def fingerprint(world: WorldModel) -> str:
 
 
 def checked_chances(
-    chances: Float[Tensor, "*policy action"], of: str
-) -> Float[Tensor, "*policy action"]:
+    chances: Float[Tensor, "*batch action"], of: str
+) -> Float[Tensor, "*batch action"]:
     """Probabilities of actions, on the CPU in double precision, after a look at them.
 
     Args:

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from pages import Open, Solved, solved_page, world_of
 
+from empo_core.storage.atomic import digest
 from empo_exact.plugin import ExactParams
-from empo_inspector.episode import Episode, Pcg32
+from empo_exact.policies import SolvedHumans, SolvedRobots
+from empo_inspector.game import Game
+from empo_inspector.game_record import record_of
+from empo_inspector.pcg32 import Pcg32
 
 KEYS = {"still": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight", "forward": "ArrowUp"}
-
-
-def test_random_numbers_are_those_of_pcg32() -> None:
-    """The first numbers of its author's demonstration, seed 42 and sequence 54."""
-    random = Pcg32(42)
-    assert [random.next() for _ in range(3)] == [0xA15C02B7, 0x7B47F409, 0xBA1D3330]
 
 
 def test_random_numbers_are_the_same_in_the_page(open_page: Open, free_the_human: Solved) -> None:
@@ -43,26 +41,25 @@ def long_walk(tmp_path_factory: pytest.TempPathFactory) -> Solved:
 def test_a_walk_by_keys_is_that_of_python(
     open_page: Open, long_walk: Solved, player: int, seeds: range
 ) -> None:
-    opened, kept = open_page(long_walk.file), long_walk.inspection
-    spec = kept.spec
+    opened, result = open_page(long_walk.file), long_walk.result
+    policies, agents = (SolvedRobots(result), SolvedHumans(result)), result.spec.agents
     for seed in seeds:
-        draw, episode, state = np.random.default_rng(seed), Episode(kept, seed), 0
-        steps = []
+        draw, game = (
+            np.random.default_rng(seed),
+            Game(result.problem.world, policies, [player], seed=seed),
+        )
         opened.ask(
             "([first, seed]) => { inspector.draft = {first, second: -1, seed, goals: {}, "
             "guess: false}; inspector.startGame(true); }",
             [player, seed],
         )
-        for time in range(50):
-            action = int(draw.integers(spec.num_actions[player]))
-            opened.tab.keyboard.press(KEYS[spec.agents[player].actions[action]])
-            move = episode.move(state, time, {player: action})
-            assert move is not None
-            steps.append({"row": kept.rows[state].tolist(), "joint": move.joint})
-            state = move.successor
+        for _ in range(50):
+            action = int(draw.integers(len(agents[player].actions)))
+            opened.tab.keyboard.press(KEYS[agents[player].actions[action]])
+            game.step({player: action})
         record = json.loads(opened.tab.input_value("#record"))
-        assert record["goals"] == episode.goals
-        assert record["steps"] == [*steps, {"row": kept.rows[state].tolist(), "joint": None}]
+        theory = digest(result.params.theory.model_dump(mode="json"))
+        assert record == record_of(game, theory).model_dump()
 
 
 def test_undo_takes_back_a_step_and_its_random_numbers(open_page: Open, long_walk: Solved) -> None:

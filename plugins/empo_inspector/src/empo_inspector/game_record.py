@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import StrictModel, read_json, write_file
+from empo_core.storage.atomic import StrictModel, read_json
 from empo_core.types import WorldSpec
 from empo_inspector.game import Game, Policies
 from empo_inspector.pcg32 import MOST_SEED
@@ -47,28 +47,22 @@ class Record(StrictModel):
     steps: list[RecordedStep] = Field(min_length=1)
 
 
-def write_record(path: Path, game: Game, theory: str | None) -> None:
-    """Write a game to a file; ``theory`` is a digest of the run's parameters.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+def record_of(game: Game, theory: str | None) -> Record:
+    """A game as data; ``theory`` is a digest of the run's parameters."""
     spec = game.world.spec
     joints = [sum(map(int.__mul__, joint, spec.strides)) for joint in game.actions]
-    steps = [
-        RecordedStep(row=list(turn.row), joint=joint)
-        for turn, joint in itertools.zip_longest(game.turns, joints)
-    ]
-    found = Record(
+    return Record(
         world=spec.name,
         theory=theory,
         seed=game.seed,
         goals=list(game.goals),
         played=list(game.played),
         time=game.turns[0].time,
-        steps=steps,
+        steps=[
+            RecordedStep(row=list(turn.row), joint=joint)
+            for turn, joint in itertools.zip_longest(game.turns, joints)
+        ],
     )
-    write_file(path, found.model_dump_json() + "\n")
 
 
 def read_record(path: Path) -> Record:

@@ -14,7 +14,7 @@ from empo_core.cli.check import library_world, world_in
 from empo_core.cli.output import Debug, only_ours_on_stdout, show, stdout
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
-from empo_core.storage.atomic import digest
+from empo_core.storage.atomic import digest, write_file
 from empo_core.storage.run_directory import CONFIG, existing_run
 from empo_core.theory import HumanTheory
 from empo_inspector.pcg32 import MOST_SEED
@@ -148,10 +148,10 @@ def _play(game: Game, guess: bool) -> None:
 def _write(game: Game, theory: str | None, record: Path | None, gif: Path | None) -> Iterator[Path]:
     """Write a game; the files."""
     from empo_core.pictures import EPISODE_FPS, write_gif
-    from empo_inspector.game_record import write_record
+    from empo_inspector.game_record import record_of
 
     if record is not None:
-        write_record(record, game, theory)
+        write_file(record, record_of(game, theory).model_dump_json() + "\n")
     if gif is not None:
         if gif.suffix.lower() != ".gif":
             raise ConfigError(f"--gif {gif}: the name of an animation ends in .gif")

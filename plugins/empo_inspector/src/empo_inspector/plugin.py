@@ -9,7 +9,7 @@ from empo_core import Command, hookimpl
 
 @hookimpl
 def empo_commands() -> Iterable[Command]:
-    """Offer explanations and pages of decisions, and comparisons of runs."""
+    """Offer explanations, games and pages of decisions, and comparisons of runs."""
     yield Command(
         name="explain",
         help="Why does the robot of a run prefer one action to another?",
