@@ -40,7 +40,7 @@ from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
-from empo_phase2.ram import step_bytes
+from empo_phase2.ram import num_weights, step_bytes
 from empo_phase2.replay.buffer import Replay
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.result import POLICY, Phase2Result
@@ -294,7 +294,7 @@ class Phase2:
             batch=self._params.replay.batch_size,
             items=items,
             states=1 + states,
-            weights=learner.num_weights,
+            weights=num_weights(learner.networks.values()),
         )
         # This process holds the libraries and kernels that a run does.
         other = psutil.Process().memory_info().rss + step

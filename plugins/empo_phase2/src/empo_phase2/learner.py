@@ -150,12 +150,6 @@ class Learner:
             self.refresh_targets()
         return targets, fits
 
-    @property
-    def num_weights(self) -> int:
-        """Numbers that all networks learn."""
-        networks = [each for each in self.networks.values() if isinstance(each, torch.nn.Module)]
-        return sum(weight.numel() for each in networks for weight in each.parameters())
-
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
         given = self._params.optimiser.lr

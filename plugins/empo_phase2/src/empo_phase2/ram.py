@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from torch import nn
+
+from empo_core.protocols import ValueNetwork
 from empo_core.types import WorldSpec
 from empo_phase2.targets import BLOCK_NUMBERS, QUERY_NUMBERS, block_size
 
@@ -38,3 +42,9 @@ def step_bytes(
     row = spec.state_words * spec.state_dtype.itemsize
     flat = distinct * (2 * row + STATE_BYTES + VALUE_BYTES * (slots + spec.num_robot_actions))
     return int(max(valued + ragged + flat, fitted)) + 4 * MOMENTS * weights
+
+
+def num_weights(networks: Iterable[ValueNetwork]) -> int:
+    """Numbers that networks learn; tables have none before they are asked."""
+    modules = [each for each in networks if isinstance(each, nn.Module)]
+    return sum(weight.numel() for each in modules for weight in each.parameters())
