@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np  # Before torch, which would lose a Ctrl-C within its own import of it.
+
 from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError
@@ -296,7 +298,6 @@ def seed_everything(seed: int) -> None:
 
     Our own code uses generators of its own; this is for code that does not.
     """
-    import numpy as np
     import torch
 
     random.seed(seed)
