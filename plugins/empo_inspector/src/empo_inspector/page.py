@@ -10,6 +10,7 @@ import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from string import Template
 
 import numpy as np
 from pydantic import JsonValue
@@ -26,16 +27,16 @@ from empo_inspector.explanation import explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
 
-MODULES = ("container", "parts", "decision", "why", "sentences", "play", "board", "views", "app")
+MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "app")
 """Modules of the script, each after those that it imports."""
-_IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-_EXPORT = re.compile(r"^export ", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^(import [^;]*;|\s*//.*|export |\s+)\n?|(?<=;) // .*", re.MULTILINE)
+"""Imports and exports, comments, and blanks at the beginning of lines."""
 
 
 @cache
 def script() -> str:
     """The script: all modules in one, since a page on a disk cannot import from other files."""
-    parts = [_EXPORT.sub("", _IMPORT.sub("", _source(f"{name}.js"))) for name in MODULES]
+    parts = [_LEFT_OUT.sub("", _source(f"{name}.js")) for name in MODULES]
     texts = f"const T = {_source('texts.json').strip()};\n"
     return "".join(['"use strict";\n', texts, *parts, f"start({json.dumps(templates())});\n"])
 
@@ -43,7 +44,7 @@ def script() -> str:
 @cache
 def style() -> str:
     """The style sheet."""
-    return _source("page.css")
+    return _LEFT_OUT.sub("", _source("page.css"))
 
 
 def page(data: bytes, title: str, start: str) -> str:
@@ -58,23 +59,14 @@ def page(data: bytes, title: str, start: str) -> str:
         f"default-src 'none'; script-src '{_hash(script())}'; style-src '{_hash(style())}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{html.escape(title)}</title>
-<style>{style()}</style>
-</head>
-<body>
-<div id="app"><p>Loading …</p></div>
-<noscript><h1>{html.escape(title)}</h1><pre>{html.escape(start)}</pre></noscript>
-<script type="application/octet-stream" id="data">{base64.b64encode(data).decode()}</script>
-<script>{script()}</script>
-</body>
-</html>
-"""
+    return Template(_source("page.html")).substitute(
+        policy=policy,
+        title=html.escape(title),
+        start=html.escape(start),
+        style=style(),
+        data=base64.b64encode(data).decode(),
+        script=script(),
+    )
 
 
 PAGE, MAX_BYTES = "inspector.html", 20_000_000

@@ -58,7 +58,7 @@ def _grid(found: Sketch) -> dict[str, np.ndarray]:
         "fixed": found.things[0].astype(np.uint16),
         "changes": changes.astype(np.uint16),
         "things": found.things[:, changes].astype(np.uint16),
-        "agents": found.agents.astype(np.uint16),
+        "sprites": found.agents.astype(np.uint16),
         "places": found.places.astype(np.uint16),
         "headings": found.headings.astype(np.int8),
         "goal_cells": found.goals.astype(np.uint8),

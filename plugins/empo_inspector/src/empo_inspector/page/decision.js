@@ -1,6 +1,7 @@
 // Decisions worked out from the values one step later: equations (1)-(9), as empo_inspector.decision.
 
-import { sum } from "./parts.js";
+import T from "./texts.json" with {type: "json"};
+import {abs, ceil, exp, expm1, floor, log, max, sum} from "./parts.js";
 
 export const NOT_KEPT = 0xffffffff;
 const TIE = 1e-12;
@@ -11,18 +12,17 @@ export class LeftOut extends Error {}
 
 export class Model {
 	constructor(header, arrays) {
-		const { world, kept, theory } = header, { humans, robots, agents, strides, goals, horizon } = world;
-		Object.assign(this, arrays, { header, world, theory, goals, horizon, S: kept.states, first: kept.first_time, T: kept.times });
+		const {world, kept, theory} = header, {humans, robots, agents, strides, goals, horizon} = world;
+		Object.assign(this, arrays, world, {header, theory, S: kept.states, first: kept.first_time, T: kept.times});
 		const count = (i) => agents[i].actions.length;
-		[this.G, this.H, this.A] = [goals.length, humans.length, Math.max(...humans.map(count))];
+		[this.G, this.H, this.A] = [goals.length, humans.length, max(...humans.map(count))];
 		[this.R, this.P] = [product(robots.map(count)), product(humans.map(count))];
 		this.J = product(range(agents.length).map(count));
 		this.whose = goals.map((goal) => humans.indexOf(goal.human));
 		this.goalsOf = humans.map((_, h) => range(this.G).filter((g) => this.whose[g] === h));
-		// Own actions in each joint action of one side, the first agent fastest.
 		const digits = (side, total) => range(total).map((j) => side.map((i) => {
 			const digit = j % count(i);
-			j = Math.floor(j / count(i));
+			j = floor(j / count(i));
 			return digit;
 		}));
 		[this.robotDigits, this.humanDigits] = [digits(robots, this.R), digits(humans, this.P)];
@@ -33,40 +33,41 @@ export class Model {
 			const j = dot(robots, this.robotDigits[r]) + dot(humans, this.humanDigits[p]);
 			[this.slot[j], this.joint[slot]] = [slot, j];
 		}
-		this.bytes = Math.ceil(this.G / 8);
+		this.bytes = ceil(this.G / 8);
 		this.index = new Map([...this.number].map((number, s) => [number, s]));
 		this.cache = new Map();
 	}
 
-	goalName(g) { return `${this.world.agents[this.goals[g].human].name}: ${this.goals[g].name}`; }
+	goalName(g) {return `${this.agents[this.goals[g].human].name}: ${this.goals[g].name}`;}
+	action(joint, i) {return floor(joint / this.strides[i]) % this.agents[i].actions.length;}
 
-	// An agent's action in a joint action.
-	action(joint, i) { return Math.floor(joint / this.world.strides[i]) % this.world.agents[i].actions.length; }
+	has(s, g) {return (this.achieved[s * this.bytes + (g >> 3)] >> (g & 7) & 1) === 1;}
 
-	has(s, g) { return (this.achieved[s * this.bytes + (g >> 3)] >> (g & 7) & 1) === 1; }
+	goesOn(s) {return this.offsets[(s + 1) * this.J] > this.offsets[s * this.J];}
 
-	goesOn(s) { return this.offsets[(s + 1) * this.J] > this.offsets[s * this.J]; }
-
-	alive(s, t) { return (this.horizon === null || t < this.horizon) && this.goesOn(s); }
+	alive(s, t) {return (this.horizon === null || t < this.horizon) && this.goesOn(s);}
 
 	// Row of a state and time in arrays of values.
-	row(s, t) { return (this.horizon === null ? 0 : t - this.first) * this.S + s; }
+	row(s, t) {return (this.horizon === null ? 0 : t - this.first) * this.S + s;}
 
-	stored(name, s, t, g) { return this[name][this.row(s, t) * this.G + g]; }
+	stored(name, s, t, g) {return this[name][this.row(s, t) * this.G + g];}
 
 	// True if the state can be reached by then, and its values are kept.
-	known(s, t) { return !this.alive(s, t) || this.v_r[this.row(s, t)] < 0; }
+	known(s, t) {return !this.alive(s, t) || this.v_r[this.row(s, t)] < 0;}
 
 	*transitions(s) {
 		for (let j = 0; j < this.J; j++) {
-			for (let k = this.offsets[s * this.J + j]; k < this.offsets[s * this.J + j + 1]; k++) yield [this.slot[j], this.successor[k], this.code[k]];
+			for (let k = this.offsets[s * this.J + j]; k < this.offsets[s * this.J + j + 1]; k++) {
+				const slot = this.slot[j], r = slot % this.R;
+				yield [slot, this.successor[k], this.code[k], (slot - r) / this.R, r];
+			}
 		}
 	}
 
-	tables({ gamma_h, gamma_r, accrual } = this.theory) {
-		const rho = -Math.log(gamma_r), weight = (d) => accrual === "discrete" ? 1 : rho ? -Math.expm1(-rho * d) / rho : d;
-		const { duration } = this;
-		return { human: duration.map((d) => gamma_h ** d), robot: duration.map((d) => gamma_r ** d), accrued: duration.map(weight) };
+	tables({gamma_h, gamma_r, accrual} = this.theory) {
+		const rho = -log(gamma_r), weight = (d) => accrual === "discrete" ? 1 : rho ? -expm1(-rho * d) / rho : d;
+		const {duration} = this;
+		return {human: duration.map((d) => gamma_h ** d), robot: duration.map((d) => gamma_r ** d), accrued: duration.map(weight)};
 	}
 
 	// Policies in a state from which an episode goes on; solved ones are kept for the next question.
@@ -79,8 +80,8 @@ export class Model {
 	}
 
 	workedOut(s, t, theory) {
-		const { R } = this, expected = this.expected(s, t, theory, "v_m"), { possible, next, weight } = expected;
-		const { q_m, pi_h, reply } = this.humans(s, t, theory, expected), goalWeight = this.weights(theory);
+		const {R} = this, expected = this.expected(s, t, theory, "v_m"), {possible, next, weight} = expected;
+		const {q_m, pi_h, reply} = this.phase1(s, t, theory, expected), goalWeight = this.weights(theory);
 		const marginal = this.goalsOf.map((goals) => {
 			const total = sum(goals.map((g) => goalWeight[g]));
 			return range(this.A).map((a) => sum(goals.map((g) => goalWeight[g] / total * pi_h[g * this.A + a])));
@@ -89,21 +90,21 @@ export class Model {
 		possible.forEach((is, slot) => {
 			if (!is) return;
 			const r = slot % R, p = (slot - r) / R;
-			q_r[r] = (Number.isNaN(q_r[r]) ? 0 : q_r[r]) + chance[p] * next[slot];
+			q_r[r] = (isNaN(q_r[r]) ? 0 : q_r[r]) + chance[p] * next[slot];
 			accrued[r] += chance[p] * weight[slot];
 		});
-		return { q_m, pi_h, reply, marginal, chance, q_r, accrued, pi_r: robotPolicy(q_r, theory.beta_r) };
+		return {q_m, pi_h, reply, marginal, chance, q_r, accrued, pi_r: robotPolicy(q_r, theory.beta_r)};
 	}
 
 	// Expected payoffs of every slot: a joint action of the humans, times R, plus one of the robots.
 	expected(s, t, theory, name) {
-		const { G } = this, table = this.tables(theory), values = this[name], over = this.horizon !== null && t + 1 >= this.horizon;
+		const {G} = this, table = this.tables(theory), values = this[name], over = this.horizon !== null && t + 1 >= this.horizon;
 		const [next, weight, worth] = [this.J, this.J, values ? this.J * G : 0].map((n) => new Float64Array(n)), possible = new Uint8Array(this.J);
 		for (const [slot, successor, code] of this.transitions(s)) {
-			if (successor === NOT_KEPT) throw new LeftOut("States that may follow are not kept in this file.");
+			if (successor === NOT_KEPT) throw new LeftOut(T.next_left_out);
 			const p = this.prob[code], alive = !over && this.goesOn(successor), row = this.row(successor, t + 1);
 			const v = alive ? this.v_r[row] : theory.terminal_value;
-			if (Number.isNaN(v)) throw new LeftOut("This state cannot be reached by that time.");
+			if (isNaN(v)) throw new LeftOut(T.unreachable);
 			possible[slot] = 1;
 			next[slot] += p * (table.robot[code] * v);
 			weight[slot] += p * table.accrued[code];
@@ -111,13 +112,13 @@ export class Model {
 				worth[slot * G + g] += p * (this.has(successor, g) ? 1 : alive ? table.human[code] * values[row * G + g] : 0);
 			}
 		}
-		return { possible, next, weight, worth };
+		return {possible, next, weight, worth};
 	}
 
 	// Equations (1) and (2) for each goal's human, and the robots' replies that they expect.
-	humans(s, t, theory, { possible, worth }) {
-		const { G, A, P, R } = this, q_m = new Float64Array(G * A), pi_h = new Float64Array(G * A), reply = new Int32Array(P * G).fill(-1);
-		if (!this.v_m) return { q_m, pi_h: this.pi_h.slice(this.row(s, t) * G * A, (this.row(s, t) + 1) * G * A), reply };
+	phase1(s, t, theory, {possible, worth}) {
+		const {G, A, P, R} = this, q_m = new Float64Array(G * A), pi_h = new Float64Array(G * A), reply = new Int32Array(P * G).fill(-1);
+		if (!this.v_m) return {q_m, pi_h: this.pi_h.slice(this.row(s, t) * G * A, (this.row(s, t) + 1) * G * A), reply};
 		const sign = theory.robot_model === "optimistic" ? -1 : 1;
 		for (let g = 0; g < G; g++) {
 			const q = new Float64Array(A), ways = new Float64Array(A);
@@ -130,15 +131,15 @@ export class Model {
 				q[a] += at(best);
 				ways[a] += 1;
 			}
-			for (let a = 0; a < A; a++) q[a] /= Math.max(1, ways[a]);
+			for (let a = 0; a < A; a++) q[a] /= max(1, ways[a]);
 			q_m.set(q, g * A);
 			const idle = ways.findIndex((n) => n > 0);
 			pi_h.set(this.has(s, g) ? q.map((_, a) => +(a === idle)) : humanPolicy(q, ways, theory), g * A);
 		}
-		return { q_m, pi_h, reply };
+		return {q_m, pi_h, reply};
 	}
 
-	weights(theory) { return theory.weights ?? this.goals.map((goal) => goal.weight); }
+	weights(theory) {return theory.weights ?? this.goals.map((goal) => goal.weight);}
 
 	// Probability of each joint action of the humans, one human's part perhaps left out.
 	product(marginal, without = -1) {
@@ -147,8 +148,8 @@ export class Model {
 
 	// A decision by equations (1)-(9), as ExactResult.at says it.
 	decision(s, t, theory = this.theory) {
-		const { G, A, R } = this, found = this.policies(s, t, theory), { worth } = this.expected(s, t, theory, "v_e");
-		const q_e = new Float64Array(R * G), v_e = new Float64Array(G), { pi_r, q_r } = found;
+		const {G, A, R} = this, found = this.policies(s, t, theory), {worth} = this.expected(s, t, theory, "v_e");
+		const q_e = new Float64Array(R * G), v_e = new Float64Array(G), {pi_r, q_r} = found;
 		for (let g = 0; g < G; g++) {
 			const h = this.whose[g], others = this.product(found.marginal, h);
 			others.forEach((other, p) => {
@@ -160,32 +161,30 @@ export class Model {
 		const reward = this.reward(v_e, theory);
 		let v_r = 0;
 		for (let r = 0; r < R; r++) {
-			if (Number.isNaN(q_r[r])) q_e.fill(NaN, r * G, (r + 1) * G);
+			if (isNaN(q_r[r])) q_e.fill(NaN, r * G, (r + 1) * G);
 			else v_r += pi_r[r] * (reward.u_r * found.accrued[r] + q_r[r]);
 		}
-		return { ...found, ...reward, q_e, v_e, v_r };
+		return {...found, ...reward, q_e, v_e, v_r};
 	}
 
 	// X_h, equation (7), with its terms, and U_r, equation (8), with the terms y_h that it sums.
 	reward(v_e, theory = this.theory) {
 		const weight = this.weights(theory), power = v_e.map((v, g) => (theory.x_agg === "weighted" ? weight[g] : 1) * v ** theory.zeta);
 		const x_h = this.goalsOf.map((goals) => sum(goals.map((g) => power[g]))), y_h = x_h.map((x) => x ** -theory.xi);
-		return { power, x_h, y_h, u_r: -((sum(y_h) / (theory.u_agg === "mean" ? this.H : 1)) ** theory.eta) };
+		return {power, x_h, y_h, u_r: -((sum(y_h) / (theory.u_agg === "mean" ? this.H : 1)) ** theory.eta)};
 	}
-
-	// V_h^e of all goals as solved.
-	attainable(s, t) { return this.v_e.subarray(this.row(s, t) * this.G, (this.row(s, t) + 1) * this.G); }
+	attainable(s, t) {return this.v_e.subarray(this.row(s, t) * this.G, (this.row(s, t) + 1) * this.G);}
 }
 
-function humanPolicy(q, ways, { beta_h, nu }) {
-	const best = Math.max(...q.filter((_, a) => ways[a])), number = ways.filter((n) => n).length;
-	const tie = (gap) => +(gap >= -TIE * Math.max(1, Math.abs(best)));
-	const soft = q.map((x, a) => !ways[a] ? 0 : beta_h === "inf" ? tie(x - best) : Math.exp(beta_h * (x - best))), total = sum(soft);
+function humanPolicy(q, ways, {beta_h, nu}) {
+	const best = max(...q.filter((_, a) => ways[a])), number = ways.filter((n) => n).length;
+	const tie = (gap) => +(gap >= -TIE * max(1, abs(best)));
+	const soft = q.map((x, a) => !ways[a] ? 0 : beta_h === "inf" ? tie(x - best) : exp(beta_h * (x - best))), total = sum(soft);
 	return soft.map((x, a) => ways[a] ? nu / number + (1 - nu) * x / total : 0);
 }
 
 function robotPolicy(q_r, beta) {
-	const logits = q_r.map((q) => Number.isNaN(q) ? -Infinity : -beta * Math.log(-q)), best = Math.max(...logits);
-	const soft = logits.map((x) => Math.exp(x - best)), total = sum(soft);
+	const logits = q_r.map((q) => isNaN(q) ? -Infinity : -beta * log(-q)), best = max(...logits);
+	const soft = logits.map((x) => exp(x - best)), total = sum(soft);
 	return soft.map((x) => x / total);
 }

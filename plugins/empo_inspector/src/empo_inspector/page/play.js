@@ -1,6 +1,6 @@
 // Episodes by the same random numbers as in Python: PCG32, and inverses of cumulative sums.
 
-import { sum } from "./parts.js";
+import {sum} from "./parts.js";
 
 const MASK = (1n << 64n) - 1n, STRIDE = 6364136223846793005n, SEQUENCE = 54n << 1n | 1n;
 
@@ -30,27 +30,27 @@ export class Pcg32 {
 	}
 }
 
-const evened = (weights) => { const total = sum(weights); return weights.map((w) => w / total); };
+const evened = (weights) => {const total = sum(weights); return weights.map((w) => w / total);};
 
 // An episode in which some agents act as told and the others draw their actions.
 export class Episode {
-	constructor(model, seed, goals = {}) {
-		Object.assign(this, { model, random: new Pcg32(seed) });
-		this.goals = model.goalsOf.map((own, h) => {
-			const drawn = own[this.random.draw(evened(own.map((g) => model.goals[g].weight)))];
+	constructor(m, seed, goals = {}) {
+		Object.assign(this, {m, random: new Pcg32(seed)});
+		this.goals = m.goalsOf.map((own, h) => {
+			const drawn = own[this.random.draw(evened(own.map((g) => m.goals[g].weight)))];
 			return goals[h] ?? drawn;
 		});
 	}
 
 	// The joint action and the state that follow; null where what was told, by agent index, cannot be done.
 	step(s, t, told) {
-		const { model, random } = this, { humans, robots, strides } = model.world, { pi_h, pi_r } = model.policies(s, t), before = random.state;
-		const own = humans.map((agent, h) => told[agent] ?? random.draw(pi_h.subarray(this.goals[h] * model.A, (this.goals[h] + 1) * model.A)));
-		const fits = (r) => robots.every((agent, i) => (told[agent] ?? model.robotDigits[r][i]) === model.robotDigits[r][i]);
+		const {m, random} = this, {humans, robots, strides} = m, {pi_h, pi_r} = m.policies(s, t), before = random.state;
+		const own = humans.map((agent, h) => told[agent] ?? random.draw(pi_h.subarray(this.goals[h] * m.A, (this.goals[h] + 1) * m.A)));
+		const fits = (r) => robots.every((agent, i) => (told[agent] ?? m.robotDigits[r][i]) === m.robotDigits[r][i]);
 		const r = robots.every((agent) => agent in told) ? pi_r.findIndex((_, each) => fits(each)) : random.draw(evened(pi_r.map((p, each) => fits(each) ? p : 0)));
-		const joint = sum(humans.map((agent, h) => strides[agent] * own[h])) + sum(robots.map((agent, i) => strides[agent] * model.robotDigits[r][i]));
-		const begin = model.offsets[s * model.J + joint], codes = model.code.slice(begin, model.offsets[s * model.J + joint + 1]);
-		if (codes.length) return { joint, successor: model.successor[begin + random.draw([...codes].map((code) => model.prob[code]))] };
+		const joint = sum(humans.map((agent, h) => strides[agent] * own[h])) + sum(robots.map((agent, i) => strides[agent] * m.robotDigits[r][i]));
+		const begin = m.offsets[s * m.J + joint], codes = m.code.slice(begin, m.offsets[s * m.J + joint + 1]);
+		if (codes.length) return {joint, successor: m.successor[begin + random.draw([...codes].map((code) => m.prob[code]))]};
 		random.state = before;
 		return null;
 	}

@@ -1,79 +1,73 @@
 // Reasons in plain words, by the templates that Python uses; as empo_inspector.sentences.
 
-import { sum } from "./parts.js";
+import {abs, floor, sum} from "./parts.js";
 
 const MOST_PARTS = 3, MOST_TIES = 5, LEAST_SHARE = 5, EQUAL = 1e-9;
 
 const fill = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
-const isTie = (one, other) => Math.abs(one - other) < EQUAL * Math.abs(one);
+const isTie = (one, other) => abs(one - other) < EQUAL * abs(one);
 const indices = (list) => [...list.keys()];
-
-// Other actions that are as good as one.
 export const tiesOf = (q_r, first) => indices(q_r).filter((a) => a !== first && isTie(q_r[first], q_r[a]));
 
 // The two actions that are compared where none, or only one, was chosen; null where there is but one.
-export function compared({ q_r, pi_r }, first, second) {
-	const ranked = indices(q_r).filter((a) => !Number.isNaN(q_r[a])).sort((a, b) => pi_r[b] - pi_r[a] || a - b);
+export function compared({q_r, pi_r}, first, second) {
+	const ranked = indices(q_r).filter((a) => !isNaN(q_r[a])).sort((a, b) => pi_r[b] - pi_r[a] || a - b);
 	const chosen = ranked.includes(first) ? first : ranked.find((a) => a !== second) ?? ranked[0];
 	const others = ranked.filter((a) => a !== chosen), other = others.includes(second) ? second : others.find((a) => !isTie(q_r[chosen], q_r[a]));
 	return others.length ? [chosen, other ?? others[0]] : null;
 }
 
-export function sentences(model, found, chances, stepsLeft, say) {
-	const { first, second, policies: { q_r } } = found, ties = tiesOf(q_r, first), names = model.robotNames;
-	const actions = { first: names[first], second: names[second], q_first: q_r[first].toPrecision(5), q_second: q_r[second].toPrecision(5) };
+export function sentences(m, found, chances, stepsLeft, say) {
+	const {first, second, policies: {q_r}} = found, ties = tiesOf(q_r, first), names = m.robotNames;
+	const actions = {first: names[first], second: names[second], q_first: q_r[first].toPrecision(5), q_second: q_r[second].toPrecision(5)};
 	if (stepsLeft === 1) return [say.last];
 	if (ties.includes(second)) return [fill(say.equal, actions)];
 	const others = ties.slice(0, MOST_TIES).map((a) => names[a]).join(", ");
-	return [fill(say.preferred, actions), ...others ? [fill(say.ties, { first: actions.first, others })] : [],
-		...reasons(model, found, chances, stepsLeft, say), when(found, say)];
+	return [fill(say.preferred, actions), ...others ? [fill(say.ties, {first: actions.first, others})] : [],
+		...reasons(m, found, chances, stepsLeft, say), when(found, say)];
 }
 
-function reasons(model, found, chances, stepsLeft, say) {
-	const parts = totals(model, found), size = (i) => Math.abs(parts[i]);
+function reasons(m, found, chances, stepsLeft, say) {
+	const parts = totals(m, found), size = (i) => abs(parts[i]);
 	const order = indices(parts).sort((a, b) => size(b) - size(a) || a - b).slice(0, MOST_PARTS);
-	const named = order.filter((i) => size(i) >= LEAST_SHARE / 100 * Math.abs(found.gap)), values = named.map((i) => parts[i]);
+	const named = order.filter((i) => size(i) >= LEAST_SHARE / 100 * abs(found.gap)), values = named.map((i) => parts[i]);
 	const shares = wholeShares([...values, found.gap - sum(values)], found.gap), rest = shares.pop();
 	let isFirst = true;
 	const said = named.map((part, i) => {
 		const kind = shares[i] < 0 ? "against" : isFirst ? "for" : "more";
 		isFirst = isFirst && shares[i] < 0;
-		const goal = part === model.G ? say.ends : aboutGoal(model, part, chances, stepsLeft, say);
-		return fill(say[kind], { share: Math.abs(shares[i]), goal });
+		const goal = part === m.G ? say.ends : aboutGoal(m, part, chances, stepsLeft, say);
+		return fill(say[kind], {share: abs(shares[i]), goal});
 	});
-	return rest ? [...said, fill(say.rest, { share: rest })] : said;
+	return rest ? [...said, fill(say.rest, {share: rest})] : said;
 }
-
-// Contributions of goals, and of ends, over all steps.
-export const totals = (model, found) => [...indices(model.goals).map((g) => sum(found.parts.map((part) => part[g]))), sum(found.ends)];
-
-// Contributions of steps.
+export const totals = (m, found) => [...indices(m.goals).map((g) => sum(found.parts.map((part) => part[g]))), sum(found.ends)];
 export const stepTotals = (found) => found.parts.map((part, k) => sum(part) + found.ends[k]);
 
-function aboutGoal(model, g, [{ [g]: one }, { [g]: two }], steps, say) {
+function aboutGoal(m, g, [{[g]: one}, {[g]: two}], steps, say) {
 	const decimals = [2, 3, 4, 5, 6].find((n) => one.toFixed(n) !== two.toFixed(n));
 	return fill(decimals ? say.changed : say.unchanged, {
-		human: model.world.agents[model.goals[g].human].name, attains: say.attains, goal: model.goals[g].name,
-		chance: model.theory.gamma_h === 1 ? say.chance : say.discounted_chance,
-		first: one.toFixed(decimals ?? 2), second: two.toFixed(decimals ?? 2), within: steps === null ? "" : fill(say.within, { steps }),
+		human: m.agents[m.goals[g].human].name, attains: say.attains, goal: m.goals[g].name,
+		chance: m.theory.gamma_h === 1 ? say.chance : say.discounted_chance,
+		first: one.toFixed(decimals ?? 2), second: two.toFixed(decimals ?? 2), within: steps === null ? "" : fill(say.within, {steps}),
 	});
 }
 
 // The shortest stretch of steps that makes up half of what all steps contribute.
 function when(found, say) {
 	const total = [0];
-	for (const part of stepTotals(found)) total.push(total.at(-1) + Math.abs(part));
+	for (const part of stepTotals(found)) total.push(total.at(-1) + abs(part));
 	for (let length = 1; length < total.length; length++) {
 		for (let begin = 0; begin + length < total.length; begin++) {
 			const to = begin + length;
-			if (total[to] - total[begin] >= total.at(-1) / 2) return length > 1 ? fill(say.steps, { from: begin + 1, to }) : begin ? fill(say.one_step, { from: to }) : say.next_step;
+			if (total[to] - total[begin] >= total.at(-1) / 2) return length > 1 ? fill(say.steps, {from: begin + 1, to}) : begin ? fill(say.one_step, {from: to}) : say.next_step;
 		}
 	}
 	return say.next_step;
 }
 
 function wholeShares(parts, gap) {
-	const exact = parts.map((part) => 100 * part / gap), shares = exact.map(Math.floor), lost = (i) => shares[i] - exact[i];
+	const exact = parts.map((part) => 100 * part / gap), shares = exact.map(floor), lost = (i) => shares[i] - exact[i];
 	const order = indices(parts).map((i) => [lost(i), i]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 	for (const [, i] of order.slice(0, 100 - sum(shares))) shares[i] += 1;
 	return shares;
