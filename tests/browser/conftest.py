@@ -52,8 +52,7 @@ def open_page(chromium: Any) -> Iterator[Open]:
         found.tab.on("pageerror", lambda error: found.said.append(str(error)))
         found.tab.on("request", lambda request: found.requests.append(request.url))
         found.tab.goto(file.as_uri() + fragment)
-        ready = "() => document.documentElement.dataset.ready !== undefined"
-        found.tab.wait_for_function(ready, timeout=READY_MS)
+        found.tab.wait_for_selector("html[data-ready]", state="attached", timeout=READY_MS)
         return found
 
     yield opened

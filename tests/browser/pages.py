@@ -41,7 +41,7 @@ class Opened:
     def show(self, **selection: object) -> None:
         """Choose a view, a state or an action, and wait for everything that is worked out."""
         self.ask("changes => inspector.select(changes)", selection)
-        self.tab.wait_for_function("!document.querySelector('#panel [data-busy]')")
+        self.tab.wait_for_selector("#panel [data-busy]", state="detached")
 
 
 Open = Callable[..., Opened]
