@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,16 +151,6 @@ def test_values_that_were_not_kept_are_asked_for() -> None:
     world = solved("multigrid/two_robots").problem.world
     with pytest.raises(SolveError, match=r"algorithm\.params\.keep=all"):
         solve(world, ExactParams(keep="root")).explain()
-
-
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    runs = tmp_path_factory.mktemp("runs")
-    changes = ["world_model.params.max_steps=6", "algorithm.params.rollouts=0", f"runs={runs}"]
-    root = Path(__file__).parents[2]
-    done = CliRunner().invoke(app, ["run", str(root / "examples/free_the_human.yaml"), *changes])
-    assert done.exit_code == 0, done.stderr
-    return str(next(runs.iterdir()))
 
 
 def explained(run_dir: str, *options: str) -> dict[str, Any]:

@@ -216,16 +216,6 @@ def test_arrows_are_for_directions_and_digits_for_all(names: Sequence[str], sign
         assert sequence not in keys or shown[keys[sequence]] == arrow
 
 
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    runs = tmp_path_factory.mktemp("runs")
-    changes = ["world_model.params.max_steps=6", "algorithm.params.rollouts=0", f"runs={runs}"]
-    root = Path(__file__).parents[2]
-    done = CliRunner().invoke(app, ["run", str(root / "examples/free_the_human.yaml"), *changes])
-    assert done.exit_code == 0, done.stderr
-    return str(next(runs.iterdir()))
-
-
 def piped(place: str, *options: object, lines: Sequence[str] = ()) -> Result:
     words = ["play", place, *map(str, options)]
     return CliRunner().invoke(app, words, input="\n".join(lines), env={"COLUMNS": "100"})
