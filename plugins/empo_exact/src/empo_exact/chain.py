@@ -126,19 +126,14 @@ class Chain:
         return given
 
 
-def close_loop(solution: Solution, start: int = 0, first_time: int = 0) -> Chain:
-    """The chain of a solved world: the robot's policy, and humans over all their goals.
-
-    Args:
-        solution: The solved world.
-        start: Number of the state that the chain begins in.
-        first_time: The time at which it does.
-    """
-    here = np.array([start])
+def close_loop(solution: Solution) -> Chain:
+    """The chain of a solved world: the robot's policy, and humans over all their goals."""
+    here = np.zeros(1, np.int64)
     times, states, rewards, counts, targets, probs = [], [], [], [], [], []
     first = 0
-    last = solution.graph.num_states if solution.horizon is None else solution.horizon
-    for time in range(first_time, last + 1):
+    for time in range(
+        solution.graph.num_states + 1 if solution.horizon is None else solution.horizon + 1
+    ):
         times.append(np.full(len(here), time))
         states.append(here)
         source, target, prob, reward = _steps(solution, here, time)
@@ -165,24 +160,37 @@ def close_loop(solution: Solution, start: int = 0, first_time: int = 0) -> Chain
     )
 
 
+def visits_over_time(
+    solution: Solution, start: int = 0, first_time: int = 0
+) -> Iterator[tuple[int, Int64[np.ndarray, " state"], Float64[np.ndarray, " state"]]]:
+    """Time, states that episodes are in then, and the chance of each; of the closed loop.
+
+    Args:
+        solution: The solved world.
+        start: Number of the state that episodes begin in.
+        first_time: The time at which they do.
+    """
+    here, visits = np.array([start], np.int64), np.ones(1)
+    for time in itertools.count(first_time):
+        yield time, here, visits
+        source, target, prob, _ = _steps(solution, here, time)
+        if not len(source):
+            return
+        here, position = np.unique(target, return_inverse=True)
+        visits = np.bincount(position, visits[source] * prob, len(here)).astype(np.float64)
+
+
 def occupancy(
     solution: Solution,
 ) -> Iterator[tuple[int, Int64[np.ndarray, " state"], Float64[np.ndarray, " state"]]]:
     """Time, states from which episodes go on, and expected visits; without a horizon all at 0."""
-    here, visits = np.zeros(1, np.int64), np.ones(1)
     total = np.zeros(solution.graph.num_states)
-    for time in itertools.count():
+    for time, here, visits in visits_over_time(solution):
         alive = solution.alive(here, time)
-        here, visits = here[alive], visits[alive]
-        if not len(here):
-            break
         if solution.horizon is None:
-            total[here] += visits
-        else:
-            yield time, here, visits
-        source, target, prob, _ = _steps(solution, here, time)
-        here, position = np.unique(target, return_inverse=True)
-        visits = np.bincount(position, visits[source] * prob, len(here)).astype(np.float64)
+            total[here[alive]] += visits[alive]
+        elif alive.any():
+            yield time, here[alive], visits[alive]
     visited = np.flatnonzero(total)
     if len(visited):
         yield 0, visited, total[visited]

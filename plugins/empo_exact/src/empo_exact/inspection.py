@@ -8,7 +8,7 @@ from jaxtyping import Int64
 from empo_core.errors import SolveError, WorldError
 from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.theory import CompleteTheory
-from empo_exact.chain import close_loop
+from empo_exact.chain import visits_over_time
 from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats
 from empo_exact.solution import Solution
@@ -114,13 +114,8 @@ def _most_visited(
     chance, summed over times.
     """
     graph, visits = solution.graph, np.zeros(solution.graph.num_states)
-    chain = close_loop(solution, start, times[0])
-    reached = np.zeros(chain.num_nodes)
-    reached[0] = 1.0
-    for node in range(chain.num_nodes):  # Steps lead to later nodes only, each to another.
-        steps = slice(chain.offsets[node], chain.offsets[node + 1])
-        reached[chain.target[steps]] += reached[node] * chain.prob[steps]
-    np.add.at(visits, chain.state, reached)
+    for _, here, chance in visits_over_time(solution, start, times[0]):
+        visits[here] += chance
     order = chosen[np.lexsort((chosen, -visits[chosen]))]
 
     def first(number: int) -> Int64[np.ndarray, " reached"]:

@@ -207,6 +207,31 @@ class OneStep:
         """The robot's discount during each transition."""
         return self._gamma_r[step.code]
 
+    def follow(
+        self,
+        states: Int[Tensor, " state"],
+        chance: Float[Tensor, "state profile"],
+        mass: Float[Tensor, "state process robot_action"],
+        *,
+        discounted: bool = True,
+    ) -> tuple[Int[Tensor, " reached"], Float[Tensor, "reached process"]]:
+        """The states that follow, and the mass of some processes there.
+
+        Args:
+            states: States from which an episode goes on.
+            chance: Probability of each profile of the humans.
+            mass: The mass of each process on each joint robot action.
+            discounted: Discount the mass as the robots do.
+        """
+        moves = self.transitions(states)
+        spread = chance[:, :, None, None] * mass.transpose(1, 2)[:, None]
+        share = moves.prob * self.discount(moves) if discounted else moves.prob
+        flow = spread.flatten(0, 2)[moves.slot] * share[:, None]
+        there = flow.abs().sum(1) > 0
+        reached, place = torch.unique(moves.successor[there], return_inverse=True)
+        total = torch.zeros(len(reached), mass.shape[1]).double()
+        return reached, total.index_add_(0, place, flow[there])
+
     def _policies(self, states: Int[Tensor, " state"], time: int) -> Policies:
         step, size = self.transitions(states), len(states)
         v_r = self._after("v_r", time)[step.successor]

@@ -43,12 +43,9 @@ def decisive(inspection: Inspection, start: int) -> list[list[float]]:
             [float(state), float(now), float(there), float(matters)]
             for state, there, matters in zip(states, chance, gap, strict=True)
         ]
-        moves = step.transitions(states)
-        spread = policies.chance[:, :, None] * policies.pi_r[:, None]
-        flow = chance[:, None, None] * spread
-        states, place = torch.unique(moves.successor, return_inverse=True)
-        weight = flow.flatten()[moves.slot] * moves.prob
-        chance = torch.zeros(len(states)).double().index_add_(0, place, weight)
+        mass = chance[:, None, None] * policies.pi_r[:, None]
+        states, reached = step.follow(states, policies.chance, mass, discounted=False)
+        chance = reached[:, 0]
     found.sort(key=lambda each: -each[2] * each[3])
     return [each for each in found[:MOST] if each[3] > 0]
 

@@ -207,7 +207,7 @@ def _split(
     """Contributions of goals and of ends to the difference of Q_r, per future step."""
     spec, kept = step.spec, step.inspection
     chosen = torch.nn.functional.one_hot(torch.tensor(actions), spec.num_robot_actions).double()
-    states, mass = _advance(step, torch.tensor([state]), policies.chance, chosen[None])
+    states, mass = step.follow(torch.tensor([state]), policies.chance, chosen[None])
     parts, ends = [], []
     while len(states):
         time += spec.horizon is not None
@@ -225,7 +225,7 @@ def _split(
         gains = goal_gains(step, values[states], outcomes.v_e[0])
         parts.append(weight @ gains)
         ends.append(end + weight.sum() * outcomes.u_r[0])
-        states, mass = _advance(step, states, found.chance, _both(found.pi_r, mass))
+        states, mass = step.follow(states, found.chance, _both(found.pi_r, mass))
     return torch.stack(parts).numpy(), torch.stack(ends).numpy()
 
 
@@ -234,22 +234,6 @@ def _both(
 ) -> Float[Tensor, "state 2 robot_action"]:
     """The mass of each of two processes on each joint robot action."""
     return mass[:, :, None] * pi_r[:, None]
-
-
-def _advance(
-    step: OneStep,
-    states: Tensor,
-    chance: Float[Tensor, "state profile"],
-    mass: Float[Tensor, "state 2 robot_action"],
-) -> tuple[Tensor, Float[Tensor, "reached 2"]]:
-    """The states that follow, and the discounted mass of both processes there."""
-    moves = step.transitions(states)
-    spread = chance[:, :, None, None] * mass.transpose(1, 2)[:, None]
-    flow = spread.flatten(0, 2)[moves.slot] * (moves.prob * step.discount(moves))[:, None]
-    there = flow.abs().sum(1) > 0
-    following, place = torch.unique(moves.successor[there], return_inverse=True)
-    total = torch.zeros(len(following), 2).double().index_add_(0, place, flow[there])
-    return following, total
 
 
 def goal_gains(
