@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from empo_core.cli.check import build_named
-from empo_core.config import installed
 from empo_core.config.files import load_config
 from empo_core.config.yaml import MAX_BYTES, MAX_PROBLEMS, MAX_VALUES
 from empo_core.errors import ConfigError, EmpoError
@@ -57,6 +56,11 @@ TABLES: dict[str, str] = {
     "states without a rule": f"{TABLE}states: [{', '.join(f's{i}' for i in range(5_000))}]\n"
     "transitions: [{state: s0, to: s1}]\n",
 }
+GOOD = {
+    "multigrid": "map: Ay .. Ae\npossible_goals: ['0,0', '1,0', '2,0']\nmax_steps: 1\n",
+    "table": f"{TABLE}states: [s0, s1]\ntransitions: [{{state: s0, to: s1}}]\nhorizon: 1\n",
+    "bushworld": "map: Hu Ro 1\nB: 1\nmax_steps: 1\n",
+}
 BUSHES: dict[str, str] = {"unknown cells": "map: |\n" + f"  {'zz ' * 300}\n" * 140}
 CASES = [
     *(("config", name, text) for name, text in CONFIGS.items()),
@@ -67,10 +71,12 @@ CASES = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def imported() -> None:
-    """The code that reads worlds; importing it is not what is measured."""
-    for name in ("multigrid", "table", "bushworld"):
-        installed().get("world_model", name).load()
+def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A good world of each kind, read once: importing the code for it is not what is measured."""
+    for kind, text in GOOD.items():
+        path = tmp_path_factory.mktemp("good") / "world.yaml"
+        path.write_text(text, encoding="utf-8")
+        build_named(kind, path)
 
 
 def judged(kind: str, path: Path) -> str:
