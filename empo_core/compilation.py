@@ -31,23 +31,41 @@ class Watcher(Protocol):
 watchers: list[Watcher] = []
 """Whom to tell; only the first one is told."""
 
+declared: set[str] = set()
+"""Full names of the functions that may have to be compiled, as far as their files are loaded."""
+
 
 def compiled(function: Function, *, on_disk: bool = True) -> Function:
-    """The function compiled on first use, and kept on disk for later processes."""
+    """The function compiled on first use, for callers in Python, and kept on disk for later."""
     from numba import njit
 
     # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
     plain = unwrap(function)
     _listen()
+    declared.add(f"{plain.__module__}.{plain.__qualname__}")
     forget_stale_code(Path(plain.__code__.co_filename).parent)
     return cast("Function", njit(**OPTIONS, cache=on_disk)(plain))
 
 
-def inlined(function: Function) -> Function:
-    """Compiled into every caller, because passing arrays costs time: seven numbers for each."""
+def nested(function: Function, *, inline: bool = False) -> Function:
+    """Compiled for callers that are compiled themselves; Python cannot call it.
+
+    Args:
+        function: A kernel's part.
+        inline: Put it into every caller.
+    """
     from numba import njit
 
-    return cast("Function", njit(**OPTIONS, forceinline=True)(unwrap(function)))
+    plain = unwrap(function)
+    declared.add(f"{plain.__module__}.{plain.__qualname__}")
+    # A third of the time of compiling went into wrappers for callers in Python.
+    options = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("Function", njit(**options, forceinline=inline)(plain))
+
+
+def inlined(function: Function) -> Function:
+    """Compiled into every caller, because passing arrays costs time: seven numbers for each."""
+    return nested(function, inline=True)
 
 
 def is_loaded(function: Callable[..., Any]) -> bool:

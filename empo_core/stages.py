@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from empo_core.compilation import watchers
+from empo_core.compilation import declared, watchers
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class KernelStage:
     def __init__(self, tell: Tell) -> None:
         self._tell, self._task = tell, ""
         self._known: set[str] = set()
+        self._begun = 0
 
     def start(self) -> None:
         """Listen from now on, instead of whoever listened before."""
@@ -65,11 +66,14 @@ class KernelStage:
     def notice(self, *, compiles: bool) -> None:
         """Show that a kernel is being compiled; or looked for on disk, to be loaded."""
         task = COMPILING if compiles else LOADING
-        if self._task == COMPILING or (task == LOADING and task in self._known):
+        if task == LOADING and (self._task == COMPILING or task in self._known):
             return
-        if task == COMPILING and task not in self._known:
-            log.info("compiling kernels; only the first use on a machine takes a minute or two")
-        self.end()
+        if task not in self._known and compiles:
+            log.info("compiling kernels; only the first use on a machine takes a minute")
+        if task != self._task:
+            self.end()
+            self._task, self._begun = task, 0
         self._known.add(task)
-        self._task = task
-        self._tell(task, 0, 1)
+        # Which of the functions are needed, numba only finds out on its way.
+        self._tell(task, self._begun, max(len(declared), self._begun + 1))
+        self._begun += compiles

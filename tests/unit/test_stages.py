@@ -8,18 +8,25 @@ from types import ModuleType
 
 import pytest
 
+from empo_core.compilation import declared
 from empo_core.protocols import Tracker
 from empo_core.stages import COMPILING, LOADING, kernel_stage
 from empo_core.tracker_group import TrackerGroup
 
 KERNELS = """
-from empo_core.compilation import compiled
+from empo_core.compilation import compiled, nested
 
 @compiled
 def double(x): return 2 * x
 
 @compiled
 def triple(x): return 3 * x
+
+@nested
+def successor(x): return x + 1
+
+@compiled
+def double_and_add(x): return successor(2 * x)
 """
 
 
@@ -46,7 +53,10 @@ def test_kernels_that_are_compiled_or_loaded_are_one_stage_until_there_is_other_
     kernels: ModuleType, tmp_path: Path
 ) -> None:
     for expected in (
-        [(LOADING, 0), (LOADING, 1), (COMPILING, 0), (COMPILING, 1)],
+        [
+            *[(LOADING, 0), (LOADING, 1)],
+            *[(COMPILING, 0), (COMPILING, 1 / len(declared)), (COMPILING, 1)],
+        ],
         [(LOADING, 0), (LOADING, 1)],
     ):
         watcher = Watcher()
@@ -58,6 +68,16 @@ def test_kernels_that_are_compiled_or_loaded_are_one_stage_until_there_is_other_
         group.finish("finished")
         assert watcher.seen == [*expected, ("work", 0.5)]
         importlib.reload(kernels)  # From now on they are on disk.
+
+
+def test_each_function_that_is_compiled_moves_the_stage_on(
+    kernels: ModuleType, tmp_path: Path
+) -> None:
+    watcher = Watcher()
+    with kernel_stage(watcher.progress):
+        assert kernels.double_and_add(2) == 5
+    shares = [share for task, share in watcher.seen if task == COMPILING]
+    assert shares == [0, 1 / len(declared), 1]
 
 
 def test_kernels_that_are_there_are_no_stage(kernels: ModuleType) -> None:

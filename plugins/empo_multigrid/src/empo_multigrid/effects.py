@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled
+from empo_core.compilation import nested
 from empo_multigrid import layout as codes
 from empo_multigrid.layout import Bools, Floats, Ints
 
@@ -71,7 +71,7 @@ def empty_scene(words: int, cells: int) -> Scene:
     return Scene(*np.zeros((2, words), np.int16), *np.full((3, cells), -1, np.int16))
 
 
-@compiled
+@nested
 def passable(t: Tables, s: Scene, cell: int) -> bool:
     """True if terrain and fixed objects let things into a cell."""
     if t.cell[cell, TERRAIN] == codes.WALL:
@@ -85,7 +85,7 @@ def passable(t: Tables, s: Scene, cell: int) -> bool:
     return kind == codes.BUSH and s.row[t.fixed[fixed, WORD]] == 1
 
 
-@compiled
+@nested
 def vacant(s: Scene, agent: int, cell: int) -> bool:
     """True if nothing movable is in a cell, and no other agent was when the step began."""
     return (
@@ -95,13 +95,13 @@ def vacant(s: Scene, agent: int, cell: int) -> bool:
     )
 
 
-@compiled
+@nested
 def is_pushable(t: Tables, item: int) -> bool:
     """True if an item is a block or a rock."""
     return t.item[item, KIND] == codes.BLOCK or t.item[item, KIND] == codes.ROCK
 
 
-@compiled
+@nested
 def landing_cell(t: Tables, s: Scene, agent: int, cell: int, direction: int) -> int:
     """Cell in which the last of the pushables from ``cell`` onwards would land; -1 if it cannot."""
     while s.item_at[cell] >= 0:
@@ -116,14 +116,14 @@ def landing_cell(t: Tables, s: Scene, agent: int, cell: int, direction: int) -> 
     return cell if vacant(s, agent, cell) and passable(t, s, cell) else -1
 
 
-@compiled
+@nested
 def front_cell(t: Tables, s: Scene, agent: int) -> int:
     """The cell an agent faces; -1 outside the grid."""
     base = codes.AGENT_WORDS * agent
     return t.cell[s.row[base + codes.CELL], NEIGHBOUR + s.row[base + codes.DIRECTION]]
 
 
-@compiled
+@nested
 def contested_cell(t: Tables, s: Scene, agent: int) -> int:
     """The cell that moving forward needs: its target, or where a pushed object lands."""
     target = front_cell(t, s, agent)
@@ -132,7 +132,7 @@ def contested_cell(t: Tables, s: Scene, agent: int) -> int:
     return target
 
 
-@compiled
+@nested
 def move_agent(t: Tables, s: Scene, agent: int, cell: int) -> None:
     """Put an agent into a cell; lava terminates it."""
     base = codes.AGENT_WORDS * agent
@@ -143,7 +143,7 @@ def move_agent(t: Tables, s: Scene, agent: int, cell: int) -> None:
         s.row[base + codes.FLAGS] |= codes.TERMINATED
 
 
-@compiled
+@nested
 def move_forward(t: Tables, s: Scene, agent: int) -> None:
     """Walk, push or trample, where nothing is in the way."""
     target = front_cell(t, s, agent)
@@ -175,7 +175,7 @@ def move_forward(t: Tables, s: Scene, agent: int) -> None:
     move_agent(t, s, agent, target)
 
 
-@compiled
+@nested
 def carried_item(t: Tables, s: Scene, agent: int) -> int:
     """The item an agent carries, or -1."""
     first_item = codes.AGENT_WORDS * t.size[AGENTS]
@@ -188,7 +188,7 @@ def carried_item(t: Tables, s: Scene, agent: int) -> int:
     return -1
 
 
-@compiled
+@nested
 def pick_up(t: Tables, s: Scene, agent: int) -> None:
     """Take the key, ball or box in front into empty hands."""
     target = front_cell(t, s, agent)
@@ -201,7 +201,7 @@ def pick_up(t: Tables, s: Scene, agent: int) -> None:
     s.row[codes.AGENT_WORDS * t.size[AGENTS] + item] += t.size[CELLS] + agent - target
 
 
-@compiled
+@nested
 def put_down(t: Tables, s: Scene, agent: int) -> None:
     """Drop what is carried onto the cell in front, if it is empty."""
     target = front_cell(t, s, agent)
@@ -221,7 +221,7 @@ def put_down(t: Tables, s: Scene, agent: int) -> None:
         s.row[codes.AGENT_WORDS * t.size[AGENTS] + item] += target - t.size[CELLS] - agent
 
 
-@compiled
+@nested
 def holds_key(t: Tables, s: Scene, agent: int, colour: int) -> bool:
     """True if an agent carries a key of a colour, be it out of an opened box."""
     item = carried_item(t, s, agent)
@@ -233,7 +233,7 @@ def holds_key(t: Tables, s: Scene, agent: int, colour: int) -> bool:
     return t.item[item, KIND] == codes.KEY and t.item[item, ITEM_COLOUR] == colour
 
 
-@compiled
+@nested
 def set_flag(t: Tables, s: Scene, colour: int, flag: int, value: bool) -> None:
     """Set or clear a flag of all agents of a colour."""
     for agent in range(t.size[AGENTS]):
@@ -244,7 +244,7 @@ def set_flag(t: Tables, s: Scene, colour: int, flag: int, value: bool) -> None:
                 s.row[codes.AGENT_WORDS * agent + codes.FLAGS] &= ~flag
 
 
-@compiled
+@nested
 def toggle_box(t: Tables, s: Scene, item: int, cell: int) -> None:
     """Open a closed box: it becomes what it holds, or vanishes."""
     word = codes.AGENT_WORDS * t.size[AGENTS] + item
@@ -258,7 +258,7 @@ def toggle_box(t: Tables, s: Scene, item: int, cell: int) -> None:
         s.row[word] += opened
 
 
-@compiled
+@nested
 def disable(t: Tables, s: Scene, kind: int) -> None:
     """Flip whether each object of a kind is enabled."""
     for fixed in range(t.size[FIXTURES]):
@@ -274,7 +274,7 @@ def disable(t: Tables, s: Scene, kind: int) -> None:
             set_flag(t, s, t.fixed[fixed, TARGET], codes.PAUSED, False)
 
 
-@compiled
+@nested
 def toggle_control(t: Tables, s: Scene, agent: int, fixed: int) -> bool:
     """Start programming a control button, or trigger it; whether programming started."""
     word = t.fixed[fixed, WORD]
@@ -298,7 +298,7 @@ def toggle_control(t: Tables, s: Scene, agent: int, fixed: int) -> bool:
     return False
 
 
-@compiled
+@nested
 def toggle(t: Tables, s: Scene, agent: int) -> int:
     """Use the topmost thing in front; the control button whose programming began, or -1."""
     target = front_cell(t, s, agent)
@@ -333,7 +333,7 @@ def toggle(t: Tables, s: Scene, agent: int) -> int:
     return -1
 
 
-@compiled
+@nested
 def record(t: Tables, s: Scene, agent: int, action: int, begun: int) -> None:
     """Let control buttons that wait for this agent's action remember it."""
     if not t.size[CONTROLS]:
@@ -348,13 +348,13 @@ def record(t: Tables, s: Scene, agent: int, action: int, begun: int) -> None:
             s.row[word] = kept | ((action + 1) << codes.RECORDED_SHIFT)
 
 
-@compiled
+@nested
 def is_acting(s: Scene, agent: int) -> bool:
     """True if an agent is neither terminated nor paused."""
     return s.row[codes.AGENT_WORDS * agent + codes.FLAGS] & (codes.TERMINATED | codes.PAUSED) == 0
 
 
-@compiled
+@nested
 def perform(t: Tables, s: Scene, agent: int, action: int) -> None:
     """One agent acts, unless it was stopped earlier in the step."""
     if not is_acting(s, agent):

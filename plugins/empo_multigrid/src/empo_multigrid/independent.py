@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled
+from empo_core.compilation import nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import Scene, Tables, is_pushable, perform
@@ -101,7 +101,7 @@ def empty_effects(agents: int, actions: int) -> IndependentEffects:
     )
 
 
-@compiled
+@nested
 def touch(solo: IndependentEffects, agent: int, action: int, cell: int) -> None:
     """Note a cell; too many of them rule the fast path out."""
     number = solo.touches[agent, action]
@@ -110,7 +110,7 @@ def touch(solo: IndependentEffects, agent: int, action: int, cell: int) -> None:
     solo.touches[agent, action] = number + 1
 
 
-@compiled
+@nested
 def touch_path(
     t: Tables, s: Scene, solo: IndependentEffects, agent: int, action: int, direction: int
 ) -> None:
@@ -127,7 +127,7 @@ def touch_path(
     touch(solo, agent, action, s.row[codes.AGENT_WORDS * agent + codes.CELL])
 
 
-@compiled
+@nested
 def is_recorded(t: Tables, s: Scene, agent: int) -> bool:
     """True if some control button waits for this agent's action."""
     if t.size[columns.CONTROLS]:
@@ -142,7 +142,7 @@ def is_recorded(t: Tables, s: Scene, agent: int) -> bool:
     return False
 
 
-@compiled
+@nested
 def find_touched(
     t: Tables, s: Scene, p: Intents, solo: IndependentEffects, agent: int, action: int
 ) -> None:
@@ -162,7 +162,7 @@ def find_touched(
             touch(solo, agent, action, cell)
 
 
-@compiled
+@nested
 def keep_delta(
     t: Tables, s: Scene, p: Intents, solo: IndependentEffects, events: RandomEvents, agent: int
 ) -> bool:
@@ -200,7 +200,7 @@ def keep_delta(
     return True
 
 
-@compiled
+@nested
 def turns(t: Tables, p: Intents, solo: IndependentEffects, agent: int, action: int) -> bool:
     """Keep the outcome of doing nothing or turning, if that is what the action is."""
     code = t.action[action]
@@ -217,7 +217,7 @@ def turns(t: Tables, p: Intents, solo: IndependentEffects, agent: int, action: i
     return True
 
 
-@compiled
+@nested
 def play_alone(
     t: Tables,
     s: Scene,
@@ -266,7 +266,7 @@ def play_alone(
     load(t, s, p.start)
 
 
-@compiled
+@nested
 def clashes(solo: IndependentEffects, i: int, a: int, j: int, b: int) -> bool:
     """True if two actions touch a common cell."""
     for x in range(solo.touches[i, a]):
@@ -276,7 +276,7 @@ def clashes(solo: IndependentEffects, i: int, a: int, j: int, b: int) -> bool:
     return False
 
 
-@compiled
+@nested
 def find_independent_effects(
     t: Tables, s: Scene, p: Intents, solo: IndependentEffects, events: RandomEvents
 ) -> None:
@@ -298,7 +298,7 @@ def find_independent_effects(
                     solo.clash[i, a, j, b] = clash
 
 
-@compiled
+@nested
 def expand_independent(
     t: Tables, work: Workspace, solo: IndependentEffects, first: int, listing: Listing
 ) -> int:

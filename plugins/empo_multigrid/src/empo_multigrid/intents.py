@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_core.compilation import compiled, inlined
+from empo_core.compilation import inlined, nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import Scene, Tables, contested_cell, front_cell, is_acting, is_pushable
@@ -43,7 +43,7 @@ def empty_intents(agents: int, actions: int, words: int) -> Intents:
     return Intents(category, contest, stops, disables, uses, np.zeros(words, np.int16))
 
 
-@compiled
+@nested
 def load(t: Tables, s: Scene, row: Ints) -> None:
     """Make the scene show a row."""
     for word in range(len(row)):
@@ -60,7 +60,7 @@ def load(t: Tables, s: Scene, row: Ints) -> None:
             s.item_at[place] = item
 
 
-@compiled
+@nested
 def unload(t: Tables, s: Scene) -> None:
     """Take everything off the scene's cells."""
     first_item = codes.AGENT_WORDS * t.size[columns.AGENTS]
@@ -75,7 +75,7 @@ def unload(t: Tables, s: Scene) -> None:
             s.item_at[place] = -1
 
 
-@compiled
+@nested
 def forward_category(t: Tables, s: Scene, agent: int) -> int:
     """Category by which a forward move is resolved."""
     base = codes.AGENT_WORDS * agent
@@ -106,7 +106,7 @@ def forward_category(t: Tables, s: Scene, agent: int) -> int:
     return NORMAL
 
 
-@compiled
+@nested
 def intend_toggle(t: Tables, s: Scene, p: Intents, agent: int, action: int, target: int) -> None:
     """Intent of toggling ``target``: cells contested, and what it stops, disables and uses."""
     if s.agent_at[target] >= 0:
@@ -166,7 +166,7 @@ def intend_action(t: Tables, s: Scene, p: Intents, agent: int, action: int) -> N
         intend_toggle(t, s, p, agent, action, target)
 
 
-@compiled
+@nested
 def begin(t: Tables, s: Scene, p: Intents) -> None:
     """Load the scene with the state, and remember who stood where and how the step begins."""
     load(t, s, s.state)
@@ -180,7 +180,7 @@ def begin(t: Tables, s: Scene, p: Intents) -> None:
             s.start_at[s.state[base + codes.CELL]] = agent
 
 
-@compiled
+@nested
 def find_intents(t: Tables, s: Scene, p: Intents) -> None:
     """Work out what each agent's actions come to; leaves the scene loaded with the state."""
     begin(t, s, p)
@@ -189,7 +189,7 @@ def find_intents(t: Tables, s: Scene, p: Intents) -> None:
             intend_action(t, s, p, agent, action)
 
 
-@compiled
+@nested
 def executed(t: Tables, s: Scene, agent: int, action: int) -> int:
     """The action that an agent executes: the chosen one, unless another is forced on it."""
     base = codes.AGENT_WORDS * agent
@@ -200,7 +200,7 @@ def executed(t: Tables, s: Scene, agent: int, action: int) -> int:
     return s.state[base + codes.FORCED] - 1 if able and s.state[base + codes.FORCED] > 0 else action
 
 
-@compiled
+@nested
 def is_available(t: Tables, s: Scene, chosen: Ints) -> bool:
     """True if every agent has its chosen action in the cell where it stands."""
     for agent in range(t.size[columns.AGENTS]):
@@ -209,7 +209,7 @@ def is_available(t: Tables, s: Scene, chosen: Ints) -> bool:
     return True
 
 
-@compiled
+@nested
 def advance(chosen: Ints, choices: int) -> None:
     """Go on to the next joint action; agent 0 counts fastest."""
     for agent in range(len(chosen)):
@@ -219,7 +219,7 @@ def advance(chosen: Ints, choices: int) -> None:
         chosen[agent] = 0
 
 
-@compiled
+@nested
 def forget(t: Tables, s: Scene) -> None:
     """Leave the scene empty for the next state."""
     unload(t, s)

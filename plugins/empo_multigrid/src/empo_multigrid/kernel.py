@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from empo_core.compilation import compiled
+from empo_core.compilation import compiled, nested
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, empty_scene
 from empo_multigrid.independent import (
@@ -49,7 +49,7 @@ from empo_multigrid.outcomes import (
 from empo_multigrid.sampler import draw
 
 
-@compiled
+@nested
 def expand_pair(
     t: Tables,
     s: Scene,
@@ -90,7 +90,7 @@ def expand_pair(
     return count
 
 
-@compiled
+@nested
 def expand_state(
     t: Tables, work: Workspace, solo: IndependentEffects, first: int, joint: int, listing: Listing
 ) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_core.compilation import compiled
+from empo_core.compilation import nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import (
@@ -109,7 +109,7 @@ def empty_events(agents: int) -> RandomEvents:
     return RandomEvents(action, category, block, size, digit, chance, turn, effect, cell)
 
 
-@compiled
+@nested
 def interact(t: Tables, p: Intents, events: RandomEvents, i: int, j: int) -> bool:
     """True if the order of two normal agents' actions may matter to the law."""
     a, b = events.action[i], events.action[j]
@@ -128,7 +128,7 @@ def interact(t: Tables, p: Intents, events: RandomEvents, i: int, j: int) -> boo
     return p.disables[j, b] >= 0 and p.disables[j, b] == p.uses[i, a]
 
 
-@compiled
+@nested
 def is_sequential(t: Tables, s: Scene, events: RandomEvents) -> bool:
     """True if the reference's shortcut applies: everybody acts in index order."""
     active, busy, lucky, only_any_side = 0, 0, 0, True
@@ -150,7 +150,7 @@ def is_sequential(t: Tables, s: Scene, events: RandomEvents) -> bool:
     return busy < 2 and lucky == 0
 
 
-@compiled
+@nested
 def add_outcome(events: RandomEvents, agent: int, prob: float, turn: int, effect: int) -> None:
     """Append an individual outcome, unless it is impossible."""
     if prob > 0:
@@ -161,7 +161,7 @@ def add_outcome(events: RandomEvents, agent: int, prob: float, turn: int, effect
         events.size[agent] = k + 1
 
 
-@compiled
+@nested
 def list_outcomes(t: Tables, s: Scene, events: RandomEvents, agent: int) -> None:
     """The individual outcomes of an agent whose move depends on luck."""
     events.size[agent] = 0
@@ -196,7 +196,7 @@ def list_outcomes(t: Tables, s: Scene, events: RandomEvents, agent: int) -> None
     add_outcome(events, agent, (1 - enter) * solidify, 0, SOLIDIFIED)
 
 
-@compiled
+@nested
 def form_blocks(t: Tables, p: Intents, events: RandomEvents) -> bool:
     """Group normal agents whose actions interact; whether anything is left to chance."""
     number = t.size[columns.AGENTS]
@@ -229,7 +229,7 @@ def form_blocks(t: Tables, p: Intents, events: RandomEvents) -> bool:
     return random
 
 
-@compiled
+@nested
 def act_normally(t: Tables, s: Scene, events: RandomEvents) -> None:
     """The winner of each block acts, block by block; then everybody else by index."""
     number = t.size[columns.AGENTS]
@@ -251,7 +251,7 @@ def act_normally(t: Tables, s: Scene, events: RandomEvents) -> None:
             perform(t, s, agent, events.action[agent])
 
 
-@compiled
+@nested
 def act_in_turn(t: Tables, s: Scene, events: RandomEvents, released: bool) -> None:
     """All agents act by index; ``released`` are also those that stop being paused on the way."""
     for agent in range(t.size[columns.AGENTS]):
@@ -261,7 +261,7 @@ def act_in_turn(t: Tables, s: Scene, events: RandomEvents, released: bool) -> No
             perform(t, s, agent, events.action[agent])
 
 
-@compiled
+@nested
 def stumble(t: Tables, s: Scene, events: RandomEvents) -> None:
     """Stumblers turn, then move where no other stumbler wants to go."""
     number = t.size[columns.AGENTS]
@@ -294,7 +294,7 @@ def stumble(t: Tables, s: Scene, events: RandomEvents) -> None:
         record(t, s, agent, events.action[agent], -1)
 
 
-@compiled
+@nested
 def enter(t: Tables, s: Scene, events: RandomEvents, category: int) -> None:
     """Agents that try to enter a magic wall or a bush do, or do not."""
     for agent in range(t.size[columns.AGENTS]):
@@ -309,7 +309,7 @@ def enter(t: Tables, s: Scene, events: RandomEvents, category: int) -> None:
         record(t, s, agent, events.action[agent], -1)
 
 
-@compiled
+@nested
 def sort_items(t: Tables, rows: Ints, count: int) -> None:
     """Make a row canonical: items that cannot be told apart are listed in order of place."""
     start = codes.AGENT_WORDS * t.size[columns.AGENTS]
@@ -324,7 +324,7 @@ def sort_items(t: Tables, rows: Ints, count: int) -> None:
         rows[count, start + j] = place
 
 
-@compiled
+@nested
 def emit(
     t: Tables, s: Scene, prob: float, rows: Ints, probs: Floats, first: int, count: int
 ) -> int:
@@ -345,7 +345,7 @@ def emit(
     return count + 1
 
 
-@compiled
+@nested
 def play_out(
     t: Tables, s: Scene, p: Intents, events: RandomEvents, rows: Ints, probs: Floats, count: int
 ) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled
+from empo_core.compilation import compiled, nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import Scene, Tables, empty_scene, landing_cell, passable
@@ -107,7 +107,7 @@ def _free_directions(t: Tables, s: Scene, rows: Ints, agent: int, out: Bools) ->
         unload(t, s)
 
 
-@compiled
+@nested
 def _is_free(t: Tables, s: Scene, agent: int, direction: int) -> bool:
     """True if an agent that faces a direction could move."""
     target = t.cell[s.row[codes.AGENT_WORDS * agent + codes.CELL], columns.NEIGHBOUR + direction]
@@ -158,7 +158,7 @@ def _cost_maps(t: Tables, s: Scene, rows: Ints, agent: int, out: Ints) -> None:
                 out[state, row[codes.AGENT_WORDS * other + codes.CELL]] = AGENT_COST
 
 
-@compiled
+@nested
 def _ground_cost(t: Tables, row: Ints, cell: int) -> int:
     """Cost of entering a cell that holds no agent and no item."""
     fixed, terrain = t.cell[cell, columns.FIXED], t.cell[cell, columns.TERRAIN]

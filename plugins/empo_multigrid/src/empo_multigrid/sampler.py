@@ -7,7 +7,7 @@ and one is picked. The answers are those of picking from ``kernel.transitions``.
 
 from __future__ import annotations
 
-from empo_core.compilation import compiled
+from empo_core.compilation import compiled, nested
 from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Tables
 from empo_multigrid.intents import (
     NORMAL,
@@ -30,7 +30,7 @@ from empo_multigrid.outcomes import (
 )
 
 
-@compiled
+@nested
 def pick(rows: Ints, probs: Floats, count: int, uniform: float, out: Ints, at: int) -> None:
     """Copy one of the first ``count`` rows, as a number in [0, 1) says."""
     item = 0
@@ -42,7 +42,7 @@ def pick(rows: Ints, probs: Floats, count: int, uniform: float, out: Ints, at: i
         out[at, word] = rows[item, word]
 
 
-@compiled
+@nested
 def draw_state(
     t: Tables, work: Workspace, uniform: float, rows: Ints, probs: Floats, out: Ints, at: int
 ) -> bool:
