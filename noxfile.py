@@ -74,6 +74,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def notebooks(session: nox.Session) -> None:
+    """Run the notebooks among the examples, and write their outputs into them."""
+    session.install(*DEV)
+    session.run("python", "docs/build_notebooks.py", *session.posargs)
+
+
+@nox.session
 def quality(session: nox.Session) -> None:
     """Figures of the source: sizes, import circles, loose types, words; each has a limit."""
     session.install(*DEV)

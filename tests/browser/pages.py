@@ -17,7 +17,7 @@ from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
-from empo_inspector.page import container, page
+from empo_inspector.page import write_page
 
 
 @dataclass
@@ -70,8 +70,7 @@ def solved_page(world: WorldModel, params: ExactParams, directory: Path, **wante
     asked = Wanted(**wanted)
     inspection = inspect(result, params.theory, asked)
     file = directory / "inspector.html"
-    packed = container(inspection, world, directory, asked)
-    file.write_text(page(packed, world.spec.name, "at the start"), "utf-8")
+    write_page(inspection, world, directory, file, asked)
     return Solved(result, inspection, file)
 
 

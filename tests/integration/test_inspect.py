@@ -44,7 +44,7 @@ def solved() -> ExactResult:
 @pytest.fixture(scope="module")
 def packed(solved: ExactResult, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     inspection = inspect(solved, solved.params.theory, Wanted())
-    return container(inspection, solved.problem.world, tmp_path_factory.mktemp("run"))
+    return container(inspection, solved.problem.world, 0, tmp_path_factory.mktemp("run"))
 
 
 def test_a_container_holds_the_inspection(solved: ExactResult, packed: bytes) -> None:
@@ -67,7 +67,7 @@ def test_two_containers_of_a_run_are_equal(
     solved: ExactResult, packed: bytes, tmp_path: Path
 ) -> None:
     inspection = inspect(solved, solved.params.theory, Wanted())
-    again = container(inspection, solved.problem.world, tmp_path)
+    again = container(inspection, solved.problem.world, 0, tmp_path)
     assert unpack(again)[0].model_copy(update={"provenance": {}}) == unpack(packed)[0].model_copy(
         update={"provenance": {}}
     )

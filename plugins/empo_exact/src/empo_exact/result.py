@@ -31,6 +31,8 @@ from empo_exact.solution import Solution, State, StateValues
 from empo_exact.storm import export_game
 from empo_exact.values import ValueStore
 from empo_inspector.explanation import Explanation, explain
+from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
+from empo_inspector.page import MAX_BYTES
 
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
@@ -112,6 +114,18 @@ class ExactResult(NotebookReport, Solution):
         inspection = inspect(self, self.params.theory, Wanted(start=start, time=time))
         position = int(np.searchsorted(inspection.number, self.index(state)))
         return explain(inspection, self.problem.world, position, time, action, versus)
+
+    def inspect(self, height: int = HEIGHT) -> NotebookPage:
+        """The page that shows every decision, for a notebook or, by ``write``, for a browser.
+
+        Args:
+            height: Its height in a notebook, in pixels.
+
+        Raises:
+            SolveError: The values of later times were not kept.
+        """
+        inspection = inspect(self, self.params.theory, Wanted(max_bytes=MAX_BYTES))
+        return notebook_page(inspection, self.problem.world, height)
 
     def occupancy(
         self,

@@ -74,23 +74,21 @@ PAGE, MAX_BYTES = "inspector.html", 20_000_000
 
 
 def container(
-    inspection: Inspection, world: WorldModel, directory: Path, wanted: Wanted | None = None
+    inspection: Inspection, world: WorldModel, start: int, directory: Path | None = None
 ) -> bytes:
     """The container of a run.
 
     Args:
         inspection: What the run knows.
         world: Its world.
-        directory: Its directory, which says where the data come from.
-        wanted: What was asked for.
+        start: Position of the state with which it begins.
+        directory: Its directory, which says where the data come from; None: they are not saved.
     """
-    start = start_of(inspection, wanted)
-    found = decisive(inspection, start)
     return pack(
         inspection,
         start,
         *pictures(world, inspection.rows),
-        found,
+        decisive(inspection, start),
         _provenance(directory, inspection.theory),
     )
 
@@ -113,6 +111,18 @@ def first_words(inspection: Inspection, world: WorldModel, start: int) -> str:
     return "\n".join([found.description, "", *lines, "", *found.sentences()])
 
 
+def whole_page(
+    inspection: Inspection,
+    world: WorldModel,
+    directory: Path | None = None,
+    wanted: Wanted | None = None,
+) -> tuple[bytes, str]:
+    """The container of a run, and its page; arguments are those of ``container``."""
+    start = start_of(inspection, wanted)
+    data = container(inspection, world, start, directory)
+    return data, page(data, inspection.spec.name, first_words(inspection, world, start))
+
+
 def write_page(
     inspection: Inspection,
     world: WorldModel,
@@ -125,19 +135,18 @@ def write_page(
     Raises:
         StorageError: The disk refuses.
     """
-    data = container(inspection, world, directory, wanted)
-    words = first_words(inspection, world, start_of(inspection, wanted))
-    write_file(file, page(data, inspection.spec.name, words))
+    data, text = whole_page(inspection, world, directory, wanted)
+    write_file(file, text)
     return data
 
 
-def _provenance(directory: Path, theory: CompleteTheory) -> dict[str, JsonValue]:
+def _provenance(directory: Path | None, theory: CompleteTheory) -> dict[str, JsonValue]:
     """Where an inspection comes from, as far as the run's directory says."""
     found: dict[str, JsonValue] = {
-        "run": directory.name,
+        "run": "" if directory is None else directory.name,
         "theory": digest(theory.model_dump(mode="json")),
     }
-    if not (directory / ENVIRONMENT).is_file():
+    if directory is None or not (directory / ENVIRONMENT).is_file():
         return found
     known = read_json(directory / ENVIRONMENT)
     found["config sha256"] = hashlib.sha256((directory / CONFIG).read_bytes()).hexdigest()

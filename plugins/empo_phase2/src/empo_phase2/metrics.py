@@ -80,7 +80,8 @@ def of_stages(timing: StageTimings) -> dict[str, float]:
 def as_text(table: RenderableType) -> str:
     """A table as lines of plain text, for a log."""
     stream = io.StringIO()
-    Console(file=stream, width=100, markup=False, emoji=False).print(table)
+    # In the kernel of a notebook rich would display it, too.
+    Console(file=stream, width=100, markup=False, emoji=False, force_jupyter=False).print(table)
     return stream.getvalue().rstrip()
 
 

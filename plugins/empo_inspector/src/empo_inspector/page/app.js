@@ -23,7 +23,7 @@ export class App {
 		this.skeleton();
 		this.goTo(this.start, m.first, false);
 		this.fromHash();
-		addEventListener("hashchange", () => {if (location.hash !== this.hash) {this.fromHash(); this.show();}});
+		addEventListener("hashchange", () => {if (location.hash !== this.hash) {this.fromHash(); this.hash = ""; this.show();}});
 		addEventListener("resize", () => this.drawBoard());
 		addEventListener("keydown", (e) => this.key(e));
 		document.addEventListener("copy", copyAllDigits);
@@ -141,7 +141,8 @@ export class App {
 		const hash = `#${parts.filter(([, value]) => value !== null).map((pair) => pair.join("=")).join("&")}`, isFirst = !this.hash;
 		if (hash === this.hash) return;
 		this.hash = hash;
-		if (isFirst) location.replace(hash); else location.hash = hash;
+		// A mere "#..." would lead a frame without an address to the page around it.
+		if (isFirst) location.replace(location.href.split("#")[0] + hash); else location.hash = hash;
 	}
 
 	startGame(from) {
