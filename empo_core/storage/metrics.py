@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from empo_core.errors import StorageError
+from empo_core.errors import ConfigError, StorageError
 from empo_core.storage.atomic import parse_json
 from empo_core.storage.regular_files import open_regular
 
@@ -38,9 +38,12 @@ class Metrics(dict[str, Curve]):
         """A data frame of pandas: a row per step, a column per metric, NaN where there is none.
 
         Raises:
-            ImportError: Pandas is not installed.
+            ConfigError: Pandas is not installed.
         """
-        pandas = importlib.import_module("pandas")
+        try:
+            pandas = importlib.import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"a data frame needs pandas ({error}): pip install pandas") from error
         series = {key: pandas.Series(each.values, each.steps) for key, each in self.items()}
         return pandas.DataFrame(series).sort_index().rename_axis("step")
 

@@ -171,19 +171,22 @@ def test_damaged_metrics_are_refused(tmp_path: Path, line: str) -> None:
         read_metrics(tmp_path)
 
 
-def test_metrics_become_a_data_frame_where_pandas_is_installed(
+def test_without_pandas_a_data_frame_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "a": 1}\n{"step": 1, "b": 2}\n')
     monkeypatch.setitem(sys.modules, "pandas", None)  # Then it cannot be imported.
-    with pytest.raises(ImportError):
+    with pytest.raises(ConfigError, match="pip install pandas"):
         read_metrics(tmp_path).to_frame()
-    monkeypatch.undo()
+
+
+def test_metrics_become_a_data_frame(tmp_path: Path) -> None:
     pandas: ModuleType = pytest.importorskip("pandas")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "a": 1}\n{"step": 1, "b": 2}\n')
     frame = read_metrics(tmp_path).to_frame()
     assert frame.index.name == "step"
     expected = pandas.DataFrame({"a": [np.nan, 1.0], "b": [2.0, np.nan]}, index=[1, 2])
     pandas.testing.assert_frame_equal(frame, expected, check_names=False)
+    assert read_metrics(tmp_path / "nowhere").to_frame().empty
 
 
 def test_lines_of_a_long_table_have_their_columns_below_each_other() -> None:
