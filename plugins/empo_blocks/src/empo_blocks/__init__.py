@@ -1,0 +1,1 @@
+"""World model ``blocks``: a robot without a body moves boxes that block a human."""
