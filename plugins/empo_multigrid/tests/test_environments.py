@@ -244,8 +244,8 @@ def test_mistakes_are_named() -> None:
         MultigridEnv(world, agent=1, goal="x")
     with pytest.raises(WorldError, match="its goals: none"):
         MultigridEnv(world, agent=0, goal="start")
-    with pytest.raises(WorldError, match="render_mode 'human' is none of rgb_array, ansi"):
-        MultigridEnv(world, render_mode="human")
+    with pytest.raises(WorldError, match="render_mode 'svg' is none of human, rgb_array, ansi"):
+        MultigridEnv(world, render_mode="svg")
     with pytest.raises(ResetNeeded):
         MultigridEnv(world).get_state()
     with pytest.raises(WorldError, match="no option 'goal'"):

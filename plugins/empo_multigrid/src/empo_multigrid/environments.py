@@ -23,12 +23,14 @@ import empo_multigrid.registration  # noqa: F401  Importing this module register
 from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior
 from empo_multigrid.game import (
+    FPS,
     RENDER_MODES,
     Game,
     Info,
     Observation,
     Picture,
     State,
+    action_keys,
     chosen_agent,
     goal_index,
     resolve_world,
@@ -58,11 +60,12 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         goal: Name of one of the agent's goals, if it is a human; None pays nothing.
         max_steps: Horizon instead of the file's.
         simultaneity: As in ``MultigridParams``.
-        render_mode: ``"rgb_array"``, ``"ansi"`` or None.
+        render_mode: ``"human"`` (a window, by the extra ``window``), ``"rgb_array"``, ``"ansi"``
+            or None.
         tile_size: Pixels per cell of pictures.
     """
 
-    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}  # noqa: RUF012
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": FPS}  # noqa: RUF012
 
     def __init__(
         self,
@@ -119,8 +122,16 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         return game.observation, float(reached), over, game.steps_left <= 0, self._info()
 
     def render(self) -> Picture | None:
-        """A picture or a text of the state; None without a render mode."""
+        """A picture or a text of the state; None in a window or without a render mode."""
         return self._game.picture()
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        self._game.close()
+
+    def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
+        """Keys for ``gymnasium.utils.play``: arrows, W A S D, and digits."""
+        return action_keys(self.world.spec.agents[self.agent].actions)
 
     def get_state(self) -> State:
         """State of the episode: the steps taken, and the state row."""
@@ -177,14 +188,15 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         goals: Name of a goal per agent name.
         max_steps: Horizon instead of the file's.
         simultaneity: As in ``MultigridParams``.
-        render_mode: ``"rgb_array"``, ``"ansi"`` or None.
+        render_mode: ``"human"`` (a window, by the extra ``window``), ``"rgb_array"``, ``"ansi"``
+            or None.
         tile_size: Pixels per cell of pictures.
     """
 
     metadata = {  # noqa: RUF012
         "name": "empo_multigrid_v0",
         "render_modes": list(RENDER_MODES),
-        "render_fps": 4,
+        "render_fps": FPS,
         "is_parallelizable": True,
     }
 
@@ -264,11 +276,12 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         return observations, rewards, terminations, truncations, infos
 
     def render(self) -> Picture | None:
-        """A picture or a text of the state; None without a render mode."""
+        """A picture or a text of the state; None in a window or without a render mode."""
         return self._game.picture()
 
     def close(self) -> None:
-        """Nothing: there is no window."""
+        """Close the window, if there is one."""
+        self._game.close()
 
     def get_state(self) -> State:
         """State of the episode: the steps taken, and the state row."""

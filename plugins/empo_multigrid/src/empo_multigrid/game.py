@@ -18,6 +18,7 @@ from empo_core.errors import WorldError
 from empo_multigrid import layout as codes
 from empo_multigrid.layout import Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
+from empo_multigrid.window import Window
 from empo_multigrid.world import MultigridWorld, load_world
 
 Observation = NDArray[np.int16]
@@ -27,7 +28,15 @@ State = tuple[int, Sequence[int]]
 Info = dict[str, Int8[np.ndarray, " action"] | int]
 """Beside an observation: ``action_mask``, which actions the agent has, and ``steps_left``."""
 
-RENDER_MODES: Final = ("rgb_array", "ansi")
+RENDER_MODES: Final = ("human", "rgb_array", "ansi")
+FPS: Final = 4
+_ARROWS = 1 << 30  # Keys without a character are numbered from here on in SDL.
+PLAY_KEYS: Final = {
+    "right": (_ARROWS + 79, ord("d")),
+    "left": (_ARROWS + 80, ord("a")),
+    "still": (_ARROWS + 81, ord("s")),
+    "forward": (_ARROWS + 82, ord("w")),
+}
 LIBRARY: Final = Path(__file__).parent / "worlds"
 
 
@@ -73,6 +82,7 @@ class Game:
         self.world = world
         self.render_mode = render_mode
         self.tile_size = tile_size
+        self.window = Window(world.spec.name, FPS) if render_mode == "human" else None
         self.row: Int16[torch.Tensor, " word"] | None = None
         self.steps = 0
 
@@ -88,6 +98,7 @@ class Game:
         if not steps >= 0:
             raise WorldError(f"a state begins with the steps taken so far, not {steps}")
         self.row, self.steps = row, int(steps)
+        self._show()
 
     def snapshot(self) -> State:
         """State of the episode."""
@@ -146,14 +157,39 @@ class Game:
         prob = found.prob.numpy()
         self.row = found.states[int(rng.choice(len(prob), p=prob / prob.sum()))].clone()
         self.steps += 1
+        self._show()
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self.window is not None:
+            self.window.close()
+
+    def _show(self) -> None:
+        """Show the state in the window, if there is one."""
+        if self.window is not None:
+            self.window.show(self.world.render(self.current, tile_size=self.tile_size))
 
     def picture(self) -> Picture | None:
-        """The state as the render mode wants it."""
+        """The state as the render mode wants it; in a window it is shown already."""
         if self.render_mode == "ansi":
             return self.world.describe(self.current)
         if self.render_mode == "rgb_array":
             return self.world.render(self.current, tile_size=self.tile_size)
         return None
+
+
+def action_keys(actions: Sequence[str]) -> dict[tuple[int, ...], int]:
+    """Actions by the codes of the keys that stand for them in ``gymnasium.utils.play``.
+
+    They are the arrows and W, A, S, D, for directions and staying, and digits for all actions.
+    """
+    keys: dict[tuple[int, ...], int] = {
+        (ord("1") + action,): action for action in range(min(len(actions), 9))
+    }
+    for name, codes_of_name in PLAY_KEYS.items():
+        if name in actions:
+            keys |= dict.fromkeys(((code,) for code in codes_of_name), actions.index(name))
+    return keys
 
 
 def chosen_agent(world: MultigridWorld, agent: int | None) -> int:
