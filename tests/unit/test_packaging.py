@@ -32,7 +32,12 @@ def imported(path: Path) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found.add(node.module.partition(".")[0])
-    renamed = {"PIL": "pillow", "pydantic_core": "pydantic", "ruamel": "ruamel.yaml"}
+    renamed = {
+        "PIL": "pillow",
+        "pydantic_core": "pydantic",
+        "pygame": "pygame-ce",
+        "ruamel": "ruamel.yaml",
+    }
     return {
         renamed.get(name, name.replace("_", "-")) for name in found - set(sys.stdlib_module_names)
     }
