@@ -69,7 +69,7 @@ class GradientRegression:
                 loss.backward()  # type: ignore[no-untyped-call]
             gradients = [each.grad for each in self._parameters if each.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-            moments = size_of_moments(self._adam, norm)
+            moments = sum_of_moments(self._adam, norm)
             found = torch.stack([total.detach(), loss.detach(), norm, moments]).tolist()
             if found[0] == 0:
                 return Fit(torch.zeros_like(norm), torch.zeros_like(norm))
@@ -125,18 +125,15 @@ class GradientRegression:
                 )
 
 
-def size_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """The sum of the sizes of all numbers that an optimiser remembers; 0 before its first step."""
-    remembered = [
-        moment
+def sum_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """The sum of all numbers that an optimiser remembers, finite only where they all are."""
+    sums = [
+        moment.sum().to(like)
         for state in optimiser.state.values()
         for moment in state.values()
         if moment.is_floating_point()
     ]
-    if not remembered:
-        return torch.zeros_like(like)
-    # The sum of sizes: finding the largest takes several times longer, and squares could overflow.
-    return torch.nn.utils.get_total_norm(remembered, 1.0, foreach=True).to(like)
+    return torch.stack(sums).sum() if sums else torch.zeros_like(like)
 
 
 def regression_of(

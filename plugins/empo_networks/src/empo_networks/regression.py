@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from empo_core.errors import NonFiniteError
 from empo_core.trees import StateDict
 from empo_core.types import Fit, ValueQuery
-from empo_learning.regression import size_of_moments
+from empo_learning.regression import sum_of_moments
 from empo_networks.network import Network
 
 
@@ -28,10 +30,12 @@ class NetworkRegression:
         self._network, self._max_norm = network, max_grad_norm
         named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
         self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
+        # One tensor of all weights: then a step is a few operations, not a few per layer.
+        self._weights = flattened(self._parameters)
         # The largest second moment so far: with the newest, errors that are small before beta_r
         # rises let steps grow, and the first change of targets throws the network off.
         self._adam = torch.optim.Adam(
-            self._parameters, weight_decay=weight_decay, amsgrad=True, fused=True
+            [self._weights], weight_decay=weight_decay, amsgrad=True, fused=True
         )
 
     def fit(
@@ -52,19 +56,20 @@ class NetworkRegression:
         losses = network.scale.loss(network.raw(query, network.dropout), read, network.unit(query))
         loss = (weight / total * losses).sum()
         gradients = torch.autograd.grad(loss, self._parameters)
-        norm = torch.nn.utils.get_total_norm(gradients)
+        gradient = torch.cat([part.flatten() for part in gradients])
+        norm = gradient.norm()
         loss = loss.detach()
-        moments = size_of_moments(self._adam, norm)
+        moments = sum_of_moments(self._adam, norm)
         if not torch.isfinite(loss + norm + moments):
             raise NonFiniteError(self._complaint(target, weight, loss, moments))
         if self._max_norm is not None:
-            factor = (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
-            gradients = torch._foreach_mul(gradients, factor)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
+            gradient *= (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
+        self._weights.grad = gradient
         self._adam.param_groups[0]["lr"] = lr
         self._adam.step()
         self._adam.zero_grad()
+        # Torch counts changes of a tensor, but not those of others that share its memory.
+        torch.autograd.graph.increment_version(self._parameters)
         return Fit(loss, norm)
 
     def default_lr(self, *, sampled: bool) -> float:
@@ -94,12 +99,8 @@ class NetworkRegression:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The moments of each parameter; none before the first step."""
-        return {
-            f"{name}.{what}": moment
-            for name, parameter in zip(self._names, self._parameters, strict=True)
-            for what, moment in self._adam.state.get(parameter, {}).items()
-        }
+        """The moments of all weights, one after the other; none before the first step."""
+        return dict(self._adam.state.get(self._weights, {}))
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
@@ -107,21 +108,26 @@ class NetworkRegression:
         Raises:
             ValueError: It belongs to another network.
         """
-        state: dict[Tensor, dict[str, Tensor]] = {}
-        shapes = dict(zip(self._names, self._parameters, strict=True))
-        for key, moment in state_dict.items():
-            name, _, what = key.rpartition(".")
-            if name not in shapes or moment.shape not in {torch.Size(), shapes[name].shape}:
+        weights = self._weights
+        for what, moment in state_dict.items():
+            if moment.shape not in {torch.Size(), weights.shape}:
                 raise ValueError(
-                    f"the state of an optimiser has {key} of shape {list(moment.shape)}, which "
-                    f"fits no parameter of this {self._network.quantity} network; it was "
-                    f"saved for other params or another world"
+                    f"the state of an optimiser has {what} of shape {list(moment.shape)}, which "
+                    f"does not fit the {len(weights):,} weights of this {self._network.quantity} "
+                    f"network; it was saved for other params or another world"
                 )
-            # Fused Adam counts steps where the parameters are.
-            kept = moment.to(shapes[name].device, copy=True)
-            state.setdefault(shapes[name], {})[what] = kept
-        if state and len(state) < len(shapes):
-            missing = [name for name, parameter in shapes.items() if parameter not in state]
-            raise ValueError(f"the state of an optimiser lacks {', '.join(missing)}")
         self._adam.state.clear()
-        self._adam.state.update(state)
+        if state_dict:
+            # Fused Adam counts steps where the weights are.
+            self._adam.state[weights] = {
+                what: moment.to(weights.device, copy=True) for what, moment in state_dict.items()
+            }
+
+
+def flattened(parameters: Sequence[nn.Parameter]) -> nn.Parameter:
+    """All numbers of some parameters, which go on as views of it."""
+    flat = torch.cat([parameter.detach().flatten() for parameter in parameters])
+    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.data = part.view_as(parameter)
+    return nn.Parameter(flat)
