@@ -48,6 +48,7 @@ def params_for(network: str, steps: int = 100_000) -> Phase2Params:
             "total_steps": steps,
             "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"), 0),
             "optimiser": {"lr": 1.0 if network == "lookup" else 1e-3},
+            "replay": {"batch_size": 64},
         }
     )
 

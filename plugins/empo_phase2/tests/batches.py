@@ -18,6 +18,7 @@ from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
+from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_phase2.trajectories import Trajectories
 
@@ -98,13 +99,14 @@ class Made:
         theory: Phase2Theory,
         setting: ScheduledTheory,
         paths: Trajectories | None = None,
+        cache: TargetCache | None = None,
     ) -> BatchTargets:
         add, model_based = aggregator(), self.form.expectation != "free"
         values = Quantities(dict(networks), self.spec, self.slots, theory, add)
         compute = TargetComputer(
             self.spec, self.slots, add, model_based=model_based, timing=StageTimings()
         )
-        return compute(self.batch, self.states.at, values, setting, paths)
+        return compute(self.batch, self.states.at, values, setting, paths, cache)
 
     def plain(
         self, networks: dict[Quantity, SmallNet], theory: Phase2Theory, setting: ScheduledTheory

@@ -30,6 +30,7 @@ class OneBatch:
     def __init__(self, problem: Made) -> None:
         self.batch, self.known = problem.batch, problem.states
         self.drawn: list[tuple[int, bool]] = []
+        self.freed_states = 0
 
     def sample_indices(
         self, count: int, generator: torch.Generator, *, oldest: int | None = None,
@@ -123,10 +124,15 @@ def poison_moment(learner: Learner, memory: OneBatch, problem: Made, bad: float)
 
 
 def poison_answers(quantity: Quantity) -> Poison:
-    return lambda learner, memory, problem, bad: says(target_net(learner, quantity), bad)
+    def poison(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+        memory.freed_states += 1  # Or else target networks would not be asked again.
+        return says(target_net(learner, quantity), bad)
+
+    return poison
 
 
 def poison_target_weight(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
+    memory.freed_states += 1
     return overwrite(target_net(learner, "q_r").get_parameter("head.bias"), bad)
 
 
@@ -307,3 +313,24 @@ def test_targets_are_samples_where_paths_or_joint_actions_are() -> None:
     assert [q for q in EVERYTHING if along.are_sampled(q, spec)] == ["q_r"]
     for drawn in (Targets(max_pairs=1), Targets(model_based=False)):
         assert all(drawn.are_sampled(quantity, spec) for quantity in EVERYTHING)
+
+
+def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_changed() -> None:
+    learner, memory, _ = lesson(target_interval=4)
+    asked: list[int] = []
+    target_net(learner, "q_r").register_forward_pre_hook(lambda *_: asked.append(1))
+    seen = []
+    for step in range(1, 8):
+        memory.freed_states += step == 2
+        learner.step(step, memory)
+        seen.append(len(asked))
+    assert seen == [0, 1, 1, 2, 2, 2, 2]  # Refreshed at the end of step 3.
+
+
+def test_a_restored_learner_remembers_what_target_networks_said() -> None:
+    learner, memory, _ = lesson()
+    other, _, _ = lesson()
+    other.load_state_dict(learner.state_dict())
+    overwrite(target_net(other, "q_r").get_parameter("head.bias"), float("nan"))
+    ours, theirs = learner.step(1, memory)[0], other.step(1, memory)[0]
+    assert torch.equal(ours.q_r, theirs.q_r)

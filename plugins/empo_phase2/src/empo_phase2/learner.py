@@ -25,6 +25,7 @@ from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
+from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_phase2.trajectories import Trajectories, trajectories_from
 from empo_phase2.warmup import WarmUpSchedule
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 @runtime_checkable
 class TransitionSource(Protocol):
     """The part of a replay that a learner reads."""
+
+    @property
+    def freed_states(self) -> int:
+        """Number of state ids given back so far, which may mean other states now."""
 
     def sample_indices(
         self, count: int, generator: torch.Generator, *, oldest: int | None = None,
@@ -102,12 +107,9 @@ class Learner:
         self.values = Quantities(self.networks, spec, goals, params.theory, aggregate)
         self._target_values = Quantities(self._targets, spec, goals, params.theory, aggregate)
         self._compute = TargetComputer(
-            spec,
-            goals,
-            aggregate,
-            model_based=params.targets.model_based,
-            timing=timing,
+            spec, goals, aggregate, model_based=params.targets.model_based, timing=timing
         )
+        self._cache = TargetCache()
         self._generator = torch.Generator().manual_seed(seed)
         self._by_state = params.replay.sampling == "states"
         if params.replay.sampling is None:
@@ -115,7 +117,9 @@ class Learner:
             tables = all(isinstance(network, Tabular) for network in self.networks.values())
             self._by_state = not tables and not any(map(self.is_sampled, self.networks))
         self.skipped = 0
-        self._switch_modes()
+        for target in self._targets.values():
+            if isinstance(target, torch.nn.Module):
+                target.eval()
 
     def step(self, step: int, replay: TransitionSource) -> tuple[BatchTargets, dict[Quantity, Fit]]:
         """Train once.
@@ -137,12 +141,17 @@ class Learner:
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
         )
         paths = self._paths(index, batch, replay)
-        targets = self._compute(batch, replay.states, self._target_values, theory, paths)
+        self._cache.check(replay.freed_states)
+        targets = self._compute(
+            batch, replay.states, self._target_values, theory, paths, self._cache
+        )
         fits: dict[Quantity, Fit] = {}
         active: tuple[Quantity, ...] = ()
         with self._guarded(step):
             check_finite(targets.must_be_finite, "what targets are computed from")
             active = schedule.active(step)
+        if not active:  # What is not finite must not be read again.
+            self._cache.clear()
         for quantity in active:
             with self._guarded(step):
                 fits[quantity] = self._fit(quantity, targets, self.lr(quantity, step))
@@ -188,6 +197,7 @@ class Learner:
         check_finite(flatten(states)[1], "a weight")
         for quantity, target in self._targets.items():
             target.load_state_dict(states[quantity])
+        self._cache.clear()
 
     def published(self) -> dict[str, Tensor]:
         """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.
@@ -215,6 +225,7 @@ class Learner:
             "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
             "targets": {name: dict(net.state_dict()) for name, net in self._targets.items()},
             "regressions": {name: r.state_dict() for name, r in self._regressions.items()},
+            "cache": self._cache.state_dict(),
             "generator": self._generator.get_state(),
             "skipped": self.skipped,
         }
@@ -227,6 +238,7 @@ class Learner:
             self.networks[name].load_state_dict(state_dict["networks"][name])
             self._targets[name].load_state_dict(state_dict["targets"][name])
             self._regressions[name].load_state_dict(state_dict["regressions"][name])
+        self._cache.load_state_dict(state_dict["cache"])
         self._generator.set_state(state_dict["generator"])
         self.skipped = state_dict["skipped"]
 
@@ -298,13 +310,6 @@ class Learner:
                 raise
             self.skipped += 1
             log.warning("step %d: %s; the step was skipped", step, error)
-
-    def _switch_modes(self) -> None:
-        """Networks train; their target copies do not."""
-        for networks, training in ((self.networks, True), (self._targets, False)):
-            for network in networks.values():
-                if isinstance(network, torch.nn.Module):
-                    network.train(training)
 
 
 def decision_weight(

@@ -9,7 +9,8 @@ from torch import nn
 
 from empo_core.protocols import ValueNetwork
 from empo_core.types import WorldSpec
-from empo_phase2.targets import BLOCK_NUMBERS, QUERY_NUMBERS, block_size
+from empo_phase2.forward import BLOCK_NUMBERS, QUERY_NUMBERS, block_size
+from empo_phase2.target_cache import MOST_NUMBERS
 
 COPIES = 4
 """Numbers that are held at a time for each feature and hidden unit: inputs, outputs, gradients."""
@@ -41,7 +42,8 @@ def step_bytes(
     ragged = batch * items * (ITEM_BYTES + SLOT_BYTES * slots)
     row = spec.state_words * spec.state_dtype.itemsize
     flat = distinct * (2 * row + STATE_BYTES + VALUE_BYTES * (slots + spec.num_robot_actions))
-    return int(max(valued + ragged + flat, fitted)) + 4 * MOMENTS * weights
+    kept = 4 * (MOST_NUMBERS + MOMENTS * weights)
+    return int(max(valued + ragged + flat, fitted)) + kept
 
 
 def num_weights(networks: Iterable[ValueNetwork]) -> int:

@@ -2,7 +2,7 @@
 
 1. ``collect``: the distinct timed states (state, steps left) among sources and successors.
 2. ``encode``: rows and flags of each, looked up in the replay.
-3. ``forward``: every network once, for each block of distinct timed states.
+3. ``forward``: every network once, for each block of distinct timed states that are new.
 4. ``aggregate_q_r``: Q_r of every robot action from V_r of the successors, equation (4).
 5. ``aggregate_v_h_e``: V_h^e of every goal from V_h^e of the successors, equation (6).
 
@@ -12,8 +12,9 @@ padded. ``tests/reference_targets.py`` computes the same one number at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -23,17 +24,12 @@ from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.experience import States, TimedStates, Transitions
+from empo_phase2.forward import ForwardValues, blocks, forward
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, mean_value, policy_of
+from empo_phase2.target_cache import TargetCache
 from empo_phase2.trajectories import Trajectories, n_step_q_r, n_step_v_h_e
-
-BLOCK_NUMBERS = 2**22
-"""About so many numbers are features and hidden units of the states that are valued at a time."""
-GPU_BLOCK_NUMBERS = 2**26
-"""The same on a GPU, where every further block takes time."""
-QUERY_NUMBERS = 128
-"""Hidden units of networks for each question about a state: a guess that suits the defaults."""
 
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
@@ -59,7 +55,8 @@ class CollectedStates:
     """The distinct timed states of a batch, and the position of each occurrence among them.
 
     Attributes:
-        state: State id of each distinct timed state.
+        key: A number for each distinct timed state, in rising order.
+        state: Its state id.
         steps_left: Its remaining steps.
         source: Where each transition starts.
         item: Each successor.
@@ -68,6 +65,7 @@ class CollectedStates:
         prob: Its probability within its pair.
     """
 
+    key: Int[Tensor, " distinct"]
     state: Int[Tensor, " distinct"]
     steps_left: Int[Tensor, " distinct"]
     source: Int[Tensor, " transition"]
@@ -75,27 +73,6 @@ class CollectedStates:
     path: Int[Tensor, "transition step"] | None
     pairs: Segments
     prob: Float[Tensor, " item"]
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardValues:
-    """Values of the distinct timed states, from one forward pass per network.
-
-    Attributes:
-        v_h_e: V_h^e of each goal slot.
-        x_h: X_h of each human.
-        u_r: U_r.
-        q_r: Q_r; None where it is not learned.
-        pi_r: The robots' policy; None where Q_r is not learned.
-        v_r: V_r.
-    """
-
-    v_h_e: Float[Tensor, "distinct slot"]
-    x_h: Float[Tensor, "distinct human"]
-    u_r: Float[Tensor, " distinct"]
-    q_r: Float[Tensor, "distinct robot_action"] | None
-    pi_r: Float[Tensor, "distinct robot_action"] | None
-    v_r: Float[Tensor, " distinct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +127,7 @@ def collect(
     distinct, inverse = torch.unique(keys, return_inverse=True)
     source, item, *rest = inverse.split([part.shape[0] for part in states])
     return CollectedStates(
+        distinct,
         distinct // span,
         distinct % span,
         source,
@@ -163,36 +141,6 @@ def collect(
 def encode(collected: CollectedStates, look_up: LookUp) -> TimedStates:
     """Stage 2: rows, flags and goals of each distinct timed state."""
     return TimedStates.of(look_up(collected.state), collected.steps_left)
-
-
-def forward(states: TimedStates, values: Quantities, beta_r: float) -> ForwardValues:
-    """Stage 3: all values of the distinct timed states, in blocks that bound the RAM it takes."""
-    blocks = [_forward_block(block, values, beta_r) for block in _blocks(states, values)]
-    parts = {field.name: [getattr(b, field.name) for b in blocks] for field in fields(blocks[0])}
-    learned = {name: torch.cat(part) for name, part in parts.items() if part[0] is not None}
-    return replace(blocks[0], **learned)
-
-
-def _blocks(states: TimedStates, values: Quantities) -> Iterator[TimedStates]:
-    numbers = BLOCK_NUMBERS if states.steps_left.device.type == "cpu" else GPU_BLOCK_NUMBERS
-    return states.split(block_size(values.spec, states.states.achieved.shape[1], numbers))
-
-
-def block_size(spec: WorldSpec, slots: int, numbers: int = BLOCK_NUMBERS) -> int:
-    """How many states are valued at a time; fewer, the more numbers each of them takes."""
-    return max(1, numbers // (spec.featurizer.shape.flat + QUERY_NUMBERS * slots))
-
-
-def _forward_block(states: TimedStates, values: Quantities, beta_r: float) -> ForwardValues:
-    """The values of some timed states; each network is asked once."""
-    q_r = pi_r = None
-    if "q_r" in values.networks:
-        q_r = values.q_r(states)
-        pi_r = policy_of(q_r, states.states.available, beta_r)
-    v_h_e = values.v_h_e(states)
-    x_h = values.x_h(states, v_h_e)
-    u_r = values.u_r(states, x_h)
-    return ForwardValues(v_h_e, x_h, u_r, q_r, pi_r, values.v_r(states, u_r, q_r, pi_r))
 
 
 def aggregate_q_r(
@@ -262,7 +210,7 @@ def one_step_q_r(
     collected = collect(transitions, values.spec)
     timed = encode(collected, states.at)
     profile_prob, _ = profiles.of(transitions, timed.states.layout[collected.source])
-    v_r = torch.cat([values.v_r(block) for block in _blocks(timed, values)])
+    v_r = torch.cat([values.v_r(block) for block in blocks(timed, values)])
     return aggregate_q_r(v_r, collected, profile_prob, gamma_r, aggregate)
 
 
@@ -299,8 +247,12 @@ class TargetComputer:
         values: Quantities,
         theory: ScheduledTheory,
         paths: Trajectories | None = None,
+        cache: TargetCache | None = None,
     ) -> BatchTargets:
-        """The targets of a batch, from one-step expectations or along ``paths``."""
+        """The targets of a batch, from one-step expectations or along ``paths``.
+
+        Values that are in a cache are read there, and others are put into it.
+        """
         stage = self._timing.stage
         with stage("stage1_collect"):
             collected = collect(batch, self._spec, paths)
@@ -308,15 +260,16 @@ class TargetComputer:
             timed = encode(collected, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
-            found = forward(timed, values, theory.beta_r)
+            known = None if cache is None else partial(cache, collected.key, timed)
+            found = forward(timed, values, theory.beta_r, known)
         with stage("stage4_aggregate_q_r"):
             profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(found.v_r, collected, profile_prob, theory.gamma_r, self._aggregate)
             if found.q_r is not None and found.pi_r is not None:
-                known, pi_r = found.q_r[collected.source], found.pi_r[collected.source]
+                own, pi_r = found.q_r[collected.source], found.pi_r[collected.source]
             else:  # One step ahead of V_r, Q_r is known in closed form.
-                known = q_r
-                pi_r = policy_of(known, sources.states.available, theory.beta_r)
+                own = q_r
+                pi_r = policy_of(own, sources.states.available, theory.beta_r)
             q_r_weight = sources.states.available.to(q_r.dtype)
             if not self._model_based or (paths is not None and paths.of_q_r):
                 q_r_weight = taken(batch, q_r)
@@ -347,7 +300,7 @@ class TargetComputer:
             v_h_e_weight=v_h_e_weight,
             x_h=values.power(sources, found.v_h_e[start]) if "x_h" in learned else None,
             u_r=values.reward(found.x_h[start]) if "u_r" in learned else None,
-            v_r=mean_value(found.u_r[start], known, pi_r) if "v_r" in learned else None,
+            v_r=mean_value(found.u_r[start], own, pi_r) if "v_r" in learned else None,
             distinct=len(timed),
             items=len(collected.item),
             must_be_finite=must_be_finite,

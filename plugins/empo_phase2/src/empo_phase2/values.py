@@ -11,11 +11,12 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator
 from empo_phase2.experience import States, TimedStates, Transitions
+from empo_phase2.forward import forward
 from empo_phase2.params import Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.targets import forward, one_step_q_r
+from empo_phase2.targets import one_step_q_r
 
 
 @dataclass(frozen=True, slots=True)

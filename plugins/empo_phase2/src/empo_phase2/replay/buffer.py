@@ -68,10 +68,8 @@ class Replay:
 
     def clear(self) -> None:
         """Drop everything."""
-        self._states.clear()
-        self._pool.clear()
-        self._links.clear()
-        self._sources.clear()
+        for part in (self._states, self._pool, self._links, self._sources):
+            part.clear()
         self._number = 0  # Of the next transition; transition n lies at n modulo capacity.
         self._length = 0
         self._newest_step = 0
@@ -84,6 +82,11 @@ class Replay:
     def distinct_states(self) -> int:
         """Number of different states that they refer to."""
         return len(self._states)
+
+    @property
+    def freed_states(self) -> int:
+        """Number of state ids given back so far, which may mean others now."""
+        return self._states.freed
 
     @property
     def items(self) -> int:
@@ -180,13 +183,12 @@ class Replay:
         if not self._length:
             raise ValueError("nothing can be sampled from a replay that is empty")
         if by_state:
-            every = self._places(self._length)
-            return self._sources.drawn(count, generator, every, oldest).to(self.device)
+            drawn = self._sources.drawn(count, generator, self._places(self._length), oldest)
+            return drawn.to(self.device)
         skipped = 0
         if oldest is not None:
-            skipped = self._records.number_before(oldest, self._oldest, self._length)
-            if self._length - skipped < count:
-                skipped = 0
+            older = self._records.number_before(oldest, self._oldest, self._length)
+            skipped = older if self._length - older >= count else 0
         drawn = torch.randint(skipped, self._length, (count,), generator=generator)
         return (drawn + self._oldest).remainder_(self.capacity).to(self.device)
 
@@ -238,8 +240,7 @@ class Replay:
             "states": self._states.state_dict(),
         }
         links = self._links.state_dict(filled, self._number - self._length)
-        sources = self._sources.state_dict()
-        return counts | self._records.state_dict(filled) | links | sources
+        return counts | self._records.state_dict(filled) | links | self._sources.state_dict()
 
     def load_state_dict(self, tree: StateDict) -> None:
         """Restore what ``state_dict`` returned; everything goes on as it would have there.

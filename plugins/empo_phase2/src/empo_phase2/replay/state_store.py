@@ -29,6 +29,9 @@ class StateStore:
     Args:
         storage: Allocates the arrays.
         shape: Sizes of a state.
+
+    Attributes:
+        freed: How many ids were given back so far, and may mean other states now.
     """
 
     def __init__(self, storage: ArrayStorage, shape: ReplayShape) -> None:
@@ -46,7 +49,7 @@ class StateStore:
         self._bits = storage.zeros((1024, self._flag_bytes), np.uint8)
         self._references = storage.zeros((1024,), np.int32)
         self._table = storage.zeros((2048,), np.int32)
-        self._used, self._free, self._count = 0, -1, 0
+        self._used, self._free, self._count, self.freed = 0, -1, 0, 0
 
     def __len__(self) -> int:
         """Number of distinct states held."""
@@ -88,6 +91,7 @@ class StateStore:
         """Hold states once less; those that are not held any more give their ids back."""
         self._free, freed = release(ids, self._keys, self._references, self._table, self._free)
         self._count -= freed
+        self.freed += freed
 
     def take(self, ids: Int[Tensor, " distinct"], device: torch.device) -> States:
         """States by id.
@@ -132,6 +136,7 @@ class StateStore:
             "references": torch.from_numpy(self._references[: self._used]),
             "free": self._free,
             "count": self._count,
+            "freed": self.freed,
         }
 
     def load_state_dict(self, tree: StateDict) -> None:
@@ -143,6 +148,7 @@ class StateStore:
         self._bits[:used] = tree["bits"].numpy()
         self._references[:used] = tree["references"].numpy()
         self._used, self._free, self._count = used, int(tree["free"]), int(tree["count"])
+        self.freed = int(tree["freed"])
         rebuild(self._keys, self._references, used, self._table)
 
     def _packed(self, states: States) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:

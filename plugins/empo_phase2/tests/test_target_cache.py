@@ -1,0 +1,64 @@
+"""Values that are kept change no target, and spare networks what they were asked before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from batches import EVERYTHING, SETTING, THEORY, Form, Made, made
+
+from empo_core.types import Quantity
+from empo_phase2 import target_cache
+from empo_phase2.target_cache import TargetCache
+from empo_phase2.targets import BatchTargets
+
+LEARNED: list[tuple[Quantity, ...]] = [("v_h_e", "q_r"), ("v_h_e", "v_r"), EVERYTHING]
+
+
+def halves() -> tuple[Made, Made]:
+    """Batches about the same states of which the second has some that the first has not."""
+    first = made(3, Form(transitions=6, states=30, fewest_successors=1))
+    second = made(8, first.form)
+    return first, replace(second, states=first.states, slots=first.slots, spec=first.spec)
+
+
+def assert_equal(found: BatchTargets, expected: BatchTargets) -> None:
+    for name in ("q_r", "pi_r", "v_h_e", "x_h", "u_r", "v_r"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("most", [target_cache.MOST_NUMBERS, 1])
+@pytest.mark.parametrize("learned", LEARNED, ids="-".join)
+def test_targets_are_those_without_a_cache(
+    learned: tuple[Quantity, ...], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_cache, "MOST_NUMBERS", most)
+    networks, cache = halves()[0].networks(learned), TargetCache()
+    for beta_r in (1.0, 5.0):  # Which may change while networks stay the same.
+        for problem in halves():
+            setting = replace(SETTING, beta_r=beta_r)
+            found = problem.batched(networks, THEORY, setting, cache=cache)
+            assert_equal(found, problem.batched(networks, THEORY, setting))
+
+
+def test_networks_are_asked_about_new_situations_only() -> None:
+    first, second = halves()
+    networks, cache, sizes = first.networks(("v_h_e", "q_r")), TargetCache(), []
+    networks["q_r"].register_forward_pre_hook(lambda _, asked: sizes.append(len(asked[0])))
+    for problem in (first, second, first, second):
+        problem.batched(networks, THEORY, SETTING, cache=cache)
+    assert len(sizes) == 2
+    assert sum(sizes) == len(cache)
+    cache.clear()
+    first.batched(networks, THEORY, SETTING, cache=cache)
+    assert sizes[2] == sizes[0]
+
+
+def test_it_holds_no_more_than_one_batch_where_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_cache, "MOST_NUMBERS", 1)
+    first, second = halves()
+    networks, cache = first.networks(("v_h_e", "q_r")), TargetCache()
+    for problem in (first, second):
+        found = problem.batched(networks, THEORY, SETTING, cache=cache)
+        assert len(cache) == found.distinct
