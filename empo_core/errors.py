@@ -1,8 +1,16 @@
 """Every error the framework raises on purpose."""
 
+from typing import ClassVar
+
 
 class EmpoError(Exception):
-    """Base of all framework errors; catch this to catch ours and only ours."""
+    """Base of all framework errors; catch this to catch ours and only ours.
+
+    Attributes:
+        page: Of the documentation, relative to ``docs``, where the message alone may not do.
+    """
+
+    page: ClassVar[str] = ""
 
 
 class ConfigError(EmpoError, ValueError):
@@ -23,6 +31,8 @@ class DuplicateComponentError(EmpoError):
 class PluginLoadError(EmpoError):
     """An installed plugin, or a component of it, could not be loaded."""
 
+    page = "reference/errors.md#plugins"
+
 
 class IncompatiblePluginError(PluginLoadError):
     """A plugin was written for another version of the plugin API."""
@@ -35,13 +45,19 @@ class WorldError(EmpoError, ValueError):
 class SolveError(EmpoError):
     """The problem cannot be solved as posed (cycles, no goals, unreachable goals, no memory)."""
 
+    page = "how-to/solve_large_worlds.md"
+
 
 class UnsuitableWorldError(SolveError):
     """The world lacks what every algorithm in it needs: a human, goals, roles of all agents."""
 
+    page = "how-to/write_a_world_file.md"
+
 
 class StorageError(EmpoError):
     """A file on disk is missing, damaged, foreign, or could not be written."""
+
+    page = "reference/errors.md#run-directories"
 
 
 class WorkerError(EmpoError):
@@ -51,6 +67,8 @@ class WorkerError(EmpoError):
 class CollectError(WorkerError):
     """No actor can collect experience any more; the message carries the last traceback."""
 
+    page = "how-to/collect_with_actor_processes.md"
+
 
 class TrackerError(EmpoError):
     """A tracker raised something; the message names it, its hook and the error."""
@@ -58,6 +76,8 @@ class TrackerError(EmpoError):
 
 class NonFiniteError(EmpoError, ArithmeticError):
     """A loss, gradient, target or weight is infinite or NaN; the message names it."""
+
+    page = "how-to/learn_a_policy.md#when-it-does-not-learn"
 
 
 REFUSALS = (ConfigError, UnknownComponentError, DuplicateComponentError, UnsuitableWorldError)

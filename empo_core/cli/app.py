@@ -21,7 +21,6 @@ app = typer.Typer(
     name="empo",
     cls=CommandGroup,
     help="Model-based RL and human empowerment, made of plugins.",
-    epilog="Begin with: empo run multigrid/trivial algorithm=exact",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

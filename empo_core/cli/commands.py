@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from empo_core.cli.manual import address
 from empo_core.cli.output import INTERRUPTED, guarded, reported, say
 from empo_core.config import installed
 from empo_core.errors import DuplicateComponentError, PluginLoadError
@@ -55,6 +56,12 @@ class CommandGroup(TyperGroup):
     @commands.setter
     def commands(self, core: MutableMapping[str, Any]) -> None:
         self.core = dict(core)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Say how to begin and which pages tell more; where these are is looked up for this only."""
+        pages = f"Documentation: {address('README.md')}, commands: {address('reference/cli.md')}"
+        self.epilog = f"Begin with: empo run multigrid/trivial algorithm=exact\n\n{pages}"
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command; Ctrl-C before it begins ends as Ctrl-C within it does."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from empo_core.cli.manual import address
 from empo_core.errors import REFUSALS, EmpoError
 from empo_core.interrupts import Termination
 from empo_core.printable import PrintableFormatter, printable
@@ -64,6 +65,7 @@ def reported(*, debug: bool = False) -> Iterator[None]:
             lines = ["".join(traceback.format_exception(error)).rstrip()]
         elif isinstance(error, EmpoError):
             lines = [str(error), *_notes(error)]
+            lines += [f"See {address(error.page)}"] if error.page else []
         else:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             hint = "This should not happen; '--debug' shows where it did."
