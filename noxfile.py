@@ -67,10 +67,12 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Every page: its links, its code blocks, and a page for every protocol and component."""
-    session.install(*DEV)
+    """Every page: its links, its code blocks, a page for every protocol; then the site."""
+    session.install("-r", "requirements-docs.txt")
     pages = ("tests/integration/test_docs.py", "tests/integration/test_examples.py")
     session.run("python", "-m", "pytest", *pages, *session.posargs)
+    session.run("python", "docs/build_site.py")
+    session.run("python", "-m", "pytest", "-m", "slow", "tests/browser/test_site.py")
 
 
 @nox.session

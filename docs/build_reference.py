@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from empo_core import inspection, protocols
 from empo_core.config import installed, library_files
 from empo_core.config.schema import config_schema, described
-from empo_core.plugins.hookspecs import KINDS, Component, Kind
+from empo_core.plugins.hookspecs import KINDS, Kind
 from empo_core.plugins.registry import Offer, Registry
 from empo_inspector.container import Header
 
@@ -120,7 +122,7 @@ def component_section(offer: Offer) -> Iterator[str]:
     yield f"### {component.kind} `{component.name}`"
     source = f"[{distribution}](../../plugins/{distribution.replace('-', '_')}/README.md)"
     yield f"{component.summary} From {'the core' if distribution == 'empo-core' else source}."
-    rows = list(param_rows(component))
+    rows = list(param_rows(component.params_model()))
     head = ["| param | type | default | meaning |", "|---|---|---|---|"]
     yield "\n".join([*head, *rows]) if rows else "It has no params."
     if files := library_files(component):
@@ -128,9 +130,9 @@ def component_section(offer: Offer) -> Iterator[str]:
         yield f"Ready-made: {names}."
 
 
-def param_rows(component: Component) -> Iterator[str]:
+def param_rows(model: type[BaseModel]) -> Iterator[str]:
     """A table row per param."""
-    for key in described(component.params_model()):
+    for key in described(model):
         shown = f"`{key.default}`" if key.default else ""
         cells = (f"`{key.name}`", key.type, "required" if key.required else shown, key.description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -174,20 +176,23 @@ def protocol_section(protocol: type) -> Iterator[str]:
         yield markdown(inspect.getdoc(function) or "")
 
 
-def signature(name: str, function: Any, is_property: bool) -> str:
+def signature(name: str, function: Any, is_property: bool = False) -> str:
     """A signature with one parameter per line where it is long."""
     found = inspect.signature(function)
-    returns = f" -> {found.return_annotation}"
+    empty = inspect.Signature.empty
+    returns = "" if found.return_annotation is empty else f" -> {found.return_annotation}"
     if is_property:
         return f"{name}{returns}"
     listed: list[str] = []
     for parameter in found.parameters.values():
-        if parameter.name == "self":
+        if parameter.name in ("self", "cls"):
             continue
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in listed:
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(p.startswith("*") for p in listed):
             listed.append("*")
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        listed.append(f"{parameter.name}: {parameter.annotation}{default}")
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        kind = "" if parameter.annotation is empty else f": {parameter.annotation}"
+        default = "" if parameter.default is empty else f" = {parameter.default!r}"
+        listed.append(f"{stars}{parameter.name}{kind}{default}")
     line = f"{name}({', '.join(listed)}){returns}"
     if len(line) <= 90:
         return line
@@ -198,7 +203,7 @@ def markdown(docstring: str) -> str:
     """A Google docstring as Markdown: sections become lists."""
     lines: list[str] = []
     inside = False
-    for line in docstring.replace("``", "`").splitlines():
+    for line in escaped(docstring.replace("``", "`")).splitlines():
         if match := SECTION.match(line):
             inside = True
             lines += [f"{match[1]}:", ""]
@@ -212,6 +217,13 @@ def markdown(docstring: str) -> str:
             lines.append(line)
     # A section without names is one paragraph, not a list of its lines.
     return re.sub(r"(?<=\n)\* (?!`)(.*(?:\n\* (?!`).*)*)", _paragraph, "\n".join(lines))
+
+
+def escaped(text: str) -> str:
+    """Text in which ``<`` is no tag, and ``::`` before a block of code is a colon."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    pieces[::2] = [piece.replace("<", "&lt;") for piece in pieces[::2]]
+    return re.sub(r"::$", ":", "".join(pieces), flags=re.MULTILINE)
 
 
 def _paragraph(match: re.Match[str]) -> str:

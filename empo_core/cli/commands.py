@@ -58,7 +58,7 @@ class CommandGroup(TyperGroup):
         self.core = dict(core)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Say how to begin and which pages tell more; where these are is looked up for this only."""
+        """Say how to begin, and which pages tell more; where they are is only looked up here."""
         pages = f"Documentation: {address('README.md')}, commands: {address('reference/cli.md')}"
         self.epilog = f"Begin with: empo run multigrid/trivial algorithm=exact\n\n{pages}"
         super().format_help(ctx, formatter)

@@ -86,8 +86,8 @@ class ComponentRef(Config, Generic[K]):
     """
 
     kind: ClassVar[Kind]
-    name: str
-    params: SerializeAsAny[BaseModel]
+    name: str = Field(description="Of the component.")
+    params: SerializeAsAny[BaseModel] = Field(description="Of that component.")
 
     def __class_getitem__(cls, literal: object) -> type[ComponentRef]:
         """The class for one kind; pydantic's own way would build its validators at once."""

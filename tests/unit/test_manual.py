@@ -44,14 +44,14 @@ def test_help_names_the_index_and_the_page_of_commands() -> None:
 
 
 def test_an_error_ends_with_the_page_of_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Exception, match="^3$"), reported():
+    with pytest.raises(Exception, match=r"^3$"), reported():
         raise errors.NonFiniteError("a loss is not finite")
     page = "docs/how-to/learn_a_policy.md#when-it-does-not-learn"
     assert capsys.readouterr().err == f"a loss is not finite\nSee {page}\n"
 
 
 def test_an_error_that_says_it_all_names_no_page(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Exception, match="^2$"), reported():
+    with pytest.raises(Exception, match=r"^2$"), reported():
         raise errors.ConfigError("x.yaml:1:1: no")
     assert capsys.readouterr().err == "x.yaml:1:1: no\n"
 
