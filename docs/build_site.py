@@ -8,6 +8,7 @@ Warnings, e.g. of links that lead nowhere, are errors. No page asks anything of 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from api_reference import api_list, api_pages
 from build_pictures import INSPECTORS, draw
@@ -26,7 +28,7 @@ LINK = re.compile(r"(?<!!)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 SECTION = re.compile(r"^\*\*(\w[\w -]*)\*\*", re.MULTILINE)
 INSPECTOR = re.compile(r"^<!-- inspector: (\w+) -->$", re.MULTILINE)
 ORPHAN = "---\norphan: true\n---\n\n"
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", "": "text"}
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".ipynb": "", "": "text"}
 
 
 def build(target: Path) -> None:
@@ -77,7 +79,21 @@ def is_source(link: str) -> bool:
 def source_page(uri: str) -> str:
     """A file as a page, to which only links lead."""
     text = (ROOT / uri).read_text(encoding="utf-8")
+    if uri.endswith(".ipynb"):
+        return ORPHAN + "\n\n".join(cell(found) for found in json.loads(text)["cells"])
     return f"{ORPHAN}# {uri}\n\n````{LANGUAGES[Path(uri).suffix]}\n{text}````\n"
+
+
+def cell(found: dict[str, Any]) -> str:
+    """A cell of a notebook; what it shows as plain text, for the rest needs Jupyter."""
+    text = "".join(found["source"])
+    if found["cell_type"] == "markdown":
+        return text
+    outputs = (
+        output.get("data", {}).get("text/plain", output.get("text")) for output in found["outputs"]
+    )
+    shown = "".join(f"\n````text\n{''.join(lines)}\n````\n" for lines in outputs if lines)
+    return f"````python\n{text}\n````\n{shown}"
 
 
 def adapted(text: str) -> str:
