@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 
 from empo_core.compilation import is_loaded
 from empo_core.errors import NonFiniteError, SolveError
@@ -50,6 +51,7 @@ def solve(
     tracker: Tracker | None = None,
     resume: bool = False,
     seed: int = 0,
+    start: Shaped[np.ndarray, "start word"] | None = None,
 ) -> ExactResult:
     """Solve a world exactly: Phase 1 and Phase 2 by backward induction in float64.
 
@@ -61,6 +63,7 @@ def solve(
         tracker: Told about progress and values.
         resume: Continue from the files that an interrupted run left in ``directory``.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
+        start: Distinct state rows in which episodes start; None means the initial state.
 
     Returns:
         Values and policies at every reachable state and time.
@@ -70,7 +73,7 @@ def solve(
             large, or leaves a human without any attainable goal.
     """
     params = params or ExactParams()
-    start, seconds = clock.perf_counter(), Seconds()
+    begin, seconds = clock.perf_counter(), Seconds()
     check_humans(world.spec)
     assumed = assumed or Assumptions()
     tracker = tracker or Tracker()
@@ -79,10 +82,9 @@ def solve(
         has_prior = bool(assumed.human_prior or params.human_prior)
         with kernel_stage(tracker.progress):
             sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
-    seconds.kernels = clock.perf_counter() - start
-    horizon = world.spec.horizon
-    graph = _explore(world, horizon, params, tracker)
-    seconds.graph = clock.perf_counter() - start - seconds.kernels
+    seconds.kernels = clock.perf_counter() - begin
+    graph = _explore(world, params, tracker, start)
+    seconds.graph = clock.perf_counter() - begin - seconds.kernels
     if found := warning_before(world, graph, params.theory):
         log.warning("%s", found)
     params = ram.resolved(Sizes.of(graph), params)
@@ -92,16 +94,20 @@ def solve(
         problem = pose(world, graph, params, assumed)
     digest = _digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
-    induce = _induce_over_time if horizon is not None else _induce_over_levels
+    induce = _induce_over_time if world.spec.horizon is not None else _induce_over_levels
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(Solver(problem, seconds), store, threads, tracker, resume)
-    seconds.total = clock.perf_counter() - start
+    seconds.total = clock.perf_counter() - begin
     return ExactResult(problem, store, params, seconds, seed)
 
 
 def _explore(
-    world: WorldModel, horizon: int | None, params: ExactParams, tracker: Tracker
+    world: WorldModel,
+    params: ExactParams,
+    tracker: Tracker,
+    start: Shaped[np.ndarray, "start word"] | None,
 ) -> StateGraph:
+    horizon = world.spec.horizon
     limit, share, shown = ram.limit(params), 0.0, 0.0
 
     def progress(explored: Explored) -> bool:
@@ -125,6 +131,7 @@ def _explore(
         start_method=params.compute.start_method,
         max_states=params.compute.max_states,
         progress=progress,
+        start=start,
     )
     tracker.progress(GRAPH, 1.0, 1.0)
     return graph

@@ -1,0 +1,105 @@
+"""Robots of the benchmark: they see the human and the boxes, and never the goal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from simulator import STAY, Robot
+
+from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
+from empo_blocks.prior import GreedyDistance
+from empo_blocks.ranks import Ranks
+from empo_blocks.world import BlocksWorld, load_world
+from empo_exact.plugin import ExactParams
+from empo_exact.result import ExactResult
+from empo_exact.setup import Assumptions
+from empo_exact.solver import solve
+
+KEPT_IN_RAM = 3
+"""Boxes up to which all values fit into memory (1.2 GB); beyond they go to disk (6 GB for 4)."""
+
+
+def still(size: int) -> Robot:
+    """It does nothing."""
+    return lambda human, boxes, step: (np.zeros_like(human), np.full_like(human, STAY))
+
+
+def random125(size: int, chance: np.ndarray) -> Robot:
+    """Any cell, any direction; ``chance`` has a number in [0, 1) per episode and step."""
+
+    def robot(human: np.ndarray, boxes: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        action = (chance[:, step] * size**2 * (STAY + 1)).astype(int)
+        return action // (STAY + 1), action % (STAY + 1)
+
+    return robot
+
+
+def random_effective(chance: np.ndarray) -> Robot:
+    """Any box and direction, or nothing: the actions that the world gives to EMPO."""
+
+    def robot(human: np.ndarray, boxes: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        cells = box_cells(boxes)
+        action = (chance[:, step] * (1 + STAY * cells.shape[1])).astype(int)
+        return pushed(cells, action)
+
+    return robot
+
+
+def empo(result: ExactResult, chance: np.ndarray) -> Robot:
+    """It draws from the exact policy of a solved world."""
+
+    def robot(human: np.ndarray, boxes: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        cells = box_cells(boxes)
+        rows = torch.from_numpy(np.concatenate([human[:, None], cells], 1).astype(np.int16))
+        policy = result.robot_policies(rows, chance.shape[1] - step).numpy()
+        action = (policy.cumsum(1) < chance[:, step, None]).sum(1)
+        return pushed(cells, action.clip(max=policy.shape[1] - 1))
+
+    return robot
+
+
+def greedy(action: np.ndarray, world: BlocksWorld) -> Robot:
+    """It takes one action in each state, by the state's number."""
+    ranks = ranks_of(world)
+
+    def robot(human: np.ndarray, boxes: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        cells = box_cells(boxes)
+        numbers = ranks.rank(np.concatenate([human[:, None], cells], 1))
+        return pushed(cells, action[numbers])
+
+    return robot
+
+
+def box_cells(boxes: np.ndarray) -> np.ndarray:
+    """Cells with boxes, ascending [episode, box]."""
+    return np.nonzero(boxes.reshape(len(boxes), -1))[1].reshape(len(boxes), -1)
+
+
+def pushed(cells: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cell and direction of the actions ``still``, ``box 1 left``, ``box 1 down`` and so on."""
+    box = (action - 1).clip(0) // STAY
+    direction = np.where(action == 0, STAY, (action - 1) % STAY)
+    return cells[np.arange(len(cells)), box], direction
+
+
+def solved(
+    size: int, boxes: int, steps: int, humans: str, theory: dict[str, object], folder: Path
+) -> ExactResult:
+    """The exact solution for every start; ``humans`` as in the settings."""
+    world = load_world(BlocksParams(size=size, boxes=boxes, max_steps=steps))
+    prior = GreedyDistance(GreedyDistanceParams(), world) if humans == "matched" else None
+    model = {} if prior else {"robot_model": humans}
+    keep = "all" if boxes <= KEPT_IN_RAM else "disk"
+    params = ExactParams.model_validate(
+        {"preset": "paper", "theory": {**theory, **model}, "keep": keep, "rollouts": 0}
+    )
+    ranks, assumed = ranks_of(world), Assumptions(human_prior=prior)
+    everywhere = ranks.unrank(np.arange(ranks.count))
+    return solve(world, params, assumed, directory=folder, start=everywhere)
+
+
+def ranks_of(world: BlocksWorld) -> Ranks:
+    """Numbers of the states of a world."""
+    return Ranks(world.board.cells, world.board.boxes)

@@ -1,0 +1,54 @@
+"""Statistics of the benchmark: intervals of shares, means and paired differences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+Z = 1.959964
+"""Quantile of the normal distribution for 95 %."""
+AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def shown(self, digits: int) -> str:
+        """As tables show it."""
+        return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+
+def share(successes: np.ndarray) -> Estimate:
+    """A share with Wilson's interval."""
+    n, p = len(successes), float(successes.mean())
+    middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z / (1 + Z**2 / n) * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+    return Estimate(p, min(p, middle - half), max(p, middle + half))
+
+
+def mean(values: np.ndarray) -> Estimate:
+    """A mean with its t interval."""
+    degrees = len(values) - 1
+    # Cornish and Fisher: t quantiles of so many degrees of freedom to three digits.
+    t = Z + (Z**3 + Z) / (4 * degrees)
+    half = t * float(values.std(ddof=1)) / math.sqrt(len(values))
+    middle = float(values.mean())
+    return Estimate(middle, middle - half, middle + half)
+
+
+def paired_difference(ours: np.ndarray, others: np.ndarray, resamples: int, seed: int) -> Estimate:
+    """The mean difference of the same episodes, with its bootstrap interval (percentiles)."""
+    difference, rng = ours - others, np.random.default_rng(seed)
+    found = [
+        difference[rng.integers(len(difference), size=(AT_ONCE, len(difference)))].mean(1)
+        for _ in range(-(-resamples // AT_ONCE))
+    ]
+    low, high = np.quantile(np.concatenate(found)[:resamples], [0.025, 0.975])
+    return Estimate(float(difference.mean()), float(low), float(high))
