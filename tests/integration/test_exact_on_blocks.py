@@ -129,3 +129,15 @@ def test_a_robot_crushes_the_human_where_that_ends_the_episode_and_is_warned_of(
     result = solve(world, params)
     assert result.summary()["warnings"] == []
     assert np.asarray(result.at(world.initial_state(), 0).pi_r).ravel()[crushing].sum() < 0.01
+
+
+def test_one_solution_serves_several_starts() -> None:
+    worlds = [load_world(BlocksParams(size=4, max_steps=6, corner=corner)) for corner in range(4)]
+    rows = torch.stack([world.initial_state() for world in worlds])
+    params = exact(keep="all")
+    together = solve(worlds[0], params, start=rows.numpy())
+    policies = together.robot_policies(rows, 6)
+    for row, world, policy in zip(rows, worlds, policies, strict=True):
+        alone = solve(world, params)
+        assert together.at(row, 0).V_r == alone.at(row, 0).V_r
+        assert torch.equal(policy, alone.robot_policies(row[None], 6)[0])
