@@ -13,7 +13,7 @@ from pettingzoo import ParallelEnv
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
-from empo_core.config import RunConfig
+from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import execute
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
@@ -242,3 +242,31 @@ def test_robots_in_a_world_and_exact_are_asked_about_goals(tmp_path: Path) -> No
         assert isinstance(evaluate_run(run, episodes=2, gifs=0).evaluation, Evaluation)
     with pytest.raises(ConfigError, match="no checkpoints to choose from"):
         evaluate_run(solved, checkpoint="best")
+
+
+def test_humans_may_act_differently_than_the_run_assumed(tmp_path: Path) -> None:
+    exact = {"world_model": WORLD, "algorithm": {"name": "exact", "params": {"rollouts": 0}}}
+    run = executed(exact, tmp_path)
+    command = ["evaluate", str(run), "--episodes", "300", "--gifs", "0", "--json"]
+    said = {}
+    for prior in ("", "uniform", "{name: path-heuristic, params: {beta: 20}}"):
+        asked = ["--human-prior", prior] if prior else []
+        done = CliRunner().invoke(app, [*command, *asked])
+        assert done.exit_code == 0, done.stderr
+        said[prior] = json.loads(done.stdout)
+    assert "human_prior" not in said[""]
+    assert [each.get("human_prior", {}).get("name") for each in said.values()] == [
+        None,
+        "uniform",
+        "path-heuristic",
+    ]
+    own, even, walking = ([goal["reached"] for goal in each["goals"]] for each in said.values())
+    assert own[0] > even[0] > walking[0]  # The last ones need more than three steps.
+    done = CliRunner().invoke(app, [*command, "--human-prior", "{name: uniform, params: {b: 1}}"])
+    assert done.exit_code == 2
+    assert "--human-prior:1:26: params.b: unknown key" in done.stderr
+
+
+def test_environments_have_no_human_prior(cartpole: Path) -> None:
+    with pytest.raises(ConfigError, match="leave out --human-prior"):
+        evaluate_run(cartpole, human_prior=HumanPriorRef.model_validate("uniform"))

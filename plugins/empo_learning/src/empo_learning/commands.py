@@ -41,13 +41,26 @@ def evaluate(
     best: Annotated[
         bool, typer.Option("--best", help="Play the checkpoint with the best evaluation.")
     ] = False,
+    human_prior: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRIOR",
+            help="Humans who act differently than the run assumed: a human_prior as in a config.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Play what a run has computed or learned: which returns, or how many goals, does it attain?"""
     with only_ours_on_stdout(json, quiet=False):
+        from empo_core.config import HumanPriorRef
+        from empo_core.config.files import parse_yaml, validate_document
         from empo_learning.evaluation import evaluate_run
 
+        humans = None
+        if human_prior is not None:
+            humans = validate_document(HumanPriorRef, parse_yaml(human_prior, name="--human-prior"))
         done = evaluate_run(
             run_dir,
             episodes=episodes,
@@ -55,6 +68,7 @@ def evaluate(
             seed=seed,
             max_steps=max_steps,
             checkpoint="best" if best else "newest",
+            human_prior=humans,
         )
     if json:
         print_json(done.summary())

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from empo_core.config import installed
+from empo_core.config import HumanPriorRef, installed
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import saved_policies, seed_everything
+from empo_core.experiment import build, saved_policies, seed_everything
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import (
     CheckpointChoice,
@@ -38,6 +38,7 @@ class Evaluated:
         place: Short name of its world or environment.
         evaluation: What playing showed: attainment of goals in a world, or returns.
         files: What was written: ``evaluation.json`` and the animations.
+        human_prior: The humans who were played instead of the run's own, if any.
     """
 
     run_dir: Path
@@ -45,11 +46,15 @@ class Evaluated:
     place: str
     evaluation: Evaluation | ReturnEvaluation
     files: tuple[Path, ...]
+    human_prior: HumanPriorRef | None = None
 
     def summary(self) -> dict[str, Any]:
         """All of it as JSON data."""
         where = "world" if isinstance(self.evaluation, Evaluation) else "environment"
-        about = {"run_dir": str(self.run_dir), "algorithm": self.algorithm, where: self.place}
+        about: dict[str, Any] = {"run_dir": str(self.run_dir), "algorithm": self.algorithm}
+        about |= {where: self.place}
+        if self.human_prior is not None:
+            about |= {"human_prior": self.human_prior.model_dump(mode="json")}
         files = [str(path.relative_to(self.run_dir)) for path in self.files]
         return about | asdict(self.evaluation) | {"files": files}
 
@@ -62,6 +67,7 @@ def evaluate_run(
     seed: int = 0,
     max_steps: int | None = None,
     checkpoint: CheckpointChoice = "newest",
+    human_prior: HumanPriorRef | None = None,
     registry: Registry | None = None,
     environment: Callable[[], object] | None = None,
 ) -> Evaluated:
@@ -75,6 +81,7 @@ def evaluate_run(
         seed: Decides everything that is random.
         max_steps: Cut episodes here; None: at the horizon, or after ``MOST_STEPS`` without one.
         checkpoint: Which weights of the run.
+        human_prior: How humans act; None: as the run assumed.
         registry: The components its config may name; default: the installed ones.
         environment: Makes an environment, where the run was given one from Python.
 
@@ -94,12 +101,16 @@ def evaluate_run(
     if isinstance(found, tuple):
         if world is None:
             raise ConfigError(f"{run_dir}: this run has no world to play in")
-        sampler = EpisodeSampler(world, *found, max_steps)
+        robots, humans = found
+        if human_prior is not None:
+            humans = build(human_prior, world, registry=registry)
+        sampler = EpisodeSampler(world, robots, humans, max_steps)
         evaluation, animations = _in_world(sampler, path, episodes, gifs, seed)
         files += animations
-    elif gifs:
+    elif gifs or human_prior is not None:
+        option, what = ("--gifs", "animated") if gifs else ("--human-prior", "played by a prior")
         raise ConfigError(
-            f"{path}: only episodes in a world of human goals are animated; leave out --gifs"
+            f"{path}: only episodes in a world of human goals are {what}; leave out {option}"
         )
     else:
         each = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
@@ -111,6 +122,7 @@ def evaluate_run(
         place=labels(config)[-1 if world is None else 0],
         evaluation=evaluation,
         files=tuple(files),
+        human_prior=human_prior,
     )
     write_file(done.files[0], strict_json(done.summary()) + "\n")
     return done
