@@ -68,6 +68,16 @@ def inlined(function: Function) -> Function:
     return nested(function, inline=True)
 
 
+def compiled_closure(function: Function) -> Function:
+    """The function with what surrounds it, compiled on first use; may allocate and take slices."""
+    from numba import njit
+
+    _listen()
+    plain = unwrap(function)
+    declared.add(f"{plain.__module__}.{plain.__qualname__}")
+    return cast("Function", njit(nogil=True, error_model="numpy")(plain))
+
+
 def is_loaded(function: Callable[..., Any]) -> bool:
     """True if a compiled function's machine code is in this process, or needs none."""
     return bool(getattr(function, "signatures", True))

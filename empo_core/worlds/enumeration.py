@@ -22,8 +22,10 @@ from empo_core.notebooks import NotebookWorld
 from empo_core.protocols.parallel_maps import ParallelMap
 from empo_core.types import Goal, Segments, Successors, WorldSpec
 from empo_core.worlds import queries
+from empo_core.worlds.batches import BATCH, BatchExpander
 from empo_core.worlds.expansion import (
     SUM_TOLERANCE,
+    BatchModel,
     EnumerableModel,
     Expander,
     Expansion,
@@ -70,7 +72,6 @@ class EnumeratedWorld(NotebookWorld):
         self._available = available
         self._achieved = achieved
         self._initial = initial
-        self._sizes = torch.tensor(spec.num_actions)
         self._strides = torch.tensor(spec.strides)
 
     @property
@@ -91,7 +92,9 @@ class EnumeratedWorld(NotebookWorld):
         if actions is None:
             pairs = (first[:, None] + torch.arange(joint)).flatten()
         else:
-            pairs = first + (self._checked(actions, len(states)) * self._strides).sum(1)
+            pairs = first + (
+                queries.checked_actions(self.spec, actions, len(states)) * self._strides
+            ).sum(1)
         start = self._all.offsets[pairs]
         counts = self._all.offsets[pairs + 1] - start
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -167,28 +170,9 @@ class EnumeratedWorld(NotebookWorld):
             )
         return numbers
 
-    def _checked(
-        self, actions: Int[Tensor, "state agent"], rows: int
-    ) -> Int[Tensor, "state agent"]:
-        expected = (rows, len(self.spec.agents))
-        if tuple(actions.shape) != expected or actions.dtype.is_floating_point:
-            raise WorldError(
-                f"actions must be integers of shape {expected}, one per state and agent; got "
-                f"{actions.dtype} of shape {tuple(actions.shape)}"
-            )
-        wrong = (actions < 0) | (actions >= self._sizes)
-        if bool(wrong.any()):
-            row, agent = (int(place) for place in wrong.nonzero()[0])
-            who = self.spec.agents[agent]
-            raise WorldError(
-                f"action {int(actions[row, agent])} of {who.name} in row {row} is out of range; "
-                f"it has actions 0 to {len(who.actions) - 1}"
-            )
-        return actions.long()
-
 
 def enumerate_world(
-    model: EnumerableModel,
+    model: EnumerableModel | BatchModel,
     *,
     max_steps: int | None = None,
     max_states: int = 1_000_000,
@@ -201,7 +185,7 @@ def enumerate_world(
     first met at the horizon are not asked for successors and look terminal.
 
     Args:
-        model: The game as its author wrote it.
+        model: The game as its author wrote it; one that has ``transitions_batch`` is asked by it.
         max_steps: Horizon; None means the model's own.
         max_states: Give up beyond so many states.
         parallel: Expands states elsewhere, e.g. in worker processes;
@@ -211,7 +195,7 @@ def enumerate_world(
         WorldError: The model contradicts itself; the message names the state and the actions.
         WorkerError: A worker process was lost.
     """
-    goals, predicates = _goals(model)
+    goals, predicates = goals_of(model)
     horizon = getattr(model, "horizon", None) if max_steps is None else max_steps
     if horizon is not None and horizon < 1:
         raise WorldError(f"the horizon is {horizon}; an episode needs at least 1 step")
@@ -225,11 +209,13 @@ def enumerate_world(
         # A look-up is too cheap for processes to pay.
         releases_gil=True,
     )
-    expander = Expander(model, spec, predicates)
+    in_batches = isinstance(model, BatchModel)
+    expander = (BatchExpander if in_batches else Expander)(model, spec, predicates)
+    search = partial(_search, spec, expander.initial(), BATCH if in_batches else _CHUNK, max_states)
     if parallel is None:
-        return _search(spec, expander.initial(), partial(map, expander), max_states)
+        return search(partial(map, expander))
     with parallel(expander) as expand:
-        return _search(spec, expander.initial(), expand, max_states)
+        return search(expand)
 
 
 _Task = tuple[Sequence[Hashable], bool]
@@ -238,8 +224,9 @@ _Task = tuple[Sequence[Hashable], bool]
 def _search(
     spec: WorldSpec,
     initial: Hashable,
-    expand: Callable[[Iterable[_Task]], Iterator[Expansion | WorldError]],
+    chunk: int,
     max_states: int,
+    expand: Callable[[Iterable[_Task]], Iterator[Expansion | WorldError]],
 ) -> EnumeratedWorld:
     """Breadth-first search, one level of equal distance after the other."""
     number: dict[Hashable, int] = {initial: 0}
@@ -249,7 +236,7 @@ def _search(
     depth = 0
     while frontier:
         goes_on = spec.horizon is None or depth < spec.horizon
-        chunks = ((frontier[i : i + _CHUNK], goes_on) for i in range(0, len(frontier), _CHUNK))
+        chunks = ((frontier[i : i + chunk], goes_on) for i in range(0, len(frontier), chunk))
         known = len(order)
         for part in expand(chunks):
             if isinstance(part, WorldError):
@@ -284,8 +271,12 @@ def _successors(parts: Sequence[tuple[Expansion, Int[np.ndarray, " _item"]]]) ->
     )
 
 
-def _goals(model: EnumerableModel) -> tuple[tuple[Goal, ...], list[Predicate]]:
-    """The model's goals and the predicate of each."""
+def goals_of(model: Any) -> tuple[tuple[Goal, ...], list[Predicate]]:
+    """A model's goals and the predicate of each.
+
+    Raises:
+        WorldError: They are not as ``EnumerableModel`` says.
+    """
     goals: list[Goal] = []
     predicates: list[Predicate] = []
     given: Mapping[int, Sequence[tuple[Any, ...]]] = getattr(model, "goals", {})

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.errors import SolveError
-from empo_core.types import Successors
+from empo_core.errors import SolveError, WorldError
+from empo_core.types import Successors, WorldSpec
 
 if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
@@ -41,6 +41,31 @@ def sample_successors(
     ends = end > start
     chosen[ends] = successors.states[item[ends]]
     return chosen
+
+
+def checked_actions(
+    spec: WorldSpec, actions: Int[Tensor, "state agent"], rows: int
+) -> Int[Tensor, "state agent"]:
+    """Actions that were asked about, one per state and agent, as ``int64``.
+
+    Raises:
+        WorldError: They have another shape, or one is out of range.
+    """
+    expected = (rows, len(spec.agents))
+    if tuple(actions.shape) != expected or actions.dtype.is_floating_point:
+        raise WorldError(
+            f"actions must be integers of shape {expected}, one per state and agent; got "
+            f"{actions.dtype} of shape {tuple(actions.shape)}"
+        )
+    wrong = (actions < 0) | (actions >= torch.tensor(spec.num_actions))
+    if bool(wrong.any()):
+        row, agent = (int(place) for place in wrong.nonzero()[0])
+        who = spec.agents[agent]
+        raise WorldError(
+            f"action {int(actions[row, agent])} of {who.name} in row {row} is out of range; "
+            f"it has actions 0 to {len(who.actions) - 1}"
+        )
+    return actions.long()
 
 
 def is_terminal(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, " state"]:
