@@ -169,6 +169,9 @@ def compiled_game(seed: int) -> CompiledWorld:
     return write
 
 
+GAME = compiled_game(3)
+
+
 def blocks() -> tuple[WorldModel, ...]:
     size = {"size": 3, "boxes": 2, "horizon": 8}
     return (
@@ -184,7 +187,7 @@ ROADS: dict[str, Callable[[], tuple[WorldModel, ...]]] = {
     "random game": lambda: (
         enumerate_world(RandomGame(3)),
         enumerate_world(RandomGameInBatches(3)),
-        compiled_game(3),
+        GAME,
     ),
 }
 
@@ -239,9 +242,9 @@ def test_solutions_are_equal_bit_for_bit(roads: tuple[Any, ...]) -> None:
 class TestCompiledWorld(WorldModelTests):
     """A compiled world is a world model."""
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def world(self) -> WorldModel:
-        return compiled_game(1)
+        return GAME
 
 
 @given(st.lists(st.lists(st.floats(0, 1), max_size=6), max_size=8))

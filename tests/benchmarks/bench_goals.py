@@ -1,0 +1,66 @@
+"""Processor time per swept transition against the number of goals.
+
+Run ``python tests/benchmarks/bench_goals.py``. The board with two boxes of ``blocks_in_python.py``
+(7,500 states, 337,500 transitions, 50 steps), whose one human may want 1 to 25 of its cells, and
+a multigrid world. A swept transition is one stored transition at one time at which its state can
+occur. The contenders take turns, five of each, in one thread; medians are shown, without the graph
+and without kernels.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import numpy as np
+from blocks_in_python import compiled_blocks
+from rich.console import Console
+from rich.table import Table
+
+from empo_core.config import WorldModelRef
+from empo_core.experiment import build
+from empo_core.protocols import WorldModel
+from empo_core.worlds.compiled import CompiledWorld
+from empo_exact.plugin import Compute, ExactParams
+from empo_exact.result import ExactResult
+from empo_exact.solver import solve
+
+TURNS = 5
+GOALS = (1, 2, 4, 8, 16, 25)
+GRID = {"name": "multigrid/asymmetric_freeing_simple", "params": {"max_steps": 12}}
+
+
+def main() -> None:
+    """Measure and show."""
+    model = compiled_blocks().model
+    worlds: dict[str, WorldModel] = {
+        f"blocks, {number} goals": CompiledWorld(replace(model, goals={0: model.goals[0][:number]}))
+        for number in GOALS
+    }
+    worlds["asymmetric_freeing_simple, T=12"] = build(WorldModelRef.model_validate(GRID))
+    params = ExactParams(preset="paper", compute=Compute(workers=1))
+    times: dict[str, list[float]] = {name: [] for name in worlds}
+    swept: dict[str, int] = {}
+    for turn in range(TURNS + 1):
+        for name, world in worlds.items():
+            result = solve(world, params)
+            swept[name] = swept_transitions(result)
+            if turn:  # The first one compiles.
+                times[name].append(result.seconds.phase1 + result.seconds.phase2)
+    table = Table("world", "goals", "ns per swept transition", "ns per goal and transition")
+    for name, spent in times.items():
+        ns = 1e9 * statistics.median(spent) / swept[name]
+        goals = len(worlds[name].spec.goals)
+        table.add_row(name, str(goals), f"{ns:.1f}", f"{ns / goals:.2f}")
+    Console().print(table)
+
+
+def swept_transitions(result: ExactResult) -> int:
+    """Transitions of the states that can occur, summed over all times."""
+    size = np.zeros(result.graph.num_states, dtype=np.int64)
+    size[: result.graph.num_expanded] = np.diff(result.graph.bounds)
+    return sum(int(size[result.reachable(time)].sum()) for time in range(result.horizon or 0))
+
+
+if __name__ == "__main__":
+    main()
