@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from empo_core.config.dumped_yaml import read_dumped
-from empo_core.config.yaml import MAX_BYTES
 from empo_core.errors import EmpoError, StorageError
 from empo_core.storage.atomic import read_json
-from empo_core.storage.regular_files import open_regular
 from empo_core.storage.run_directory import (
     CONFIG,
     RESULTS,
@@ -24,6 +20,7 @@ from empo_core.storage.run_directory import (
     Status,
     existing_run,
     process_exists,
+    read_config,
 )
 from empo_core.trees import Json
 
@@ -105,20 +102,17 @@ def open_run(path: str | Path) -> SavedRun:
     found = read_run(directory)
     if found.status == DAMAGED:
         raise StorageError(f"{path}: {found.reason}")
-    return replace(found, config=copy.deepcopy(found.config))  # Equal parts are shared.
+    return found
 
 
 def read_run(path: Path) -> SavedRun:
-    """The run in a directory that may be damaged or half-written, read quickly.
-
-    Three files are opened. Its ``config`` is not to be changed: runs share equal parts of theirs.
-    """
+    """The run in a directory that may be damaged or half-written; four files are opened."""
     config: dict[str, Json] = {}
     status: dict[str, Json] = {}
     summary: dict[str, Json] = {}
     reasons: list[str] = []
     try:
-        config = _object(_config(path / CONFIG))
+        config = _object(read_config(path))
         status = _object(read_json(path / STATUS))
     except EmpoError as error:
         reasons.append(str(error))
@@ -148,14 +142,6 @@ def read_run(path: Path) -> SavedRun:
         seconds=_seconds(status, running=word == "running" and not reasons),
         summary=summary,
     )
-
-
-def _config(path: Path) -> Json:
-    raw = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
-    try:
-        return read_dumped(raw.decode(), str(path))
-    except UnicodeDecodeError as error:
-        raise StorageError(f"{path}: is not UTF-8 text") from error
 
 
 def _object(value: Json) -> dict[str, Json]:

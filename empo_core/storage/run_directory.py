@@ -1,13 +1,15 @@
 """Run directories: config, versions, status, log and results.
 
 ``runs/<date>-<world>-<algorithm>-<task>-<seed>[-n]/`` holds ``config.yaml`` (resolved, runs again
-as it is), ``env.json``, ``status.json``, ``log.txt``, ``results/`` and whatever trackers write.
+as it is) and the same as ``config.json``, ``env.json``, ``status.json``, ``log.txt``, ``results/``
+and whatever trackers write.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import io
 import json
 import logging
@@ -29,12 +31,12 @@ from typing import IO, Literal
 from pydantic import JsonValue
 
 from empo_core.config import RunConfig
-from empo_core.config.yaml import dump_yaml
+from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
 from empo_core.storage.atomic import read_json, write_file
-from empo_core.storage.regular_files import open_append, reason_of
+from empo_core.storage.regular_files import open_append, open_regular, reason_of
 from empo_core.trees import JsonData
 
 try:
@@ -43,6 +45,7 @@ except ImportError:  # Not on Windows; there only the recorded process id protec
     fcntl = None  # type: ignore[assignment]
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
+CONFIG_DATA = "config.json"
 RESULTS = "results"
 SUMMARY = "summary.json"
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -83,8 +86,7 @@ class RunDirectory:
         del parts[config.world_model is not None]  # The algorithm.
         directory._about["task"] = "-".join(parts)
         path = directory.path
-        head = f"# The resolved config of this run; repeat it with: empo run {path / CONFIG}\n"
-        write_file(path / CONFIG, head + dump_yaml(resolved(config)))
+        write_config(path, resolved(config))
         _write_json(path / ENVIRONMENT, environment(config, registry))
         (path / RESULTS).mkdir()
         directory.mark("running")
@@ -197,6 +199,37 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be locked: {error.strerror}") from error
         return True
+
+
+def write_config(directory: Path, config: dict[str, JsonValue]) -> None:
+    """Write a run's config, as YAML for people and as JSON for whoever reads thousands."""
+    head = f"# The resolved config of this run; repeat it with: empo run {directory / CONFIG}\n"
+    text = head + dump_yaml(config)
+    write_file(directory / CONFIG, text)
+    with contextlib.suppress(ValueError):  # JSON has no infinities; then there is YAML alone.
+        data = {"yaml_sha256": _sha256(text.encode()), "config": config}
+        write_file(directory / CONFIG_DATA, json.dumps(data, allow_nan=False) + "\n")
+
+
+def read_config(directory: Path) -> JsonValue:
+    """A run's config as plain data, fifty times faster where the JSON is of this very YAML.
+
+    Raises:
+        ConfigError: It is not YAML as this project accepts it.
+        StorageError: It is missing, or no regular file.
+    """
+    path = directory / CONFIG
+    raw = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
+    with contextlib.suppress(StorageError):
+        quick = read_json(directory / CONFIG_DATA)
+        if isinstance(quick, dict) and quick.get("yaml_sha256") == _sha256(raw):
+            return quick.get("config")
+    data: JsonValue = json.loads(json.dumps(parse_yaml(raw, name=str(path)).data))
+    return data
+
+
+def _sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
 
 
 def existing_run(path: str | Path) -> Path:

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 from empo_core.config import RunConfig
-from empo_core.config.yaml import dump_yaml
-from empo_core.storage.run_directory import resolved
+from empo_core.storage.run_directory import resolved, write_config
 
 
 def write_runs(folder: Path, number: int) -> None:
@@ -29,7 +28,7 @@ def write_runs(folder: Path, number: int) -> None:
         data["algorithm"]["params"]["theory"]["beta_r"] = index / 7
         directory = folder / f"2026-01-01-trivial-exact-{index}"
         (directory / "results").mkdir(parents=True)
-        (directory / "config.yaml").write_text(dump_yaml(data))
+        write_config(directory, data)
         status = {"status": "finished", "updated": "2026-01-01T00:00:00+00:00", "seconds": 1.5}
         (directory / "status.json").write_text(json.dumps(status))
         summary = {"root": {"V_r": -index / 3, "goals": goals}, "seconds": {"total": 1.5}}

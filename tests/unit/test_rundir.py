@@ -26,7 +26,7 @@ from pydantic import Field
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import RunConfig
 from empo_core.config.files import load_config, parse_yaml
-from empo_core.config.yaml import dump_yaml
+from empo_core.config.yaml import dump_yaml, read_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import RunInterrupted, execute, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
@@ -166,6 +166,8 @@ def test_a_run_leaves_everything_needed_to_understand_it(
     day = time.strftime("%Y-%m-%d")
     assert done.directory == config.runs / f"{day}-a_world-fake-7"
     assert read(done.directory / "status.json")["status"] == "finished"
+    quick = read(done.directory / "config.json")
+    assert quick["config"] == read_yaml(done.directory / "config.yaml").data
     environment = read(done.directory / "env.json")
     assert environment["seed"] == 7
     assert environment["plugins"] == {"dist-a": "1.5"}

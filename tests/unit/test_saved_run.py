@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import re
 import socket
@@ -14,11 +15,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from pydantic import JsonValue
 
 import empo_core
 from empo_core.errors import ConfigError, StorageError
 from empo_core.saved_run import read_run
 from empo_core.storage.metrics import read_metrics
+from empo_core.storage.run_directory import read_config, write_config
 from empo_core.tables import table_lines
 
 CONFIG = "world_model: {name: w, params: {}}\nalgorithm:\n  name: a\nseed: 3\n"
@@ -64,6 +67,29 @@ def test_the_config_of_an_open_run_is_its_own(write: Write) -> None:
     assert isinstance(first.config["world_model"], dict)
     first.config["world_model"]["params"] = {"changed": True}
     assert second.config["world_model"] == {"name": "w", "params": {}}
+
+
+def test_a_changed_yaml_is_read_instead_of_the_json_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"seed": 1, "a": {"b": [1, 2.5, None, True]}, "c": 'x: "y"'}
+    write_config(tmp_path, config)
+    with monkeypatch.context() as patch:  # What was not changed needs no parser.
+        patch.delattr("empo_core.storage.run_directory.parse_yaml")
+        assert read_config(tmp_path) == config
+    yaml = tmp_path / "config.yaml"
+    yaml.write_text(yaml.read_text().replace("seed: 1", "seed: 2"))
+    assert read_config(tmp_path) == config | {"seed": 2}
+    (tmp_path / "config.json").write_text("{")
+    yaml.write_text("1: {2: .inf}\n")
+    assert read_config(tmp_path) == {"1": {"2": math.inf}}
+
+
+def test_a_config_that_json_cannot_hold_is_read_from_yaml(tmp_path: Path) -> None:
+    config: dict[str, JsonValue] = {"most": math.inf}
+    write_config(tmp_path, config)
+    assert not (tmp_path / "config.json").exists()
+    assert read_config(tmp_path) == config
 
 
 def test_a_run_without_a_task_in_its_status_is_known_by_its_world(write: Write) -> None:
