@@ -52,7 +52,17 @@ def api_page(name: str) -> str:
         parts.append(markdown(inspect.getdoc(module) or ""))
         level = "##" if is_whole else "###"
         parts += ["\n\n".join(section(member, level)) for member in members]
+    parts += [exports()] if name == "empo_core" else []
     return "\n\n".join(parts) + "\n"
+
+
+def exports() -> str:
+    """The pages of what ``empo_core`` itself offers, but defines elsewhere."""
+    core = importlib.import_module("empo_core")
+    homes = {name: getattr(getattr(core, name), "__module__", "") for name in core.__all__}
+    ours = {name: home for name, home in homes.items() if home.startswith("empo_core.")}
+    rows = (f"* `{n}`: [{home}]({'.'.join(home.split('.')[:2])}.md)" for n, home in ours.items())
+    return "\n".join(rows)
 
 
 def modules(name: str) -> Iterator[ModuleType]:

@@ -70,6 +70,7 @@ CALLS: dict[str, str] = {
     "explorer": ", spec, agents",
     "environment": ", context",
 }
+TABLE = re.compile(r"^=+(?: +=+)+$.*^=+(?: +=+)+$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example):$")
 
 
@@ -216,7 +217,8 @@ def markdown(docstring: str) -> str:
         else:
             lines.append(line)
     # A section without names is one paragraph, not a list of its lines.
-    return re.sub(r"(?<=\n)\* (?!`)(.*(?:\n\* (?!`).*)*)", _paragraph, "\n".join(lines))
+    text = re.sub(r"(?<=\n)\* (?!`)(.*(?:\n\* (?!`).*)*)", _paragraph, "\n".join(lines))
+    return TABLE.sub(r"```text\n\g<0>\n```", text)
 
 
 def escaped(text: str) -> str:
