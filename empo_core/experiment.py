@@ -41,6 +41,7 @@ from empo_core.storage.run_directory import (
     RESULTS,
     SUMMARY,
     RunDirectory,
+    existing_run,
     labels,
     process_rank,
     resolved,
@@ -238,14 +239,21 @@ def build_algorithm(
     return algorithm
 
 
-def saved_context(
-    directory: Path,
-    config: RunConfig,
+def load_run(
+    path: str | Path,
     registry: Registry | None = None,
     environment: Callable[[], object] | None = None,
-) -> RunContext:
-    """The context in which an algorithm loads what a run left in its directory."""
-    return RunContext(
+) -> tuple[RunConfig, Algorithm, RunContext]:
+    """A run's config, its algorithm, and the context in which that loads what the run left.
+
+    Raises:
+        ConfigError: It is no run directory, or its config cannot be used here.
+    """
+    registry = registry if registry is not None else installed()
+    directory = existing_run(path)
+    config = load_config(directory / CONFIG, registry=registry)
+    algorithm = build_algorithm(config, registry, environment)
+    context = RunContext(
         world=build_world(config, registry),
         seed=config.seed,
         directory=directory,
@@ -254,29 +262,28 @@ def saved_context(
         world_model=config.world_model,
         environment=environment,
     )
+    return config, algorithm, context
 
 
 def saved_policies(
-    directory: Path,
-    config: RunConfig,
+    path: str | Path,
     checkpoint: CheckpointChoice = "newest",
     registry: Registry | None = None,
     environment: Callable[[], object] | None = None,
-) -> tuple[WorldModel | None, tuple[RobotPolicy, HumanPrior] | EpisodePlayer]:
-    """A run's world, and what can play the run.
+) -> tuple[RunConfig, RunContext, tuple[RobotPolicy, HumanPrior] | EpisodePlayer]:
+    """A run's config and context, and what can play the run.
 
     Raises:
-        ConfigError: Its algorithm cannot be played.
+        ConfigError: As for ``load_run``, or its algorithm cannot be played.
         StorageError: The run left nothing that can be loaded.
     """
-    algorithm = build_algorithm(config, registry, environment)
+    config, algorithm, context = load_run(path, registry, environment)
     if not isinstance(algorithm, Playable):
         raise ConfigError(
             f"algorithm {config.algorithm.name!r} cannot be played: it has no method 'restore', "
             "which gives the policies of a run; see Playable in docs/reference/protocols.md"
         )
-    context = saved_context(directory, config, registry, environment)
-    return context.world, algorithm.restore(context, checkpoint)
+    return config, context, algorithm.restore(context, checkpoint)
 
 
 def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, get_args
 from empo_core.errors import EmpoError, StorageError
 from empo_core.storage.atomic import read_json
 from empo_core.storage.run_directory import (
-    CONFIG,
     RESULTS,
     STATUS,
     SUMMARY,
@@ -77,15 +76,12 @@ class SavedRun:
             ConfigError: The config cannot be used here, e.g. because a plugin is not installed.
             StorageError: It has no result, or a damaged one.
         """
-        from empo_core.config.files import load_config
-        from empo_core.experiment import build_algorithm, saved_context
+        from empo_core.experiment import load_run
         from empo_core.protocols import Reopenable
 
-        existing_run(self.path)
-        config = load_config(self.path / CONFIG)
-        algorithm = build_algorithm(config)
+        _, algorithm, context = load_run(self.path)
         if isinstance(algorithm, Reopenable):
-            return algorithm.reopen(saved_context(self.path, config))
+            return algorithm.reopen(context)
         if not self.summary:
             raise StorageError(f"{self.path}: has no result; its status is {self.status!r}")
         return self.summary

@@ -33,5 +33,6 @@ def widget(run: NotebookPage | Path | str) -> PageWidget:
     from empo_inspector.saved_inspection import inspect_run
 
     if not isinstance(run, NotebookPage):
-        run = notebook_page(*inspect_run(Path(run)), directory=Path(run))
+        directory = Path(run).resolve()
+        run = notebook_page(*inspect_run(directory), directory=directory)
     return PageWidget(page=run.text, height=run.height)

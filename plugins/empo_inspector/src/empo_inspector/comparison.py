@@ -11,8 +11,8 @@ import numpy as np
 
 from empo_core import open_run
 from empo_core.errors import ConfigError, EmpoError
-from empo_core.experiment import build_world
-from empo_core.protocols import ClosedLoop, WorldModel
+from empo_core.experiment import load_run
+from empo_core.protocols import ClosedLoop, Reopenable, WorldModel
 from empo_core.saved_run import SavedRun
 from empo_core.suggestions import nearest
 from empo_core.trees import Json
@@ -117,32 +117,35 @@ def compare_policies(groups: Sequence[Group], most: int) -> list[PolicyCompariso
         groups: Groups; of each the first run counts.
         most: Number of state-times to name per pair.
     """
-    loops: list[tuple[Group, ClosedLoop]] = []
+    first: tuple[Group, ClosedLoop, WorldModel | None] | None = None
     found = []
     for group in groups:
         try:
-            result = group.runs[0].result
+            _, algorithm, context = load_run(group.runs[0].path)
+            result = algorithm.reopen(context) if isinstance(algorithm, Reopenable) else None
             if not isinstance(result, ClosedLoop):
                 continue
-            if loops:
-                found.append(_policies(*loops[0], group, result, most))
-            loops.append((group, result))
+            if first is None:
+                first = group, result, context.world
+            else:
+                found.append(_policies(*first, group, result, most))
         except EmpoError as error:
-            first = loops[0][0].name if loops else groups[0].name
-            found.append(PolicyComparison(first, group.name, reason=str(error)))
+            name = groups[0].name if first is None else first[0].name
+            found.append(PolicyComparison(name, group.name, reason=str(error)))
     return found
 
 
 def _policies(
-    one: Group, first: ClosedLoop, other: Group, second: ClosedLoop, most: int
+    one: Group,
+    first: ClosedLoop,
+    world: WorldModel | None,
+    other: Group,
+    second: ClosedLoop,
+    most: int,
 ) -> PolicyComparison:
     worlds = [group.runs[0].config.get("world_model") for group in (one, other)]
     if worlds[0] != worlds[1]:
         return PolicyComparison(one.name, other.name, reason="their worlds differ")
-    from empo_core import load_config
-    from empo_core.storage.run_directory import CONFIG
-
-    world = build_world(load_config(one.runs[0].path / CONFIG))
     best, total = policy_differences(first, second, most)
     return PolicyComparison(one.name, other.name, world, tuple(best), total)
 

@@ -41,11 +41,10 @@ def inspect(
     """Write a page that shows every decision of a run, and why: one file, for any browser."""
     with only_ours_on_stdout(json=False, quiet=False):
         from empo_core.storage.atomic import write_file
-        from empo_core.storage.run_directory import existing_run
         from empo_inspector.page import PAGE, write_page
         from empo_inspector.saved_inspection import inspect_run
 
-        directory = existing_run(run_dir)
+        directory = run_dir.resolve()
         wanted = _wanted(start, max_mb)
         inspection, world = inspect_run(directory, wanted)
         file = directory / PAGE if output is None else output

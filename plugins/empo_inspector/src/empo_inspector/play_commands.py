@@ -12,10 +12,8 @@ import typer
 
 from empo_core.cli.check import library_world, world_in
 from empo_core.cli.output import Debug, only_ours_on_stdout, show, stdout
-from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
 from empo_core.storage.atomic import digest, write_file
-from empo_core.storage.run_directory import CONFIG, existing_run
 from empo_core.theory import HumanTheory
 from empo_inspector.pcg32 import MOST_SEED
 
@@ -100,9 +98,8 @@ def _opened(place: str) -> tuple[WorldModel, Policies | None, str | None]:
         raise ConfigError(f"{place}: there is no such run, and no such world; see: empo worlds")
     if not path.is_dir():
         return world_in(path, None)[1], None, None
-    directory = existing_run(path)
-    config = load_config(directory / CONFIG)
-    world, policies = saved_policies(directory, config)
+    config, context, policies = saved_policies(path)
+    world = context.world
     if world is None or not isinstance(policies, tuple):
         raise ConfigError(f"{place}: this run has no world of humans and goals to play in")
     theory = getattr(config.algorithm.params, "theory", None)

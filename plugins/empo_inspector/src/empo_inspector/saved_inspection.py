@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from empo_core.config import installed
-from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import build_algorithm, saved_context
+from empo_core.experiment import load_run
 from empo_core.inspection import Inspectable, Inspection, Wanted
 from empo_core.protocols import WorldModel
-from empo_core.storage.run_directory import CONFIG, existing_run
 
 
 def inspect_run(path: Path, wanted: Wanted | None = None) -> tuple[Inspection, WorldModel]:
@@ -24,16 +21,12 @@ def inspect_run(path: Path, wanted: Wanted | None = None) -> tuple[Inspection, W
         ConfigError: It is no run directory, or its algorithm cannot be inspected.
         StorageError: The run left nothing that can be loaded, or too little.
     """
-    registry = installed()
-    directory = existing_run(path)
-    config = load_config(directory / CONFIG, registry=registry)
-    algorithm = build_algorithm(config, registry)
+    config, algorithm, context = load_run(path)
     if not isinstance(algorithm, Inspectable):
         raise ConfigError(
             f"{path}: runs of algorithm {config.algorithm.name!r} cannot be explained; it has no "
             "method 'inspection', see Inspectable in docs/reference/protocols.md"
         )
-    context = saved_context(directory, config, registry)
     inspection = algorithm.inspection(context, Wanted() if wanted is None else wanted)
     if context.world is None:
         raise ConfigError(f"{path}: this run has no world")

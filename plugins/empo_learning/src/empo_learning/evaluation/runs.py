@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.config import HumanPriorRef, installed
-from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
 from empo_core.experiment import build, saved_policies, seed_everything
 from empo_core.plugins.registry import Registry
@@ -17,7 +16,7 @@ from empo_core.protocols import (
     Drawable,
 )
 from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import CONFIG, existing_run, labels, strict_json
+from empo_core.storage.run_directory import labels, strict_json
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import EpisodeSampler
@@ -92,10 +91,9 @@ def evaluate_run(
         CollectError: An environment failed.
     """
     registry = registry if registry is not None else installed()
-    path = existing_run(run_dir)
-    config = load_config(path / CONFIG, registry=registry)
     seed_everything(seed)
-    world, found = saved_policies(path, config, checkpoint, registry, environment)
+    config, context, found = saved_policies(run_dir, checkpoint, registry, environment)
+    path, world = context.directory, context.world
     files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
     if isinstance(found, tuple):
