@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer, Shaped
 from torch import Tensor
 
+from empo_core.errors import WorldError
 from empo_core.protocols import RunContext
 from empo_core.theory import CompleteTheory
 from empo_core.types import WorldSpec
@@ -30,11 +31,49 @@ class Wanted:
         time: Steps of the episode that lie behind ``start``. Earlier times are left out.
         max_bytes: Size of the arrays at which states are left out, those that episodes visit
             least first; None keeps all.
+        times: Times whose decisions are to be kept in the end; None means all. Fewer leave room
+            for more states.
+        compact: Whether values are to be kept in 32 bits in the end, which take half the room.
     """
 
     start: Shaped[np.ndarray, " word"] | None = None
     time: int = 0
     max_bytes: int | None = None
+    times: tuple[int, ...] | None = None
+    compact: bool = False
+
+    def kept_times(self, horizon: int | None) -> list[int]:
+        """Times whose values are to be kept: those asked for, and one step later.
+
+        Raises:
+            WorldError: There is no decision at one of them.
+        """
+        times = range(self.time, 1 if horizon is None else horizon)
+        if self.times is None:
+            return list(times)
+        for time in self.times:
+            if time not in times:
+                limit = f"they go from {self.time} to {times[-1]}" if len(times) > 1 else "only 0"
+                raise WorldError(f"there is no decision at time {time}: {limit}")
+        return sorted({later for t in self.times for later in (t, t + 1)} & set(times))
+
+    def value_bytes(self, numbers: int, horizon: int | None) -> int:
+        """Bytes in which so many values of a state are kept."""
+        size = 4 if self.compact else 8
+        return size * numbers * len(self.kept_times(horizon))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RightValues:
+    """Exact values beside learned ones, at the same times; NaN where they are not known.
+
+    Attributes:
+        v_r: V_r [time state].
+        v_e: V_h^e [time state goal].
+    """
+
+    v_r: Float64[np.ndarray, "time state"]
+    v_e: Float64[np.ndarray, "time state goal"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +91,7 @@ class Inspection:
         theory: The parameters of the equations.
         rows: State rows [state word].
         number: What the run calls each state [state].
-        total: How many states the run has, kept here or not.
+        total: How many states the run has, kept here or not; None where nobody counted them.
         offsets: Start of each pair's transitions [pair + 1].
         successor: State reached, or ``NOT_KEPT`` [transition].
         code: Position of the transition's probability and duration in the next two
@@ -66,13 +105,18 @@ class Inspection:
         v_m: V_h^m; None where humans do not act by equations (1)-(3) with the parameters of
             ``theory`` and even expectations of each other [time state goal].
         pi_h: The humans' policies, where ``v_m`` is None [time state goal action].
+        q_r: Q_r by which the robots act, where values are learned, which need not satisfy the
+            equations; None where it follows from V_r one step later. NaN where a joint robot
+            action is not available [time state robot_action].
+        x_h_floor: Least X_h in equation (8); lower ones count as this.
+        right: Exact values beside learned ones, where they are known.
     """
 
     spec: WorldSpec
     theory: CompleteTheory
     rows: Shaped[np.ndarray, "state word"]
     number: Int64[np.ndarray, " state"]
-    total: int
+    total: int | None
     offsets: Int64[np.ndarray, " pair_plus_1"]
     successor: Integer[np.ndarray, " transition"]
     code: Integer[np.ndarray, " transition"]
@@ -84,6 +128,9 @@ class Inspection:
     v_e: Float64[np.ndarray, "time state goal"]
     v_m: Float64[np.ndarray, "time state goal"] | None
     pi_h: Float64[np.ndarray, "time state goal action"] | None
+    q_r: Float64[np.ndarray, "time state robot_action"] | None = None
+    x_h_floor: float = 0.0
+    right: RightValues | None = None
 
     @property
     def num_states(self) -> int:

@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
+from empo_core.experiment import seed_everything
+from empo_core.inspection import Wanted
+from empo_core.testing.algorithm import fresh
 from empo_exact.plugin import ExactParams
+from empo_phase2.algorithm import Phase2
+from empo_phase2.params import Phase2Params
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pages import ENDS_BY_ITSELF, Open, Opened, Solved, solved_page, world_of
+from pages import ENDS_BY_ITSELF, Learned, Open, Opened, Solved, solved_page, world_of
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 READY_MS = 60_000
@@ -95,3 +100,27 @@ def free_the_human(tmp_path_factory: pytest.TempPathFactory) -> Solved:
     params = ExactParams.model_validate({"preset": "paper", "keep": "all"})
     world = world_of("multigrid/free_the_human", max_steps=8)
     return solved_page(world, params, tmp_path_factory.mktemp("free"))
+
+
+LEARNED: dict[str, Any] = {
+    "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
+    "values": {"q_r": "lookup", "v_h_e": "lookup"},
+    "total_steps": 600,
+    "warm_up": {"v_h_e": 100, "q_r": 100, "ramp": 100},
+    "optimiser": {"lr": 1.0, "target_interval": 5},
+    "collector": {"name": "sync", "params": {"min_env_steps": 3000}},
+    "reporting": {"compare": "exact", "evaluation_interval": 0},
+    "inspector": True,
+}
+
+
+@pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    """A learned run with the page that it wrote, and exact values beside its own."""
+    directory = tmp_path_factory.mktemp("learned")
+    context = fresh(world_of("multigrid/trivial", max_steps=5), directory)
+    seed_everything(0)
+    algorithm = Phase2(Phase2Params.model_validate(LEARNED))
+    algorithm.run(context)
+    inspection = algorithm.inspection(context, Wanted())
+    return Learned(inspection, directory / "inspector.html")

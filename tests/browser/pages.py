@@ -64,6 +64,14 @@ class Solved:
         return [(int(states[i]), int(times[i]) + kept.first_time) for i in chosen]
 
 
+@dataclass(frozen=True)
+class Learned:
+    """A learned run: its inspection and its page."""
+
+    inspection: Inspection
+    file: Path
+
+
 def solved_page(world: WorldModel, params: ExactParams, directory: Path, **wanted: Any) -> Solved:
     """Solve a world and write its page."""
     result = solve(world, params)

@@ -17,7 +17,7 @@ from empo_inspector.decision import OneStep
 from empo_inspector.explanation import explain
 
 DECISIONS = """(places) => places.map(([s, t, theory]) => {
-  const model = inspector.m;
+  const model = m;
   const found = model.decision(s, t, theory ? {...model.theory, ...theory} : undefined);
   const plain = (list) => [...list].map((x) => Number.isNaN(x) ? null : x);
   return {Q_r: plain(found.q_r), pi_r: plain(found.pi_r), V_e: plain(found.v_e), V_r: found.v_r,
@@ -139,7 +139,7 @@ def test_the_chance_of_first_reaching_a_goal_sums_to_what_can_be_attained(
     open_page: Open, free_the_human: Solved
 ) -> None:
     curves = """async (places) => Promise.all(places.map(([s, t, g]) =>
-      firstPassage(inspector.m, s, t, g, async () => {})))"""
+      firstPassage(s, t, g, async () => {})))"""
     places = [(s, t, g) for s, t in free_the_human.places(5) for g in range(4)]
     found = open_page(free_the_human.file).ask(curves, places)
     for (state, time, goal), curve in zip(places, found, strict=True):

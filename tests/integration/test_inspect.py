@@ -25,7 +25,7 @@ from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
-from empo_inspector.decisive import decisive
+from empo_inspector.decisive import worth_a_look
 from empo_inspector.page import container, page, script, style
 from empo_inspector.sentences import templates
 
@@ -44,7 +44,7 @@ def solved() -> ExactResult:
 @pytest.fixture(scope="module")
 def packed(solved: ExactResult, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     inspection = inspect(solved, solved.params.theory, Wanted())
-    return container(inspection, solved.problem.world, 0, tmp_path_factory.mktemp("run"))
+    return container(inspection, solved.problem.world, Wanted(), tmp_path_factory.mktemp("run"))
 
 
 def test_a_container_holds_the_inspection(solved: ExactResult, packed: bytes) -> None:
@@ -67,7 +67,7 @@ def test_two_containers_of_a_run_are_equal(
     solved: ExactResult, packed: bytes, tmp_path: Path
 ) -> None:
     inspection = inspect(solved, solved.params.theory, Wanted())
-    again = container(inspection, solved.problem.world, 0, tmp_path)
+    again = container(inspection, solved.problem.world, Wanted(), tmp_path)
     assert unpack(again)[0].model_copy(update={"provenance": {}}) == unpack(packed)[0].model_copy(
         update={"provenance": {}}
     )
@@ -133,7 +133,7 @@ def test_more_bytes_keep_more_states(solved: ExactResult) -> None:
 
 def test_the_most_decisive_state_has_the_largest_product(solved: ExactResult) -> None:
     inspection = inspect(solved, solved.params.theory, Wanted())
-    found = decisive(inspection, 0)
+    found = worth_a_look(inspection, 0).decisive
     products = [chance * gap for _, _, chance, gap in found]
     assert products == sorted(products, reverse=True)
     start = next(each for each in found if each[:2] == [0.0, 0.0])
@@ -151,7 +151,7 @@ def test_the_chances_of_decisive_states_are_those_of_the_chain(solved: ExactResu
         steps = slice(chain.offsets[node], chain.offsets[node + 1])
         reached[chain.target[steps]] += reached[node] * chain.prob[steps]
         chance[int(chain.state[node]), int(chain.time[node])] = float(reached[node])
-    for state, time, there, _ in decisive(inspection, 0):
+    for state, time, there, _ in worth_a_look(inspection, 0).decisive:
         assert there == pytest.approx(chance[int(state), int(time)], abs=1e-3)
 
 

@@ -25,6 +25,7 @@ def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspe
         wanted: Where to begin.
     """
     times = _times(solution, wanted.time)
+    wanted.kept_times(solution.horizon)  # Refuses times at which nobody acts.
     graph = solution.graph
     start = 0 if wanted.start is None else solution.index(wanted.start)
     if solution.horizon is not None and start >= graph.within(wanted.time):
@@ -32,8 +33,8 @@ def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspe
             f"{solution.spec.name!r} cannot be in that state after {wanted.time} steps"
         )
     chosen = _closure(graph, start, None if solution.horizon is None else len(times))
-    if wanted.max_bytes is not None and _nbytes(solution, times, chosen) > wanted.max_bytes:
-        chosen = _most_visited(solution, start, times, chosen, wanted.max_bytes)
+    if wanted.max_bytes is not None and _nbytes(solution, wanted, chosen) > wanted.max_bytes:
+        chosen = _most_visited(solution, start, wanted, chosen, wanted.max_bytes)
     offsets, items = _transitions(graph, chosen)
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
@@ -64,7 +65,7 @@ def nbytes(solution: Solution) -> int | None:
     times = list(range(1 if solution.horizon is None else solution.horizon))
     if not set(times) <= set(solution.times):
         return None
-    return _nbytes(solution, times, np.arange(solution.graph.num_states))
+    return _nbytes(solution, Wanted(), np.arange(solution.graph.num_states))
 
 
 def _times(solution: Solution, first: int) -> list[int]:
@@ -96,17 +97,17 @@ def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarr
     return np.flatnonzero(found)
 
 
-def _nbytes(solution: Solution, times: list[int], chosen: Numbers) -> int:
+def _nbytes(solution: Solution, wanted: Wanted, chosen: Numbers) -> int:
     """Bytes of the arrays in which a container keeps some states."""
     graph, spec = solution.graph, solution.spec
     items = _transitions(graph, chosen)[0][-1]
-    values = 8 * (1 + 2 * len(spec.goals)) * len(times)
+    values = wanted.value_bytes(1 + 2 * len(spec.goals), solution.horizon)
     row = graph.states.dtype.itemsize * spec.state_words
     return int(len(chosen) * (values + row + 4 * spec.num_joint_actions) + 6 * items)
 
 
 def _most_visited(
-    solution: Solution, start: int, times: list[int], chosen: Numbers, max_bytes: int
+    solution: Solution, start: int, wanted: Wanted, chosen: Numbers, max_bytes: int
 ) -> Int64[np.ndarray, " reached"]:
     """As many states as fit, those that episodes visit most, each with all its successors.
 
@@ -114,7 +115,7 @@ def _most_visited(
     chance, summed over times.
     """
     graph, visits = solution.graph, np.zeros(solution.graph.num_states)
-    for _, here, chance in visits_over_time(solution, start, times[0]):
+    for _, here, chance in visits_over_time(solution, start, wanted.time):
         visits[here] += chance
     order = chosen[np.lexsort((chosen, -visits[chosen]))]
 
@@ -129,7 +130,7 @@ def _most_visited(
     low, high = 1, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _nbytes(solution, times, first(middle)) <= max_bytes
+        fits = _nbytes(solution, wanted, first(middle)) <= max_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
     return first(low)
 

@@ -9,15 +9,16 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, JsonValue, ValidationError
 
 from empo_core.errors import StorageError
-from empo_core.inspection import NOT_KEPT, Inspection
+from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.storage.atomic import StrictModel
+from empo_inspector.decision import Digits
 
 MAGIC, VERSION = b"EMPOVIEW", 1
 MOST_BYTES = 1 << 31
@@ -32,7 +33,7 @@ class ArrayEntry(StrictModel):
     """Place of an array: ``offset`` counts bytes from the end of the padded header."""
 
     name: str
-    dtype: Literal["|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f8"]
+    dtype: Literal["|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"]
     shape: list[int]
     offset: int = Field(ge=0)
 
@@ -55,7 +56,11 @@ class GoalEntry(StrictModel):
 
 
 class World(StrictModel):
-    """Constants of the world; agent 0 counts fastest in a joint action."""
+    """Constants of the world; agent 0 counts fastest in a joint action.
+
+    The robots' joint actions, and the humans', count their first agent fastest. ``joint`` has the
+    joint action of all agents of each pair of them, the robots' counting fastest.
+    """
 
     name: str
     horizon: int | None
@@ -64,6 +69,32 @@ class World(StrictModel):
     robots: list[int]
     goals: list[GoalEntry]
     strides: list[int]
+    robot_actions: list[str]
+    robot_digits: list[list[int]]
+    human_digits: list[list[int]]
+    joint: list[int]
+
+
+class Shape(StrictModel):
+    """A path in the notation of SVG, or a text in the middle of a place, drawn on a glyph."""
+
+    path: str = ""
+    text: str = ""
+    x: float = 0.0
+    y: float = 0.0
+    size: float = 0.0
+    fill: str = ""
+    stroke: str = ""
+    width: float = 1.0
+    opacity: float = 1.0
+
+
+class Glyph(StrictModel):
+    """A square picture of one thing; ``side`` counts units of its shapes."""
+
+    name: str
+    side: float
+    shapes: list[Shape]
 
 
 class Picture(StrictModel):
@@ -72,18 +103,20 @@ class Picture(StrictModel):
     kind: Literal["grid", "pixels", "text"]
     width: int = 0
     height: int = 0
-    glyphs: list[list[str]] = Field(default_factory=list)
+    glyphs: list[Glyph] = Field(default_factory=list)
     palette: list[list[int]] = Field(default_factory=list)
 
 
 class Kept(StrictModel):
-    """Part of the run that is in the container; ``start`` is a position among its states."""
+    """Part of the run that is in the container; ``start`` is a position among its states.
+
+    Decisions are known at the ``times`` one step later than which there are values, too.
+    """
 
     states: int
-    of: int
+    of: int | None
     start: int
-    first_time: int
-    times: int
+    times: list[int]
     rule: str
 
 
@@ -96,31 +129,46 @@ class Header(StrictModel):
     picture: Picture
     kept: Kept
     decisive: list[list[float]]
-    precision: Literal["exact"]
+    errors: list[list[float]]
+    precision: Literal["exact", "compact"]
     provenance: dict[str, JsonValue]
+
+
+class Lists(NamedTuple):
+    """States that are worth a look; see ``empo_inspector.decisive``."""
+
+    decisive: list[list[float]]
+    errors: list[list[float]]
 
 
 def pack(
     inspection: Inspection,
+    wanted: Wanted,
     start: int,
     picture: Picture,
     pictures: Arrays,
-    decisive: list[list[float]],
+    lists: Lists,
     provenance: Mapping[str, JsonValue],
 ) -> bytes:
     """A container of an inspection.
 
     Args:
         inspection: States and values.
+        wanted: Times and precision.
         start: Position of the state to begin with.
         picture: Constants of the states' pictures.
         pictures: Arrays of the states' pictures.
-        decisive: The most decisive states; see ``empo_inspector.decisive``.
+        lists: States that are worth a look.
         provenance: Where it comes from.
     """
+    times = wanted.kept_times(inspection.spec.horizon)
     arrays = {
         name: np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        for name, array in {**_arrays(inspection), **pictures}.items()
+        for name, array in {
+            **_states(inspection),
+            **_values(inspection, times, wanted.compact),
+            **pictures,
+        }.items()
     }
     entries, offset = [], 0
     for name, array in arrays.items():
@@ -132,18 +180,17 @@ def pack(
         {
             "arrays": entries,
             "world": _world(inspection),
-            "theory": inspection.theory.model_dump(mode="json"),
+            "theory": _theory(inspection),
             "picture": picture,
             "kept": {
                 "states": inspection.num_states,
                 "of": inspection.total,
                 "start": start,
-                "first_time": inspection.first_time,
-                "times": len(inspection.v_r),
+                "times": times,
                 "rule": "all states" if whole else "what episodes visit most, with successors",
             },
-            "decisive": decisive,
-            "precision": "exact",
+            **{name: [e for e in each if e[1] in times] for name, each in lists._asdict().items()},
+            "precision": "compact" if wanted.compact else "exact",
             "provenance": dict(provenance),
         }
     )
@@ -194,7 +241,7 @@ def _array(raw: bytes, start: int, entry: ArrayEntry) -> np.ndarray:
 
 
 def _world(inspection: Inspection) -> dict[str, object]:
-    spec = inspection.spec
+    spec, digits = inspection.spec, Digits.of(inspection.spec)
     agents = [{"name": a.name, "role": a.role, "actions": list(a.actions)} for a in spec.agents]
     return {
         "name": spec.name,
@@ -207,11 +254,24 @@ def _world(inspection: Inspection) -> dict[str, object]:
             for g in spec.goals
         ],
         "strides": list(spec.strides),
+        "robot_actions": list(spec.robot_action_names),
+        "robot_digits": digits.robots.T.tolist(),
+        "human_digits": digits.own.T.tolist(),
+        "joint": digits.slot.argsort().tolist(),
     }
 
 
-def _arrays(kept: Inspection) -> dict[str, np.ndarray]:
-    arrays = {
+def _theory(inspection: Inspection) -> dict[str, JsonValue]:
+    """The parameters, without those of humans that act otherwise."""
+    if inspection.q_r is None:
+        return inspection.theory.model_dump(mode="json")
+    known = inspection.theory.model_dump(mode="json", exclude={"beta_h", "nu", "robot_model"})
+    return {**known, "x_h_floor": inspection.x_h_floor}
+
+
+def _states(kept: Inspection) -> dict[str, np.ndarray]:
+    """Arrays of states and transitions."""
+    return {
         "rows": kept.rows,
         "number": kept.number.astype(np.int32),
         "offsets": kept.offsets.astype(np.uint32),
@@ -223,9 +283,21 @@ def _arrays(kept: Inspection) -> dict[str, np.ndarray]:
         "prob": kept.prob,
         "duration": kept.duration,
         "achieved": np.packbits(kept.achieved, axis=1, bitorder="little"),
+    }
+
+
+def _values(kept: Inspection, times: Sequence[int], compact: bool) -> dict[str, np.ndarray]:
+    """Arrays of values at some times."""
+    right = kept.right
+    found = {
         "v_r": kept.v_r,
         "v_e": kept.v_e,
+        "v_m": kept.v_m,
+        "pi_h": kept.pi_h if kept.v_m is None else None,
+        "q_r": kept.q_r,
+        "exact_v_r": None if right is None else right.v_r,
+        "exact_v_e": None if right is None else right.v_e,
     }
-    if kept.v_m is not None:
-        return {**arrays, "v_m": kept.v_m}
-    return arrays if kept.pi_h is None else {**arrays, "pi_h": kept.pi_h}
+    places = [time - kept.first_time for time in times]
+    dtype = np.float32 if compact else np.float64
+    return {name: v[places].astype(dtype) for name, v in found.items() if v is not None}

@@ -34,7 +34,9 @@ class Policies(NamedTuple):
         pi_h: The policy of each goal's human [state goal action].
         marginal: Each human's policy over its goals, by weight [state human action].
         chance: Probability of each profile [state profile].
-        q_r: Q_r; NaN where unavailable [state robot_action].
+        q_r: Q_r by which the robots act; NaN where unavailable [state robot_action].
+        ahead: Q_r one step ahead, equation (4); the same unless values are learned
+            [state robot_action].
         pi_r: The robots' policy [state robot_action].
         accrued: Expected weight of U_r under each joint robot action [state robot_action].
     """
@@ -44,6 +46,7 @@ class Policies(NamedTuple):
     marginal: Float[Tensor, "state human action"]
     chance: Float[Tensor, "state profile"]
     q_r: Float[Tensor, "state robot_action"]
+    ahead: Float[Tensor, "state robot_action"]
     pi_r: Float[Tensor, "state robot_action"]
     accrued: Float[Tensor, "state robot_action"]
 
@@ -91,10 +94,12 @@ class Digits:
     Attributes:
         slot: ``profile * num_robot_actions + robot action`` of each joint action [joint].
         own: Each human's action in each profile [human profile].
+        robots: Each robot's action in each joint robot action [agent robot_action].
     """
 
     slot: Int[Tensor, " joint"]
     own: Int[Tensor, "human profile"]
+    robots: Int[Tensor, "agent robot_action"]
 
     @classmethod
     def of(cls, spec: WorldSpec) -> Digits:
@@ -105,8 +110,13 @@ class Digits:
         for agent in (*spec.robots, *spec.humans):
             slot += stride * action[agent]
             stride *= spec.num_actions[agent]
-        first = slot.argsort()[:: spec.num_robot_actions]  # A joint action with each profile.
-        return cls(slot, torch.stack([action[human][first] for human in spec.humans]))
+        order, number = slot.argsort(), spec.num_robot_actions
+        actions = torch.stack(action)
+        return cls(
+            slot,
+            actions[list(spec.humans)][:, order[::number]],
+            actions[list(spec.robots)][:, order[:number]],
+        )
 
 
 class OneStep:
@@ -166,9 +176,24 @@ class OneStep:
             q_e[:, :, goals] = torch.einsum("sgp,sprg->srg", own, worth[..., goals])
         v_e = torch.einsum("sr,srg->sg", policies.pi_r, q_e)
         x_h, u_r = self.reward(v_e)
-        gain = u_r[:, None] * policies.accrued + policies.q_r.nan_to_num()
         q_e = q_e.masked_fill(~possible.any(1)[..., None], math.nan)
-        return Outcomes(q_e, v_e, x_h, u_r, (policies.pi_r * gain).sum(1))
+        return Outcomes(q_e, v_e, x_h, u_r, self.value(u_r, policies))
+
+    def value(self, u_r: Float[Tensor, " state"], policies: Policies) -> Float[Tensor, " state"]:
+        """V_r by equation (9), one step ahead."""
+        gain = u_r[:, None] * policies.accrued + policies.ahead.nan_to_num()
+        return (policies.pi_r * gain).sum(1)
+
+    def bellman_remainder(
+        self, states: Int[Tensor, " state"], time: int, policies: Policies
+    ) -> Float[Tensor, " state"]:
+        """V_r minus what equation (9) makes of the values one step later; 0 unless learned."""
+        position = self._position(time)
+        v_r, v_e = (
+            torch.from_numpy(values[position])[states]
+            for values in (self.inspection.v_r, self.inspection.v_e)
+        )
+        return v_r - self.value(self.reward(v_e)[1], policies)
 
     def reward(
         self, v_e: Float[Tensor, "state goal"]
@@ -180,7 +205,8 @@ class OneStep:
             for own in self._goals
         ]
         x_h = torch.stack(powers, 1)
-        return x_h, robot_reward(x_h, theory.xi, theory.eta, theory.u_agg)
+        least = x_h.clamp(min=self.inspection.x_h_floor)
+        return x_h, robot_reward(least, theory.xi, theory.eta, theory.u_agg)
 
     def transitions(self, states: Int[Tensor, " state"]) -> Transitions:
         """All transitions of some states.
@@ -243,17 +269,21 @@ class OneStep:
         chance = self._product(marginal)
         payoff = torch.stack([self.discount(step) * v_r, self._accrued[step.code]], 1)
         expected = torch.einsum("sp,sprk->ksr", chance, self._expected(step, size, payoff))
-        q_r, accrued = expected.unbind()
-        robots = possible.any(1)
+        ahead, accrued = expected.unbind()
+        robots, learned = possible.any(1), self.inspection.q_r
+        ahead = ahead.masked_fill(~robots, math.nan)
+        q_r = ahead if learned is None else torch.from_numpy(learned[self._position(time)])[states]
         pi_r = robot_policy(q_r, self.theory.beta_r, robots)
-        return Policies(
-            q_m, pi_h, marginal, chance, q_r.masked_fill(~robots, math.nan), pi_r, accrued
-        )
+        return Policies(q_m, pi_h, marginal, chance, q_r, ahead, pi_r, accrued)
+
+    def _position(self, time: int) -> int:
+        """Position of a time among those of the values."""
+        return 0 if self.spec.horizon is None else time - self.inspection.first_time
 
     def _after(self, name: Literal["v_r", "v_e", "v_m"], time: int) -> Tensor:
         """A value of all states one step after a time; as at the end where the episode is over."""
         kept, goes_on = self.inspection, self._goes_on
-        position = 0 if self.spec.horizon is None else time + 1 - kept.first_time
+        position = self._position(time + 1)
         if position >= len(kept.v_r):
             position, goes_on = 0, torch.zeros_like(goes_on)
         values = torch.from_numpy(getattr(kept, name)[position])
@@ -291,8 +321,7 @@ class OneStep:
         kept, actions = self.inspection, max(self.spec.num_actions[h] for h in self.spec.humans)
         q_m = torch.zeros(len(states), len(self.spec.goals), actions).double()
         if kept.pi_h is not None:
-            position = 0 if self.spec.horizon is None else time - kept.first_time
-            return torch.from_numpy(kept.pi_h[position])[states], q_m
+            return torch.from_numpy(kept.pi_h[self._position(time)])[states], q_m
         worth = self._expected(step, len(states), self._worth(step, self._after("v_m", time)))
         reply = self._reply(worth, possible)
         seen = possible.any(2)
@@ -304,7 +333,7 @@ class OneStep:
             ways = torch.zeros(len(states), actions).double().index_add_(1, own, seen.double())
             q = (total / ways.clamp(min=1)[..., None]).transpose(1, 2)
             done = self._achieved[states][:, goals]
-            q_m[:, goals], pi_h[:, goals] = q, self._choice(q, ways > 0, done)
+            q_m[:, goals], pi_h[:, goals] = q, _choice(self.theory, q, ways > 0, done)
         return pi_h, q_m
 
     def _reply(
@@ -318,22 +347,6 @@ class OneStep:
         else:
             reply = worth.masked_fill(~possible[..., None], math.inf).amin(2)
         return reply.masked_fill(~possible.any(2)[..., None], 0.0)
-
-    def _choice(
-        self,
-        q: Float[Tensor, "state goal action"],
-        available: Bool[Tensor, "state action"],
-        done: Bool[Tensor, "state goal"],
-    ) -> Float[Tensor, "state goal action"]:
-        """Equation (2); the first available action where a goal is achieved already."""
-        beta, nu = (
-            torch.full(q.shape[:2], float(symbol), dtype=torch.float64)
-            for symbol in (self.theory.beta_h, self.theory.nu)
-        )
-        habit = (available.double() / available.sum(1, keepdim=True))[:, None].expand_as(q)
-        policy = human_policy(q, beta, available[:, None].expand_as(q), nu, habit)
-        idle = torch.nn.functional.one_hot(available.double().argmax(1), q.shape[2])
-        return torch.where(done[..., None], idle[:, None].double(), policy)
 
     def _marginals(
         self, pi_h: Float[Tensor, "state goal action"]
@@ -354,3 +367,20 @@ class OneStep:
             if human != without:
                 chance = chance * marginal[:, human][:, own]
         return chance
+
+
+def _choice(
+    theory: CompleteTheory,
+    q: Float[Tensor, "state goal action"],
+    available: Bool[Tensor, "state action"],
+    done: Bool[Tensor, "state goal"],
+) -> Float[Tensor, "state goal action"]:
+    """Equation (2); the first available action where a goal is achieved already."""
+    beta, nu = (
+        torch.full(q.shape[:2], float(symbol), dtype=torch.float64)
+        for symbol in (theory.beta_h, theory.nu)
+    )
+    habit = (available.double() / available.sum(1, keepdim=True))[:, None].expand_as(q)
+    policy = human_policy(q, beta, available[:, None].expand_as(q), nu, habit)
+    idle = torch.nn.functional.one_hot(available.double().argmax(1), q.shape[2])
+    return torch.where(done[..., None], idle[:, None].double(), policy)

@@ -63,7 +63,7 @@ class Explanation(NotebookReport):
             "description": self.description,
             "time": found.time,
             "steps_left": found.steps_left,
-            "V_r": float(values.v_r[0]),
+            "V_r": found.v_r,
             "U_r": float(values.u_r[0]),
             "X_h": {spec.agents[human].name: power for human, power in powers},
             "robot_policy": _numbers(names, found.policies.pi_r[0]),
@@ -84,6 +84,7 @@ class Explanation(NotebookReport):
             ],
             "ends": float(found.ends.sum()),
             "remainder": found.remainder,
+            "bellman_remainder": found.bellman_remainder,
             "steps": (found.parts.sum(1) + found.ends).tolist(),
             "sentences": list(self.sentences()),
         }
@@ -153,7 +154,7 @@ def _goals(found: Reasons) -> Table:
             f"{first:.4f}",
             f"{second:.4f}",
         )
-    rest = {"ends of episodes": float(found.ends.sum()), "inexact values": found.remainder}
+    rest = {"ends of episodes": float(found.ends.sum()), "Bellman remainder": found.remainder}
     for name, part in rest.items():
         if _part(found, part)[0] != "0":
             table.add_row(name, "", *_part(found, part), "", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from empo_core.inspection import Inspection
+from empo_core.inspection import Inspection, Wanted
 from empo_core.notebooks import MOST_BYTES
 from empo_core.protocols import WorldModel
 from empo_core.storage.atomic import write_file
@@ -78,4 +78,6 @@ def notebook_page(
         height: Height of the frame in pixels.
         directory: The run's directory; None where there is none.
     """
-    return NotebookPage(whole_page(inspection, world, directory)[1], world.spec.name, height)
+    return NotebookPage(
+        whole_page(inspection, world, Wanted(), directory)[1], world.spec.name, height
+    )

@@ -22,23 +22,23 @@ from empo_core.storage.atomic import digest, read_json, write_file
 from empo_core.storage.run_directory import CONFIG, ENVIRONMENT
 from empo_core.theory import CompleteTheory
 from empo_inspector.container import pack
-from empo_inspector.decisive import decisive
+from empo_inspector.decisive import worth_a_look
 from empo_inspector.explanation import explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
 
 MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "app")
-"""Modules of the script, each after those that it imports."""
-_LEFT_OUT = re.compile(r"^(import [^;]*;|\s*//.*|export |\s+)\n?|(?<=;) // .*", re.MULTILINE)
-"""Imports and exports, comments, and blanks at the beginning of lines."""
+"""Files of the script, which share one scope."""
+_LEFT_OUT = re.compile(r"^(\s*//.*|\s+)\n?", re.MULTILINE)
+"""Comments, and blanks at the beginning of lines."""
 
 
 @cache
 def script() -> str:
-    """The script: all modules in one, since a page on a disk cannot import from other files."""
+    """The script: all files in one, since a page on a disk cannot import others."""
     parts = [_LEFT_OUT.sub("", _source(f"{name}.js")) for name in MODULES]
-    texts = f"const T = {_source('texts.json').strip()};\n"
-    return "".join(['"use strict";\n', texts, *parts, f"start({json.dumps(templates())});\n"])
+    words = f"const T = {_source('texts.json').strip()};\nconst say = {json.dumps(templates())};\n"
+    return "".join(['"use strict";\n', words, *parts, "start();\n"])
 
 
 @cache
@@ -74,28 +74,30 @@ PAGE, MAX_BYTES = "inspector.html", 20_000_000
 
 
 def container(
-    inspection: Inspection, world: WorldModel, start: int, directory: Path | None = None
+    inspection: Inspection, world: WorldModel, wanted: Wanted, directory: Path | None = None
 ) -> bytes:
     """The container of a run.
 
     Args:
         inspection: What the run knows.
         world: Its world.
-        start: Position of the state with which it begins.
+        wanted: What was asked for.
         directory: Its directory, which says where the data come from; None: they are not saved.
     """
+    start = start_of(inspection, wanted)
     return pack(
         inspection,
+        wanted,
         start,
         *pictures(world, inspection.rows),
-        decisive(inspection, start),
+        worth_a_look(inspection, start),
         _provenance(directory, inspection.theory),
     )
 
 
-def start_of(inspection: Inspection, wanted: Wanted | None) -> int:
+def start_of(inspection: Inspection, wanted: Wanted) -> int:
     """Position of the state with which an inspection begins."""
-    if wanted is None or wanted.start is None:
+    if wanted.start is None:
         return int(np.flatnonzero(inspection.number == 0)[0])
     return int(np.flatnonzero((inspection.rows == wanted.start).all(1))[0])
 
@@ -114,13 +116,13 @@ def first_words(inspection: Inspection, world: WorldModel, start: int) -> str:
 def whole_page(
     inspection: Inspection,
     world: WorldModel,
+    wanted: Wanted,
     directory: Path | None = None,
-    wanted: Wanted | None = None,
 ) -> tuple[bytes, str]:
     """The container of a run, and its page; arguments are those of ``container``."""
-    start = start_of(inspection, wanted)
-    data = container(inspection, world, start, directory)
-    return data, page(data, inspection.spec.name, first_words(inspection, world, start))
+    words = first_words(inspection, world, start_of(inspection, wanted))
+    data = container(inspection, world, wanted, directory)
+    return data, page(data, inspection.spec.name, words)
 
 
 def write_page(
@@ -128,14 +130,14 @@ def write_page(
     world: WorldModel,
     directory: Path,
     file: Path,
-    wanted: Wanted | None = None,
+    wanted: Wanted,
 ) -> bytes:
     """Write the page of a run; returns its container.
 
     Raises:
         StorageError: The disk refuses.
     """
-    data, text = whole_page(inspection, world, directory, wanted)
+    data, text = whole_page(inspection, world, wanted, directory)
     write_file(file, text)
     return data
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +12,8 @@ from empo_core.cli.output import Debug, only_ours_on_stdout, show
 
 if TYPE_CHECKING:
     from empo_core.inspection import Wanted
+
+Precision = Literal["exact", "compact"]
 
 
 def inspect(
@@ -31,6 +33,23 @@ def inspect(
     max_mb: Annotated[
         float, typer.Option(min=0.01, help="Megabytes of data beyond which states are left out.")
     ] = 20.0,
+    times: Annotated[
+        str | None,
+        typer.Option(
+            help="Times whose decisions are kept: '0,4,8'; all of them.", show_default=False
+        ),
+    ] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="Numbers of 64 bits, or of 32, which take half the room.")
+    ] = "exact",
+    exact: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR",
+            help="A solved run to compare a learned one with.",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the data to a file as well.", show_default=False),
@@ -42,18 +61,25 @@ def inspect(
     with only_ours_on_stdout(json=False, quiet=False):
         from empo_core.storage.atomic import write_file
         from empo_inspector.page import PAGE, write_page
+        from empo_inspector.right_values import compared
         from empo_inspector.saved_inspection import inspect_run
 
         directory = run_dir.resolve()
-        wanted = _wanted(start, max_mb)
+        wanted = _wanted(start, max_mb, times, precision)
         inspection, world = inspect_run(directory, wanted)
+        if exact is not None:
+            inspection = compared(inspection, inspect_run(exact)[0])
         file = directory / PAGE if output is None else output
         packed = write_page(inspection, world, directory, file, wanted)
         if data is not None:
             write_file(data, packed)
     size = file.stat().st_size / 1e6
     kept, total = inspection.num_states, inspection.total
-    left = "all states" if kept == total else f"{kept:,} of {total:,} states, see --max-mb"
+    part = (
+        f"{kept:,} states, those of episodes" if total is None else f"{kept:,} of {total:,} states"
+    )
+    left = "all states" if kept == total else f"{part}, see --max-mb"
+    left += ", values rounded to 6e-8" if precision == "compact" else ""
     show(f"{file} ({size:.2f} MB, {left})")
     if data is not None:
         show(str(data))
@@ -61,14 +87,24 @@ def inspect(
         webbrowser.open(file.resolve().as_uri())
 
 
-def _wanted(start: str | None, max_mb: float) -> Wanted:
+def _wanted(start: str | None, max_mb: float, times: str | None, precision: Precision) -> Wanted:
     import numpy as np
 
-    from empo_core.errors import ConfigError
     from empo_core.inspection import Wanted
 
+    row = None if start is None else np.array(_whole_numbers("--start", start))
+    return Wanted(
+        start=row,
+        max_bytes=int(max_mb * 1e6),
+        times=None if times is None else tuple(_whole_numbers("--times", times)),
+        compact=precision == "compact",
+    )
+
+
+def _whole_numbers(option: str, given: str) -> list[int]:
+    from empo_core.errors import ConfigError
+
     try:
-        row = None if start is None else np.array([int(word) for word in start.split(",")])
+        return [int(word) for word in given.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--start {start!r}: write whole numbers with commas: 3,0,0") from error
-    return Wanted(start=row, max_bytes=int(max_mb * 1e6))
+        raise ConfigError(f"{option} {given!r}: write whole numbers with commas: 3,0,0") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import numpy as np
 import torch
 from jaxtyping import Shaped
@@ -9,7 +11,7 @@ from PIL import Image
 
 from empo_core.inspection import Sketch, Sketchable
 from empo_core.protocols import Drawable, WorldModel
-from empo_inspector.container import Picture
+from empo_inspector.container import Glyph, Picture, Shape
 
 MOST_PIXELS, SIDE = 8_000_000, 240
 """Pixels of all pictures together, and of a picture's longer side."""
@@ -21,7 +23,7 @@ def pictures(world: WorldModel, rows: Rows) -> tuple[Picture, dict[str, np.ndarr
     """Constants and arrays of the pictures of some states, of which the first count most."""
     if isinstance(world, Sketchable):
         found = world.sketch(torch.from_numpy(rows))
-        glyphs = [list(glyph) for glyph in found.glyphs]
+        glyphs = [_glyph(name, picture) for name, picture in found.glyphs]
         picture = Picture(kind="grid", width=found.width, height=found.height, glyphs=glyphs)
         return picture, _grid(found)
     texts = _texts([world.describe(torch.from_numpy(row)) for row in rows])
@@ -36,6 +38,48 @@ def pictures(world: WorldModel, rows: Rows) -> tuple[Picture, dict[str, np.ndarr
     ]
     picture = Picture(kind="pixels", width=first.width, height=first.height, palette=colours)
     return picture, {**texts, "pixels": np.stack(pixels)}
+
+
+def _glyph(name: str, picture: str) -> Glyph:
+    """The shapes of an SVG document, of the kinds that a ``Sketch`` may have."""
+    if not picture:
+        return Glyph(name=name, side=1.0, shapes=[])
+    root = ElementTree.fromstring(picture)
+    return Glyph(name=name, side=float(root.attrib["width"]), shapes=[*map(_shape, root)])
+
+
+def _shape(node: ElementTree.Element) -> Shape:
+    given = {key: value for key, value in node.attrib.items() if value != "none"}
+
+    def number(key: str, usual: float = 0.0) -> float:
+        return float(given.get(key, usual))
+
+    x, y = number("x"), number("y")
+    tag, path = node.tag.rpartition("}")[2], ""
+    if tag == "circle":
+        r, cx, cy = number("r"), number("cx"), number("cy")
+        path = f"M{cx - r:g},{cy:g}a{r:g},{r:g} 0 1 0 {2 * r:g},0a{r:g},{r:g} 0 1 0 {-2 * r:g},0"
+    elif tag == "rect":
+        w, h = number("width"), number("height")
+        r = min(number("rx"), w / 2, h / 2)
+        turn = f"a{r:g},{r:g} 0 0 1 "
+        path = (
+            f"M{x + r:g},{y:g}h{w - 2 * r:g}{turn}{r:g},{r:g}v{h - 2 * r:g}{turn}{-r:g},{r:g}"
+            f"h{2 * r - w:g}{turn}{-r:g},{-r:g}v{2 * r - h:g}{turn}{r:g},{-r:g}Z"
+        )
+    elif tag != "text":
+        path = "M" + given["points"] + "Z" * (tag == "polygon")
+    return Shape(
+        path=path,
+        text=(node.text or "") if tag == "text" else "",
+        x=x,
+        y=y,
+        size=number("font-size"),
+        fill=given.get("fill", ""),
+        stroke=given.get("stroke", ""),
+        width=number("stroke-width", 1.0),
+        opacity=number("fill-opacity", number("stroke-opacity", 1.0)),
+    )
 
 
 def _small(world: Drawable, row: Shaped[np.ndarray, " word"]) -> Image.Image:

@@ -42,7 +42,7 @@ def sentences(found: Reasons) -> list[str]:
         "q_first": significant(q_first),
         "q_second": significant(q_second),
     }
-    if found.steps_left == 1:
+    if found.is_tie and found.steps_left == 1:
         return [say["last"]]
     if found.is_tie:
         return [say["equal"].format(**actions)]
@@ -54,7 +54,8 @@ def sentences(found: Reasons) -> list[str]:
 def _reasons(found: Reasons) -> list[str]:
     """A sentence for each of the largest parts, and one for the rest."""
     say = templates()
-    parts = [*found.parts.sum(0).tolist(), float(found.ends.sum())]
+    parts = [*found.parts.sum(0).tolist(), float(found.ends.sum()), found.remainder]
+    others = dict(enumerate(("ends", "remainder"), len(parts) - 2))
     order = sorted(range(len(parts)), key=lambda part: (-abs(parts[part]), part))[:MOST_PARTS]
     named = [part for part in order if abs(parts[part]) >= LEAST_SHARE / 100 * abs(found.gap)]
     rest = found.gap - sum(parts[part] for part in named)
@@ -63,7 +64,7 @@ def _reasons(found: Reasons) -> list[str]:
     for part, share in zip(named, shares, strict=True):
         kind = "against" if share < 0 else "for" if is_first else "more"
         is_first = is_first and share < 0
-        about = say["ends"] if part == len(parts) - 1 else _goal(found, part)
+        about = say[others[part]] if part in others else _goal(found, part)
         said.append(say[kind].format(share=abs(share), goal=about))
     if rest_share:
         said.append(say["rest"].format(share=rest_share))

@@ -51,6 +51,8 @@ class Reasons:
         parts: What each goal contributes k + 1 steps later [step goal].
         ends: What the ends of episodes contribute k + 1 steps later [step].
         gamma_h: The humans' discount; attainability is a chance only where it is 1.
+        v_r: V_r in the state as it was solved or learned.
+        bellman_remainder: That minus what equation (9) makes of the values one step later.
     """
 
     spec: WorldSpec
@@ -65,10 +67,12 @@ class Reasons:
     parts: Float64[np.ndarray, "step goal"]
     ends: Float64[np.ndarray, " step"]
     gamma_h: float
+    v_r: float
+    bellman_remainder: float
 
     @property
     def remainder(self) -> float:
-        """Part of the gap that inconsistent values leave unexplained; about 0 for exact ones."""
+        """Part of the gap that Bellman remainders, here and later, make; 0 unless learned."""
         return self.gap - float(self.parts.sum() + self.ends.sum())
 
     @property
@@ -137,6 +141,8 @@ def find_reasons(
         parts=parts,
         ends=ends,
         gamma_h=inspection.theory.gamma_h,
+        v_r=float(inspection.v_r[time - inspection.first_time, state]),
+        bellman_remainder=float(step.bellman_remainder(here, time, policies)[0]),
     )
 
 
@@ -244,10 +250,15 @@ def goal_gains(
     weight = step.weight if theory.x_agg == "weighted" else torch.ones_like(step.weight)
     share = weight * (v_e**theory.zeta - reference**theory.zeta)
     x, x_there = step.reward(v_e)[0], step.reward(reference[None])[0]
-    z, z_there = x**-theory.xi, x_there**-theory.xi
+    least, least_there = (power.clamp(min=step.inspection.x_h_floor) for power in (x, x_there))
+    z, z_there = least**-theory.xi, least_there**-theory.xi
     humans = len(spec.humans) if theory.u_agg == "mean" else 1
     outer = secant(z.sum(1) / humans, z_there.sum(1) / humans, theory.eta)
-    inner = secant(x, x_there, -theory.xi)
+    inner = secant(least, least_there, -theory.xi)
+    raised = (x != least) | (x_there != least_there)
+    # Where an X_h is raised to the least, only a part of its difference counts.
+    slope = (least - least_there) / (x - x_there).where(x != x_there, torch.ones_like(x))
+    inner = torch.where(raised, inner * slope, inner)
     whose = [spec.humans.index(goal.human) for goal in spec.goals]
     return -outer[:, None] * inner[:, whose] * share / humans
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
+from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import (
     Aggregator,
     CheckpointChoice,
@@ -24,9 +25,11 @@ from empo_core.protocols import (
     RunContext,
     WorldModel,
 )
+from empo_core.stages import stage
 from empo_core.storage.run_directory import RESULTS
 from empo_core.types import WorldSpec
 from empo_core.worlds.queries import is_terminal
+from empo_inspector.page import MAX_BYTES, PAGE, write_page
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device, torch_threads
 from empo_learning.loop import Loop, saved_state
@@ -36,6 +39,7 @@ from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.ensemble import goal_index_of, members_of
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
+from empo_phase2.inspection import inspect
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
@@ -239,6 +243,12 @@ class Phase2:
             env_steps = int(collector.counters()["env_steps"])
         finally:
             collector.stop()
+        if params.inspector:
+            with stage(context.tracker.progress, "writing the page"):
+                wanted = Wanted(max_bytes=MAX_BYTES)
+                found = self._inspect(problem, learned, encoder, wanted, comparison)
+                file = context.directory / PAGE
+                write_page(found, encoder.world, context.directory, file, wanted)
         start = encoder.world.initial_state()[None]
         return Phase2Result(
             params=params,
@@ -266,6 +276,24 @@ class Phase2:
         policy = LearnedPolicy(self._params, problem.spec, problem.encoder())
         policy.load(saved_state(context.directory, checkpoint)["published"])
         return policy, prior
+
+    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+        """The values learned so far; see ``empo_core.inspection.Inspectable``.
+
+        Where the run compared them with right ones, these are worked out again.
+
+        Raises:
+            StorageError: The run has no checkpoint yet, or it is damaged.
+            WorldError: The state cannot be reached by that time.
+        """
+        problem = Problem.of(self._params, context.world, context.world_model, context.seed)
+        learner = problem.learner(StageTimings(enabled=False), context.seed)
+        learner.load_state_dict(saved_state(context.directory, "newest")["learner"])
+        encoder = problem.encoder()
+        learned = problem.learned_values(learner, encoder)
+        with tempfile.TemporaryDirectory() as folder:
+            comparison = self._comparison(replace(context, directory=Path(folder)), encoder)
+            return self._inspect(problem, learned, encoder, wanted, comparison)
 
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
         """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
@@ -314,6 +342,18 @@ class Phase2:
             "RAM at first (MiB)": round((other + in_ram[0]) / 2**20),
             "RAM when full (MiB)": round((other + in_ram[1]) / 2**20),
         }
+
+    def _inspect(
+        self,
+        problem: Problem,
+        learned: ValueEstimator,
+        encoder: StateEncoder,
+        wanted: Wanted,
+        comparison: Comparison | None,
+    ) -> Inspection:
+        prior = problem.factory.prior(encoder.world)
+        right = None if comparison is None else comparison.right
+        return inspect(learned, encoder, prior, self._params.theory, wanted, right)
 
     def _comparison(self, context: RunContext, encoder: StateEncoder) -> Comparison | None:
         """The exact solution to compare with, if any."""

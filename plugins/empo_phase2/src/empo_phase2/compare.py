@@ -194,8 +194,8 @@ def solver_for(
     if "accrual" in symbols:
         given["accrual"] = "discrete"  # Learners count U_r once per step.
     params: dict[str, Any] = {"theory": given, "human_prior": human_prior}
-    # Nothing reads the solver's own rollouts.
-    usual = {"rollouts": 0, "keep": "all"}
+    # Nothing reads the solver's own rollouts and page.
+    usual = {"rollouts": 0, "keep": "all", "inspector": False}
     params |= {key: value for key, value in usual.items() if key in known}
     return AlgorithmRef.model_validate(
         {"name": name, "params": params}, context={"registry": registry}

@@ -273,6 +273,9 @@ class Phase2Params(Config):
     compute: ComputeParams = Field(
         default_factory=ComputeParams, description="Device and threads of the learner."
     )
+    inspector: bool = Field(
+        False, description="Write inspector.html, a page that shows decisions and why."
+    )
 
     @model_validator(mode="after")
     def _has_all_rates(self) -> Phase2Params:

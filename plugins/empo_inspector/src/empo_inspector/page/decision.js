@@ -1,41 +1,28 @@
-// Decisions worked out from the values one step later: equations (1)-(9), as empo_inspector.decision.
+// Decisions by equations (1)-(9), as empo_inspector.decision.
 
-import T from "./texts.json" with {type: "json"};
-import {abs, ceil, exp, expm1, floor, log, max, sum} from "./parts.js";
-
-export const NOT_KEPT = 0xffffffff;
+const NOT_KEPT = 0xffffffff;
 const TIE = 1e-12;
 const product = (numbers) => numbers.reduce((a, b) => a * b, 1);
-const range = (n) => [...Array(n).keys()];
 
-export class LeftOut extends Error {}
+let m;
 
-export class Model {
+class LeftOut extends Error {}
+
+class Model {
 	constructor(header, arrays) {
-		const {world, kept, theory} = header, {humans, robots, agents, strides, goals, horizon} = world;
-		Object.assign(this, arrays, world, {header, theory, S: kept.states, first: kept.first_time, T: kept.times});
-		const count = (i) => agents[i].actions.length;
-		[this.G, this.H, this.A] = [goals.length, humans.length, max(...humans.map(count))];
-		[this.R, this.P] = [product(robots.map(count)), product(humans.map(count))];
-		this.J = product(range(agents.length).map(count));
+		const {world, kept, theory} = header, {humans, agents, goals} = world;
+		Object.assign(this, arrays, world, {header, theory, S: kept.states, first: kept.times[0], place: new Map(kept.times.map((t, i) => [t, i]))});
+		[this.G, this.H, this.A] = [goals.length, humans.length, max(...humans.map((i) => agents[i].actions.length))];
+		[this.R, this.P, this.J] = [world.robot_digits, world.human_digits, world.joint].map((each) => each.length);
 		this.whose = goals.map((goal) => humans.indexOf(goal.human));
 		this.goalsOf = humans.map((_, h) => range(this.G).filter((g) => this.whose[g] === h));
-		const digits = (side, total) => range(total).map((j) => side.map((i) => {
-			const digit = j % count(i);
-			j = floor(j / count(i));
-			return digit;
-		}));
-		[this.robotDigits, this.humanDigits] = [digits(robots, this.R), digits(humans, this.P)];
-		this.robotNames = this.robotDigits.map((own) => own.map((a, i) => agents[robots[i]].actions[a]).join(" + ") || "(no robot)");
-		[this.slot, this.joint] = [new Int32Array(this.J), new Int32Array(this.J)];
-		for (let slot = 0; slot < this.J; slot++) {
-			const r = slot % this.R, p = (slot - r) / this.R, dot = (side, own) => sum(side.map((agent, i) => strides[agent] * own[i]));
-			const j = dot(robots, this.robotDigits[r]) + dot(humans, this.humanDigits[p]);
-			[this.slot[j], this.joint[slot]] = [slot, j];
-		}
+		this.slot = [];
+		this.joint.forEach((j, slot) => {this.slot[j] = slot;});
 		this.bytes = ceil(this.G / 8);
 		this.index = new Map([...this.number].map((number, s) => [number, s]));
 		this.cache = new Map();
+		const exact = {v_r: this.exact_v_r, v_e: this.exact_v_e, q_r: null, theory: {...theory, x_h_floor: 0}, cache: new Map()};
+		this.right = exact.v_r && Object.assign(Object.create(this), exact);
 	}
 
 	goalName(g) {return `${this.agents[this.goals[g].human].name}: ${this.goals[g].name}`;}
@@ -47,13 +34,12 @@ export class Model {
 
 	alive(s, t) {return (this.horizon === null || t < this.horizon) && this.goesOn(s);}
 
-	// Row of a state and time in arrays of values.
-	row(s, t) {return (this.horizon === null ? 0 : t - this.first) * this.S + s;}
+	// NaN where the time is not kept.
+	row(s, t) {return (this.horizon === null ? 0 : this.place.get(t)) * this.S + s;}
 
 	stored(name, s, t, g) {return this[name][this.row(s, t) * this.G + g];}
 
-	// True if the state can be reached by then, and its values are kept.
-	known(s, t) {return !this.alive(s, t) || this.v_r[this.row(s, t)] < 0;}
+	known(s, t) {return !this.alive(s, t) || !isNaN(this.v_r[this.row(s, t)]);}
 
 	*transitions(s) {
 		for (let j = 0; j < this.J; j++) {
@@ -70,41 +56,42 @@ export class Model {
 		return {human: duration.map((d) => gamma_h ** d), robot: duration.map((d) => gamma_r ** d), accrued: duration.map(weight)};
 	}
 
-	// Policies in a state from which an episode goes on; solved ones are kept for the next question.
 	policies(s, t, theory = this.theory) {
 		if (theory !== this.theory) return this.workedOut(s, t, theory);
 		const key = this.row(s, t);
+		if (isNaN(key)) throw new LeftOut(T.time_left_out);
 		if (this.cache.size > 20000) this.cache.clear();
 		if (!this.cache.has(key)) this.cache.set(key, this.workedOut(s, t, theory));
 		return this.cache.get(key);
 	}
 
 	workedOut(s, t, theory) {
-		const {R} = this, expected = this.expected(s, t, theory, "v_m"), {possible, next, weight} = expected;
+		const {R} = this, expected = this.expected(s, t, theory, "v_m"), {possible, next, weight} = expected, row = this.row(s, t);
 		const {q_m, pi_h, reply} = this.phase1(s, t, theory, expected), goalWeight = this.weights(theory);
 		const marginal = this.goalsOf.map((goals) => {
 			const total = sum(goals.map((g) => goalWeight[g]));
 			return range(this.A).map((a) => sum(goals.map((g) => goalWeight[g] / total * pi_h[g * this.A + a])));
 		});
-		const chance = this.product(marginal), q_r = new Float64Array(R).fill(NaN), accrued = new Float64Array(R);
+		const chance = this.product(marginal), ahead = zeros(R).fill(NaN), accrued = zeros(R);
 		possible.forEach((is, slot) => {
 			if (!is) return;
 			const r = slot % R, p = (slot - r) / R;
-			q_r[r] = (isNaN(q_r[r]) ? 0 : q_r[r]) + chance[p] * next[slot];
+			ahead[r] = (ahead[r] || 0) + chance[p] * next[slot];
 			accrued[r] += chance[p] * weight[slot];
 		});
-		return {q_m, pi_h, reply, marginal, chance, q_r, accrued, pi_r: robotPolicy(q_r, theory.beta_r)};
+		const q_r = this.q_r ? this.q_r.slice(row * R, (row + 1) * R) : ahead;
+		return {q_m, pi_h, reply, marginal, chance, q_r, ahead, accrued, pi_r: robotPolicy(q_r, theory.beta_r)};
 	}
 
-	// Expected payoffs of every slot: a joint action of the humans, times R, plus one of the robots.
+	// By slot: a joint action of the humans, times R, plus one of the robots.
 	expected(s, t, theory, name) {
 		const {G} = this, table = this.tables(theory), values = this[name], over = this.horizon !== null && t + 1 >= this.horizon;
-		const [next, weight, worth] = [this.J, this.J, values ? this.J * G : 0].map((n) => new Float64Array(n)), possible = new Uint8Array(this.J);
+		const [next, weight, worth] = [this.J, this.J, values ? this.J * G : 0].map((n) => zeros(n)), possible = new Uint8Array(this.J);
 		for (const [slot, successor, code] of this.transitions(s)) {
 			if (successor === NOT_KEPT) throw new LeftOut(T.next_left_out);
 			const p = this.prob[code], alive = !over && this.goesOn(successor), row = this.row(successor, t + 1);
 			const v = alive ? this.v_r[row] : theory.terminal_value;
-			if (isNaN(v)) throw new LeftOut(T.unreachable);
+			if (isNaN(v)) throw new LeftOut(v === undefined ? T.time_left_out : T.unreachable);
 			possible[slot] = 1;
 			next[slot] += p * (table.robot[code] * v);
 			weight[slot] += p * table.accrued[code];
@@ -115,15 +102,15 @@ export class Model {
 		return {possible, next, weight, worth};
 	}
 
-	// Equations (1) and (2) for each goal's human, and the robots' replies that they expect.
+	// Equations (1) and (2), and the replies that humans expect.
 	phase1(s, t, theory, {possible, worth}) {
-		const {G, A, P, R} = this, q_m = new Float64Array(G * A), pi_h = new Float64Array(G * A), reply = new Int32Array(P * G).fill(-1);
+		const {G, A, P, R} = this, q_m = zeros(G * A), pi_h = zeros(G * A), reply = new Int32Array(P * G).fill(-1);
 		if (!this.v_m) return {q_m, pi_h: this.pi_h.slice(this.row(s, t) * G * A, (this.row(s, t) + 1) * G * A), reply};
 		const sign = theory.robot_model === "optimistic" ? -1 : 1;
 		for (let g = 0; g < G; g++) {
-			const q = new Float64Array(A), ways = new Float64Array(A);
+			const q = zeros(A), ways = zeros(A);
 			for (let p = 0; p < P; p++) {
-				const at = (r) => worth[(p * R + r) * G + g], a = this.humanDigits[p][this.whose[g]];
+				const at = (r) => worth[(p * R + r) * G + g], a = this.human_digits[p][this.whose[g]];
 				let best = -1;
 				for (let r = 0; r < R; r++) if (possible[p * R + r] && (best < 0 || sign * at(r) < sign * at(best))) best = r;
 				if (best < 0) continue;
@@ -141,38 +128,48 @@ export class Model {
 
 	weights(theory) {return theory.weights ?? this.goals.map((goal) => goal.weight);}
 
-	// Probability of each joint action of the humans, one human's part perhaps left out.
+	// Chances of the humans' joint actions.
 	product(marginal, without = -1) {
-		return this.humanDigits.map((own) => product(marginal.map((policy, h) => h === without ? 1 : policy[own[h]])));
+		return this.human_digits.map((own) => product(marginal.map((policy, h) => h === without ? 1 : policy[own[h]])));
 	}
 
-	// A decision by equations (1)-(9), as ExactResult.at says it.
 	decision(s, t, theory = this.theory) {
 		const {G, A, R} = this, found = this.policies(s, t, theory), {worth} = this.expected(s, t, theory, "v_e");
-		const q_e = new Float64Array(R * G), v_e = new Float64Array(G), {pi_r, q_r} = found;
+		const q_e = zeros(R * G), v_e = zeros(G), {pi_r, q_r} = found;
 		for (let g = 0; g < G; g++) {
 			const h = this.whose[g], others = this.product(found.marginal, h);
 			others.forEach((other, p) => {
-				const chance = found.pi_h[g * A + this.humanDigits[p][h]] * other;
+				const chance = found.pi_h[g * A + this.human_digits[p][h]] * other;
 				for (let r = 0; r < R; r++) q_e[r * G + g] += chance * worth[(p * R + r) * G + g];
 			});
 			for (let r = 0; r < R; r++) v_e[g] += pi_r[r] * q_e[r * G + g];
 		}
+		for (let r = 0; r < R; r++) if (isNaN(q_r[r])) q_e.fill(NaN, r * G, (r + 1) * G);
 		const reward = this.reward(v_e, theory);
-		let v_r = 0;
-		for (let r = 0; r < R; r++) {
-			if (isNaN(q_r[r])) q_e.fill(NaN, r * G, (r + 1) * G);
-			else v_r += pi_r[r] * (reward.u_r * found.accrued[r] + q_r[r]);
-		}
-		return {...found, ...reward, q_e, v_e, v_r};
+		return {...found, ...reward, q_e, v_e, v_r: this.value(reward.u_r, found)};
 	}
 
-	// X_h, equation (7), with its terms, and U_r, equation (8), with the terms y_h that it sums.
+	// Equation (9), one step ahead.
+	value(u_r, {pi_r, accrued, ahead}) {return sum(pi_r.map((p, r) => p && p * (u_r * accrued[r] + ahead[r])));}
+
+	// As it was solved or learned.
+	kept(s, t) {return {v_r: this.v_r[this.row(s, t)], ...this.reward(this.attainable(s, t))};}
+
+	// What equation (9) leaves of V_r.
+	remainder(s, t) {
+		const {v_r, u_r} = this.kept(s, t);
+		return v_r - this.value(u_r, this.policies(s, t));
+	}
+
+	// Equations (7) and (8), and the terms that they sum.
 	reward(v_e, theory = this.theory) {
 		const weight = this.weights(theory), power = v_e.map((v, g) => (theory.x_agg === "weighted" ? weight[g] : 1) * v ** theory.zeta);
-		const x_h = this.goalsOf.map((goals) => sum(goals.map((g) => power[g]))), y_h = x_h.map((x) => x ** -theory.xi);
+		const x_h = this.goalsOf.map((goals) => sum(goals.map((g) => power[g]))), y_h = x_h.map((x) => this.least(x) ** -theory.xi);
 		return {power, x_h, y_h, u_r: -((sum(y_h) / (theory.u_agg === "mean" ? this.H : 1)) ** theory.eta)};
 	}
+
+	least(x) {return max(x, this.theory.x_h_floor ?? 0);}
+
 	attainable(s, t) {return this.v_e.subarray(this.row(s, t) * this.G, (this.row(s, t) + 1) * this.G);}
 }
 

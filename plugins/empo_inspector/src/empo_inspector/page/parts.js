@@ -1,62 +1,69 @@
-// Elements of the page. Names of the world reach it as text only.
+// Elements. Names of the world reach the page as text only.
 
-export const {PI, abs, ceil, exp, expm1, floor, log, log1p, log2, max, min, round} = Math;
+const {PI, abs, ceil, exp, expm1, floor, log, log10, log1p, log2, max, min, round} = Math;
 
-export function el(kind, ...parts) {
+function el(kind, ...parts) {
 	const [tag, style] = kind.split("."), made = document.createElement(tag), [first] = parts;
 	if (style) made.className = style;
 	if (first?.constructor === Object) {
-		for (const [name, value] of Object.entries(parts.shift())) {
+		parts.shift();
+		for (const [name, value] of Object.entries(first)) {
 			if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
 			else if (name === "key") made.dataset.key = value;
 			else if (value !== false && value !== undefined) made.setAttribute(name, value === true ? "" : value);
 		}
 	}
-	made.append(...parts.flat().filter((part) => ![null, undefined, false].includes(part)));
+	made.append(...parts.flat().filter((part) => part || part === 0));
 	return made;
 }
 
-export const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const range = (n) => [...Array(n).keys()];
+const zeros = (n) => new Float64Array(n);
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
-export function short(x) {
+function short(x) {
 	if (x === null || x === undefined || isNaN(x)) return "–";
 	if (!isFinite(x)) return x > 0 ? "∞" : "−∞";
 	const size = abs(x), text = size && (size < 1e-4 || size >= 1e7) ? x.toExponential(4) : String(+x.toPrecision(Number.isInteger(x) ? 8 : 5));
 	return text.replaceAll("-", "−");
 }
 
-// A number that is copied with all its digits.
-export const num = (x) => el("data", {value: x, title: x}, short(x));
+// A number that is copied with all its digits; rounded values have seven.
+const num = (x) => {
+	const value = num.rounded ? +(+x).toPrecision(7) : x;
+	return el("data", {value, title: value}, short(x));
+};
 
-export const percent = (x) => `${short(+(100 * x).toFixed(abs(x) > 0.0995 ? 0 : 1))} %`;
+const percent = (x) => `${short(+(100 * x).toFixed(abs(x) > 0.0995 ? 0 : 1))} %`;
 
-function filled(kind, fill, left, width) {
+function bar(share, fill = "", left = 0, kind = "") {
 	const made = el("span", {class: `fill ${fill}`});
-	Object.assign(made.style, {width: `${width}%`, marginLeft: `${left}%`});
+	Object.assign(made.style, {width: `${100 * max(0, min(1, share || 0))}%`, marginLeft: `${100 * left}%`});
 	return el("span", {class: `bar ${kind}`, "aria-hidden": "true"}, made);
 }
 
-export const bar = (share, fill = "") => filled("", fill, 0, 100 * max(0, min(1, share || 0)));
-export function signed(value, most) {
-	const width = most ? 50 * min(1, abs(value) / most) : 0;
-	return filled("middle", value < 0 ? "against" : "", value < 0 ? 50 - width : 50, width);
+function signed(value, most) {
+	const width = most ? abs(value) / most / 2 : 0;
+	return value < 0 ? bar(width, "against", 0.5 - width, "middle") : bar(width, "", 0.5, "middle");
 }
 
-const cells = (row) => row.map((cell, i) => el(i ? "td" : "th", i ? {} : {scope: "row"}, cell));
-
-export function table(caption, heads, rows) {
-	return el("div.wide", {tabindex: "0", role: "region", "aria-label": caption}, el("table", {},
-		el("caption", caption), el("thead", el("tr", heads.map((text) => el("th", {scope: "col"}, text)))),
-		el("tbody", rows.map((row) => el("tr", cells(row))))));
+// Columns have a head, and a function from items to cells unless they are left out.
+function table(caption, columns, items) {
+	const shown = columns.filter(([, cell]) => cell), row = (item, i) => el("tr", shown.map(([, cell], k) => k ? el("td", cell(item, i)) : el("th", {scope: "row"}, cell(item, i))));
+	return el("div.wide", {tabindex: "0", role: "region", "aria-label": caption}, el("table", el("caption", caption),
+		el("thead", el("tr", shown.map(([head]) => el("th", {scope: "col"}, head)))), el("tbody", items.map(row))));
 }
 
-export const button = (text, onclick, attributes = {}) => el("button", {type: "button", onclick, ...attributes}, text);
+const numbers = (head, of) => [head, of && ((item, i) => num(of(item, i)))];
+const bars = (of) => ["", (item, i) => bar(of(item, i))];
 
-export const field = (label, ...children) => el("label.field", el("span", label), children);
+const button = (text, onclick, attributes = {}) => el("button", {type: "button", onclick, ...attributes}, text);
 
-export function choice(label, options, value, onchange, key) {
-	return field(label, el("select", {key, onchange: (e) => onchange(isNaN(+e.target.value) ? e.target.value : +e.target.value)},
-		options.map(([id, text]) => el("option", {value: id, selected: id === value}, text))));
+const field = (label, ...children) => el("label.field", el("span", label), children);
+
+function choice(label, options, value, choose) {
+	const onchange = ({target: {selectedIndex}}) => choose(options[selectedIndex][0]);
+	return field(label, el("select", {key: label, onchange}, options.map(([id, text]) => el("option", {selected: id === value}, text))));
 }
 
-export const note = (...text) => el("p.note", text);
+const note = (...text) => el("p.note", text);

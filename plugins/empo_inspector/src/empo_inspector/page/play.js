@@ -1,10 +1,8 @@
-// Episodes by the same random numbers as in Python: PCG32, and inverses of cumulative sums.
-
-import {sum} from "./parts.js";
+// Episodes by the same random numbers as in Python.
 
 const MASK = (1n << 64n) - 1n, STRIDE = 6364136223846793005n, SEQUENCE = 54n << 1n | 1n;
 
-export class Pcg32 {
+class Pcg32 {
 	constructor(seed) {
 		this.state = 0n;
 		this.next();
@@ -32,23 +30,22 @@ export class Pcg32 {
 
 const evened = (weights) => {const total = sum(weights); return weights.map((w) => w / total);};
 
-// An episode in which some agents act as told and the others draw their actions.
-export class Episode {
-	constructor(m, seed, goals = {}) {
-		Object.assign(this, {m, random: new Pcg32(seed)});
+class Episode {
+	constructor(seed, goals = {}) {
+		Object.assign(this, {random: new Pcg32(seed)});
 		this.goals = m.goalsOf.map((own, h) => {
 			const drawn = own[this.random.draw(evened(own.map((g) => m.goals[g].weight)))];
 			return goals[h] ?? drawn;
 		});
 	}
 
-	// The joint action and the state that follow; null where what was told, by agent index, cannot be done.
+	// Null where what agents were told cannot be done.
 	step(s, t, told) {
-		const {m, random} = this, {humans, robots, strides} = m, {pi_h, pi_r} = m.policies(s, t), before = random.state;
+		const {random} = this, {humans, robots, strides} = m, {pi_h, pi_r} = m.policies(s, t), before = random.state;
 		const own = humans.map((agent, h) => told[agent] ?? random.draw(pi_h.subarray(this.goals[h] * m.A, (this.goals[h] + 1) * m.A)));
-		const fits = (r) => robots.every((agent, i) => (told[agent] ?? m.robotDigits[r][i]) === m.robotDigits[r][i]);
+		const fits = (r) => robots.every((agent, i) => (told[agent] ?? m.robot_digits[r][i]) === m.robot_digits[r][i]);
 		const r = robots.every((agent) => agent in told) ? pi_r.findIndex((_, each) => fits(each)) : random.draw(evened(pi_r.map((p, each) => fits(each) ? p : 0)));
-		const joint = sum(humans.map((agent, h) => strides[agent] * own[h])) + sum(robots.map((agent, i) => strides[agent] * m.robotDigits[r][i]));
+		const joint = sum(humans.map((agent, h) => strides[agent] * own[h])) + sum(robots.map((agent, i) => strides[agent] * m.robot_digits[r][i]));
 		const begin = m.offsets[s * m.J + joint], codes = m.code.slice(begin, m.offsets[s * m.J + joint + 1]);
 		if (codes.length) return {joint, successor: m.successor[begin + random.draw([...codes].map((code) => m.prob[code]))]};
 		random.state = before;

@@ -1,34 +1,31 @@
-// Reasons in plain words, by the templates that Python uses; as empo_inspector.sentences.
-
-import {abs, floor, sum} from "./parts.js";
+// Reasons in plain words, as empo_inspector.sentences.
 
 const MOST_PARTS = 3, MOST_TIES = 5, LEAST_SHARE = 5, EQUAL = 1e-9;
 
 const fill = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const isTie = (one, other) => abs(one - other) < EQUAL * abs(one);
 const indices = (list) => [...list.keys()];
-export const tiesOf = (q_r, first) => indices(q_r).filter((a) => a !== first && isTie(q_r[first], q_r[a]));
+const tiesOf = (q_r, first) => indices(q_r).filter((a) => a !== first && isTie(q_r[first], q_r[a]));
 
-// The two actions that are compared where none, or only one, was chosen; null where there is but one.
-export function compared({q_r, pi_r}, first, second) {
+// The two actions that are compared; null where there is but one.
+function compared({q_r, pi_r}, first, second) {
 	const ranked = indices(q_r).filter((a) => !isNaN(q_r[a])).sort((a, b) => pi_r[b] - pi_r[a] || a - b);
 	const chosen = ranked.includes(first) ? first : ranked.find((a) => a !== second) ?? ranked[0];
 	const others = ranked.filter((a) => a !== chosen), other = others.includes(second) ? second : others.find((a) => !isTie(q_r[chosen], q_r[a]));
 	return others.length ? [chosen, other ?? others[0]] : null;
 }
 
-export function sentences(m, found, chances, stepsLeft, say) {
-	const {first, second, policies: {q_r}} = found, ties = tiesOf(q_r, first), names = m.robotNames;
+function sentences(found, chances, stepsLeft) {
+	const {first, second, policies: {q_r}} = found, ties = tiesOf(q_r, first), names = m.robot_actions;
 	const actions = {first: names[first], second: names[second], q_first: q_r[first].toPrecision(5), q_second: q_r[second].toPrecision(5)};
-	if (stepsLeft === 1) return [say.last];
-	if (ties.includes(second)) return [fill(say.equal, actions)];
+	if (ties.includes(second)) return [stepsLeft === 1 ? say.last : fill(say.equal, actions)];
 	const others = ties.slice(0, MOST_TIES).map((a) => names[a]).join(", ");
 	return [fill(say.preferred, actions), ...others ? [fill(say.ties, {first: actions.first, others})] : [],
-		...reasons(m, found, chances, stepsLeft, say), when(found, say)];
+		...reasons(found, chances, stepsLeft), when(found)];
 }
 
-function reasons(m, found, chances, stepsLeft, say) {
-	const parts = totals(m, found), size = (i) => abs(parts[i]);
+function reasons(found, chances, stepsLeft) {
+	const parts = totals(found), size = (i) => abs(parts[i]);
 	const order = indices(parts).sort((a, b) => size(b) - size(a) || a - b).slice(0, MOST_PARTS);
 	const named = order.filter((i) => size(i) >= LEAST_SHARE / 100 * abs(found.gap)), values = named.map((i) => parts[i]);
 	const shares = wholeShares([...values, found.gap - sum(values)], found.gap), rest = shares.pop();
@@ -36,15 +33,21 @@ function reasons(m, found, chances, stepsLeft, say) {
 	const said = named.map((part, i) => {
 		const kind = shares[i] < 0 ? "against" : isFirst ? "for" : "more";
 		isFirst = isFirst && shares[i] < 0;
-		const goal = part === m.G ? say.ends : aboutGoal(m, part, chances, stepsLeft, say);
+		const goal = part < m.G ? aboutGoal(part, chances, stepsLeft) : part === m.G ? say.ends : say.remainder;
 		return fill(say[kind], {share: abs(shares[i]), goal});
 	});
 	return rest ? [...said, fill(say.rest, {share: rest})] : said;
 }
-export const totals = (m, found) => [...indices(m.goals).map((g) => sum(found.parts.map((part) => part[g]))), sum(found.ends)];
-export const stepTotals = (found) => found.parts.map((part, k) => sum(part) + found.ends[k]);
 
-function aboutGoal(m, g, [{[g]: one}, {[g]: two}], steps, say) {
+// Of goals, of ends, and the Bellman remainder.
+function totals(found) {
+	const parts = [...range(m.G).map((g) => sum(found.parts.map((part) => part[g]))), sum(found.ends)];
+	return [...parts, found.gap - sum(parts)];
+}
+
+const stepTotals = (found) => found.parts.map((part, k) => sum(part) + found.ends[k]);
+
+function aboutGoal(g, [{[g]: one}, {[g]: two}], steps) {
 	const decimals = [2, 3, 4, 5, 6].find((n) => one.toFixed(n) !== two.toFixed(n));
 	return fill(decimals ? say.changed : say.unchanged, {
 		human: m.agents[m.goals[g].human].name, attains: say.attains, goal: m.goals[g].name,
@@ -53,8 +56,8 @@ function aboutGoal(m, g, [{[g]: one}, {[g]: two}], steps, say) {
 	});
 }
 
-// The shortest stretch of steps that makes up half of what all steps contribute.
-function when(found, say) {
+// The shortest stretch that makes up half of what all steps contribute.
+function when(found) {
 	const total = [0];
 	for (const part of stepTotals(found)) total.push(total.at(-1) + abs(part));
 	for (let length = 1; length < total.length; length++) {

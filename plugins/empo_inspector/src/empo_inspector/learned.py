@@ -1,0 +1,312 @@
+"""Inspections of learned values: of all states of a small world, or of those of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int, Int64, Shaped
+from torch import Tensor
+
+from empo_core.equations import robot_policy
+from empo_core.errors import WorldError
+from empo_core.inspection import NOT_KEPT, Inspection, Wanted
+from empo_core.protocols import WorldModel
+from empo_core.theory import CompleteTheory
+from empo_core.types import Successors
+from empo_core.worlds.queries import is_terminal
+from empo_core.worlds.row_table import RowTable
+
+AT_ONCE = 4096
+"""States that are valued at the same time."""
+MOST_STATES = 100_000
+"""Larger worlds are not searched to their end."""
+EPISODES, MOST_STEPS = 256, 200
+"""Episodes that say which states of larger worlds count, and their steps without a horizon."""
+
+NEVER = 1 << 40
+"""Steps after which a state is reached that none is known to be reached from."""
+
+Rows = Shaped[np.ndarray, "state word"]
+Times = Int64[np.ndarray, " state"]
+
+
+class Estimates(NamedTuple):
+    """What a learner thinks of some states from which an episode goes on.
+
+    Attributes:
+        v_r: V_r.
+        v_e: V_h^e of each goal of the world.
+        q_r: Q_r; NaN where a joint robot action is not available.
+        pi_h: The policy of each goal's human.
+    """
+
+    v_r: Float[Tensor, " state"]
+    v_e: Float[Tensor, "state goal"]
+    q_r: Float[Tensor, "state robot_action"]
+    pi_h: Float[Tensor, "state goal action"]
+
+
+Estimate = Callable[[Tensor, Tensor], Estimates]
+"""From state rows ``[state word]`` and steps left ``[state]`` to what is thought of them."""
+
+
+class Kept(NamedTuple):
+    """States that an inspection keeps.
+
+    Attributes:
+        rows: State rows, first that with which it begins.
+        after: Steps after which each was seen first.
+        total: How many states there are; None where not all were met.
+    """
+
+    rows: Rows
+    after: Times
+    total: int | None
+
+
+class Transitions(NamedTuple):
+    """Transitions of states, as an ``Inspection`` has them."""
+
+    offsets: Int64[np.ndarray, " pair_plus_1"]
+    successor: Int64[np.ndarray, " transition"]
+    code: Int64[np.ndarray, " transition"]
+    prob: Float64[np.ndarray, " code"]
+    duration: Float64[np.ndarray, " code"]
+
+
+@dataclass(frozen=True)
+class LearnedRun:
+    """A world, and what was learned in it.
+
+    Attributes:
+        world: The world.
+        theory: The parameters of the equations that were learned.
+        x_h_floor: Least X_h in equation (8).
+        estimate: Values and policies of states.
+    """
+
+    world: WorldModel
+    theory: CompleteTheory
+    x_h_floor: float
+    estimate: Estimate
+
+    def inspection(self, wanted: Wanted) -> Inspection:
+        """Everything that can follow a state; see ``empo_core.inspection.Inspectable``.
+
+        Raises:
+            WorldError: There is no such state, or time.
+        """
+        spec = self.world.spec
+        wanted.kept_times(spec.horizon)  # Refuses times at which nobody acts.
+        times = range(wanted.time, 1 if spec.horizon is None else spec.horizon)
+        if not times:
+            limit = f"they go from 0 to {spec.horizon - 1}" if spec.horizon else "there is only 0"
+            raise WorldError(f"there is no decision at time {wanted.time}: {limit}")
+        kept = self._kept(self._start(wanted), wanted)
+        moves = self._transitions(kept.rows)
+        kept = kept._replace(after=_earliest(moves, kept.after))
+        values = self._values(kept, times)
+        return Inspection(
+            spec=spec,
+            theory=self.theory,
+            rows=kept.rows,
+            number=np.arange(len(kept.rows)),
+            total=kept.total,
+            **moves._asdict(),
+            achieved=self.world.achieved(torch.from_numpy(kept.rows)).numpy(),
+            first_time=wanted.time,
+            v_m=None,
+            **{name: value.numpy() for name, value in values._asdict().items()},
+            x_h_floor=self.x_h_floor,
+        )
+
+    def _start(self, wanted: Wanted) -> Int[Tensor, " word"]:
+        """The state to begin with, if it can be reached by that time as far as one can tell."""
+        spec, initial = self.world.spec, self.world.initial_state()
+        if wanted.start is None:
+            return initial
+        if wanted.start.shape != initial.shape:
+            raise WorldError(
+                f"state rows of {spec.name!r} have {spec.state_words} words, not "
+                f"{wanted.start.size}"
+            )
+        start = torch.from_numpy(wanted.start).to(initial.dtype)
+        steps = wanted.time if spec.horizon is not None else None
+        reached = self._all_within(initial, steps, MOST_STATES)
+        if reached is not None and not (reached.rows == start.numpy()).all(1).any():
+            when = "" if steps is None else f" after {steps} steps"
+            raise WorldError(f"{spec.name!r} cannot be in that state{when}")
+        return start
+
+    def _kept(self, start: Int[Tensor, " word"], wanted: Wanted) -> Kept:
+        """All states that can follow one if they fit, else those of episodes."""
+        spec = self.world.spec
+        actions = max(spec.num_actions[human] for human in spec.humans)
+        numbers = 1 + len(spec.goals) * (1 + actions) + spec.num_robot_actions
+        size = wanted.value_bytes(numbers, spec.horizon) + 4 * spec.num_joint_actions
+        size += spec.state_words * spec.state_dtype.itemsize
+        most = MOST_STATES
+        if wanted.max_bytes is not None:
+            # Each transition takes 6 bytes, and most joint actions have one.
+            most = min(most, max(1, wanted.max_bytes // (size + 6 * spec.num_joint_actions)))
+        steps = None if spec.horizon is None else spec.horizon - wanted.time
+        whole = self._all_within(start, steps, most)
+        return self._of_episodes(start, wanted.time, most) if whole is None else whole
+
+    def _all_within(self, start: Int[Tensor, " word"], steps: int | None, most: int) -> Kept | None:
+        """All states that can follow one within so many steps; None if they are too many."""
+        table = self._table()
+        table.number(start.numpy()[None])
+        bounds = [0, 1]
+        while bounds[-1] > bounds[-2] and (steps is None or len(bounds) < steps + 2):
+            newest = torch.from_numpy(table.rows[bounds[-2] :].copy())
+            for part in torch.split(newest, AT_ONCE):
+                table.number(self.world.transitions(part).states.numpy())
+                if table.count > most:
+                    return None
+            bounds.append(table.count)
+        after = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        return Kept(table.rows.copy(), after, table.count)
+
+    def _of_episodes(self, start: Int[Tensor, " word"], time: int, most: int) -> Kept:
+        """States of episodes, the most visited first, each with all that can follow it."""
+        visited, after = self._visits(start, time)
+        table = RowTable.of(visited)
+        bounds, following = [0], []
+        for part in torch.split(torch.from_numpy(visited), AT_ONCE):
+            found = self.world.transitions(part)
+            ends = found.offsets[:: self.world.spec.num_joint_actions][1:] + bounds[-1]
+            following.append(table.number(found.states.numpy()))
+            bounds += ends.tolist()
+        successor = np.concatenate(following)
+        after = np.pad(after, (0, table.count - len(after)), constant_values=NEVER)
+
+        def first(number: int) -> Int64[np.ndarray, " state"]:
+            """The first states, and their successors."""
+            found: Int64[np.ndarray, " state"]
+            found = np.union1d(np.arange(number), successor[: bounds[number]])
+            return found
+
+        low, high = 1, len(visited)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if len(first(middle)) <= most else (low, middle - 1)
+        kept = first(low)
+        return Kept(table.rows[kept], after[kept], None)
+
+    def _visits(self, start: Int[Tensor, " word"], time: int) -> tuple[Rows, Times]:
+        """Distinct states of episodes, the start first and then those visited most often.
+
+        Also the fewest steps after which an episode was in each.
+        """
+        spec, generator = self.world.spec, torch.Generator().manual_seed(0)
+        weights = torch.tensor([goal.weight for goal in spec.goals]).double()
+        own = [torch.tensor(spec.goals_of(human)) for human in spec.humans]
+        drawn = [
+            goals[torch.multinomial(weights[goals], EPISODES, True, generator=generator)]
+            for goals in own
+        ]
+        rows, table, seen = start.repeat(EPISODES, 1), self._table(), []
+        for step in range(MOST_STEPS if spec.horizon is None else spec.horizon - time):
+            seen.append(np.stack([table.number(rows.numpy()), np.full(len(rows), step)]))
+            goes_on = ~is_terminal(self.world, rows)
+            if not goes_on.any():
+                break
+            rows, drawn = rows[goes_on], [goals[goes_on] for goals in drawn]
+            left = 1 if spec.horizon is None else spec.horizon - time - step
+            actions = self._actions(rows, left, drawn, generator)
+            rows = self.world.step(rows, actions, generator)
+        state, step_seen = np.concatenate(seen, 1)
+        after = np.full(table.count, NEVER)
+        np.minimum.at(after, state, step_seen)
+        order = np.argsort(-np.bincount(state), kind="stable")
+        order = np.concatenate([[0], order[order != 0]])
+        return table.rows[order], after[order]
+
+    def _actions(
+        self,
+        rows: Int[Tensor, "env word"],
+        left: int,
+        goals: list[Int[Tensor, " env"]],
+        generator: torch.Generator,
+    ) -> Int[Tensor, "env agent"]:
+        """Actions of all agents: humans pursue their goals, robots act as learned."""
+        spec, each = self.world.spec, torch.arange(len(rows))
+        found = self.estimate(rows, torch.full((len(rows),), left))
+        actions = torch.zeros(len(rows), len(spec.agents), dtype=torch.int64)
+        for human, goal in zip(spec.humans, goals, strict=True):
+            policy = found.pi_h[each, goal]
+            actions[:, human] = torch.multinomial(policy, 1, generator=generator)[:, 0]
+        known = ~found.q_r.isnan()
+        pi_r = robot_policy(found.q_r, self.theory.beta_r, known)
+        joint = torch.multinomial(pi_r, 1, generator=generator)[:, 0]
+        for robot in spec.robots:
+            actions[:, robot] = joint % spec.num_actions[robot]
+            joint = joint // spec.num_actions[robot]
+        return actions
+
+    def _transitions(self, rows: Rows) -> Transitions:
+        """Transitions of states; to those that are not kept, too."""
+        table, found = RowTable.of(rows), list[Successors]()
+        for part in torch.split(torch.from_numpy(rows), AT_ONCE):
+            found.append(self.world.transitions(part))
+        length = np.concatenate([part.offsets.diff().numpy() for part in found])
+        prob = np.concatenate([part.prob.double().numpy() for part in found])
+        lasts = [
+            np.ones(len(part.prob)) if part.duration is None else part.duration.double().numpy()
+            for part in found
+        ]
+        codes, code = np.unique(
+            np.stack([prob, np.concatenate(lasts)]), axis=1, return_inverse=True
+        )
+        successor = np.concatenate([table.find(part.states.numpy()) for part in found])
+        successor = np.where(successor < 0, NOT_KEPT, successor).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(length)])
+        return Transitions(offsets, successor, code.ravel(), codes[0], codes[1])
+
+    def _values(self, kept: Kept, times: range) -> Estimates:
+        """Values at all times; NaN where a state cannot be reached by then, or is terminal."""
+        spec, rows = self.world.spec, torch.from_numpy(kept.rows)
+        goes_on = (~is_terminal(self.world, rows)).numpy()
+        parts = []
+        for step, time in enumerate(times):
+            reached = kept.after <= step if spec.horizon is not None else kept.after >= 0
+            known = torch.from_numpy(np.flatnonzero(goes_on & reached))
+            left = 1 if spec.horizon is None else spec.horizon - time
+            blocks = [
+                self.estimate(rows[block], torch.full((len(block),), left))
+                for block in torch.split(known, AT_ONCE)
+            ]
+            parts.append(
+                [_spread(known, len(rows), column) for column in zip(*blocks, strict=True)]
+            )
+        return Estimates(*(torch.stack(column) for column in zip(*parts, strict=True)))
+
+    def _table(self) -> RowTable:
+        empty = torch.zeros(0, dtype=self.world.spec.state_dtype)
+        return RowTable(self.world.spec.state_words, empty.numpy().dtype)
+
+
+def _earliest(moves: Transitions, after: Times) -> Times:
+    """Steps after which each state is reached first, given those after which it was seen."""
+    kept = moves.successor != NOT_KEPT
+    source = np.repeat(np.arange(len(moves.offsets) - 1), np.diff(moves.offsets))[kept]
+    source //= (len(moves.offsets) - 1) // len(after)
+    while True:
+        earlier = after.copy()
+        np.minimum.at(earlier, moves.successor[kept], after[source] + 1)
+        if (earlier == after).all():
+            return after
+        after = earlier
+
+
+def _spread(
+    known: Int[Tensor, " item"], size: int, blocks: tuple[Tensor, ...]
+) -> Float[Tensor, "*trailing"]:
+    """Numbers of some states in their places among all, NaN elsewhere."""
+    values = torch.cat(blocks).double()
+    return values.new_full((size, *values.shape[1:]), float("nan")).index_copy_(0, known, values)

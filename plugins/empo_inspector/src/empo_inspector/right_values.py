@@ -1,0 +1,100 @@
+"""Exact values beside learned ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+
+from empo_core.errors import ConfigError
+from empo_core.inspection import Inspection, RightValues
+from empo_core.theory import TheoryParams
+from empo_core.worlds.row_table import RowTable
+from empo_inspector.decision import OneStep
+
+MOST_COMPARED = 200
+"""States at each time in which humans' policies are compared."""
+SAME_POLICY = 1e-3
+"""Difference of humans' probabilities above which two runs are about different humans."""
+
+
+def with_right_values(
+    learned: Inspection,
+    rows: Shaped[np.ndarray, "state word"],
+    steps_left: Int[np.ndarray, " state"],
+    v_r: Float[np.ndarray, " state"],
+    v_e: Float[np.ndarray, "state goal"],
+) -> Inspection:
+    """An inspection of learned values with exact ones beside them.
+
+    Args:
+        learned: The inspection.
+        rows: State rows of which exact values are known; others than the inspection's, too.
+        steps_left: Steps left in each; 1 without a horizon.
+        v_r: V_r.
+        v_e: V_h^e.
+    """
+    place = RowTable.of(learned.rows).find(rows)
+    time = (learned.spec.horizon or 1) - steps_left - learned.first_time
+    fits = (place >= 0) & (time >= 0)
+    right_r, right_e = np.full_like(learned.v_r, np.nan), np.full_like(learned.v_e, np.nan)
+    right_r[time[fits], place[fits]] = v_r[fits]
+    right_e[time[fits], place[fits]] = v_e[fits]
+    return replace(learned, right=RightValues(v_r=right_r, v_e=right_e))
+
+
+def compared(learned: Inspection, exact: Inspection) -> Inspection:
+    """An inspection of learned values with those of a solved run beside them.
+
+    Raises:
+        ConfigError: The run is learned itself, or about another problem.
+    """
+    _check_same(learned, exact)
+    time, state = np.nonzero(~np.isnan(exact.v_r))
+    left = (exact.spec.horizon or 1) - exact.first_time - time
+    return with_right_values(
+        learned, exact.rows[state], left, exact.v_r[time, state], exact.v_e[time, state]
+    )
+
+
+def _check_same(learned: Inspection, exact: Inspection) -> None:
+    if learned.q_r is None:
+        raise ConfigError("--exact is for learned runs, and this run is exact itself")
+    if exact.q_r is not None:
+        raise ConfigError("--exact: that run is learned, too; name one of algorithm exact")
+    one, other = learned.spec, exact.spec
+    for what, mine, its in (
+        ("agents", one.agents, other.agents),
+        ("goals", [(g.human, g.name, g.weight) for g in one.goals],
+         [(g.human, g.name, g.weight) for g in other.goals]),
+        ("horizon", one.horizon, other.horizon),
+        ("state rows", one.state_words, other.state_words),
+    ):  # fmt: skip
+        if mine != its:
+            raise ConfigError(f"--exact: that run is about another world: its {what} differ")
+    for symbol in (*TheoryParams.model_fields, "accrual"):
+        mine, its = getattr(learned.theory, symbol), getattr(exact.theory, symbol)
+        if mine != its:
+            raise ConfigError(f"--exact: that run has {symbol} {its}, and this one {mine}")
+    off = _difference_of_humans(learned, exact)
+    if off is None:
+        raise ConfigError("--exact: that run is about another world: it knows none of the states")
+    if not off <= SAME_POLICY:
+        raise ConfigError("--exact: humans act otherwise in that run; solve with the same humans")
+
+
+def _difference_of_humans(learned: Inspection, exact: Inspection) -> float | None:
+    """Largest difference of humans' probabilities in some states; None if none is common."""
+    assert learned.pi_h is not None
+    step, worst = OneStep(exact), list[float]()
+    place = RowTable.of(exact.rows).find(learned.rows)
+    for i, policies in enumerate(learned.pi_h):
+        time = learned.first_time + i
+        common = np.flatnonzero((place >= 0) & ~np.isnan(policies[:, 0, 0]))[:MOST_COMPARED]
+        states = torch.from_numpy(place[common].astype(np.int64))
+        if len(common):
+            off = step.policies(states, time).pi_h - torch.from_numpy(policies[common])
+            worst.append(float(off.abs().max()))
+    return max(worst, default=None)

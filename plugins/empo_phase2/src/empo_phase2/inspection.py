@@ -1,0 +1,54 @@
+"""The learned values of a run, for explanations and pages of its decisions."""
+
+from __future__ import annotations
+
+from jaxtyping import Int
+from torch import Tensor
+
+from empo_core.inspection import Inspection, Wanted
+from empo_core.protocols import HumanPrior
+from empo_core.theory import CompleteTheory, TheoryParams
+from empo_inspector.learned import Estimates, LearnedRun
+from empo_inspector.right_values import with_right_values
+from empo_learning.state_cache import policies_at
+from empo_phase2.compare import SolvedStates
+from empo_phase2.params import Phase2Theory
+from empo_phase2.quantities import LEAST_Q
+from empo_phase2.state_queries import StateEncoder
+from empo_phase2.values import ValueEstimator
+
+
+def inspect(
+    learned: ValueEstimator,
+    encoder: StateEncoder,
+    prior: HumanPrior,
+    theory: Phase2Theory,
+    wanted: Wanted,
+    right: SolvedStates | None = None,
+) -> Inspection:
+    """What a learner thinks of the first world's states; see ``empo_core.inspection``.
+
+    Args:
+        learned: Its values.
+        encoder: Sees the world's states as the learner does.
+        prior: How humans act in that world.
+        theory: The parameters that were learned.
+        wanted: Where to begin, and how much to keep.
+        right: Exact values, if they are known.
+    """
+
+    def estimate(rows: Int[Tensor, "state word"], left: Int[Tensor, " state"]) -> Estimates:
+        found = learned(rows, left)
+        q_r = found.q_r.double().clamp(max=LEAST_Q)
+        return Estimates(found.v_r, found.v_h_e, q_r, policies_at(prior, rows, left).double())
+
+    shared = theory.model_dump(include=set(TheoryParams.model_fields))
+    complete = CompleteTheory(**shared)
+    run = LearnedRun(encoder.world, complete, theory.x_h_floor, estimate)
+    found = run.inspection(wanted)
+    if right is None:
+        return found
+    values = (right.v_r, right.v_h_e)
+    return with_right_values(
+        found, right.rows.numpy(), right.steps_left.numpy(), *(each.numpy() for each in values)
+    )
