@@ -93,10 +93,10 @@ class Board {
 		[pen.font, pen.textAlign, pen.lineWidth] = [`${round(tile * 0.19)}px sans-serif`, "right", 3];
 		each((cell, x, y) => {
 			if (!has(cell) || tile < 40) return;
-			const value = values[cell], colour = heat(value / scale), digits = scale < 0.1 && value ? value.toExponential(0) : value.toFixed(2);
+			const value = values[cell], colour = heat(value / scale), digits = scale < 0.1 && abs(value) > 1e-12 ? value.toExponential(0) : value.toFixed(2);
 			const text = digits.replaceAll("-", "−").replace(/^(−?)0\./, "$1.");
 			[pen.strokeStyle, pen.fillStyle] = [css(colour), inkOn(colour)];
-			for (const kind of ["strokeText", "fillText"]) pen[kind](text, x + tile * 0.94, y + tile * 0.92);
+			for (const kind of ["strokeText", "fillText"]) pen[kind](text, x + tile * 0.9, y + tile * 0.88);
 		});
 	}
 
@@ -136,7 +136,7 @@ class Board {
 }
 function legend(signed, scale) {
 	return (signed ? [-1, -0.5, 0, 0.5, 1] : [0, 0.2, 0.4, 0.6, 0.8, 1]).map((v) => {
-		const box = el("span", +(v * scale).toPrecision(2)), colour = heat(v);
+		const box = el("span", v && scale < 0.1 ? (v * scale).toExponential(1) : +(v * scale).toPrecision(2)), colour = heat(v);
 		[box.style.background, box.style.color] = [css(colour), inkOn(colour)];
 		return box;
 	});

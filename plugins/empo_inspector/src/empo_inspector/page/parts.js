@@ -34,7 +34,7 @@ const num = (x) => {
 	return el("data", {value, title: value}, short(x));
 };
 
-const percent = (x) => `${short(+(100 * x).toFixed(abs(x) > 0.0995 ? 0 : 1))} %`;
+const percent = (x) => `${short(+(100 * x).toFixed(abs(x) > 0.0995 ? 0 : 1))}\u00a0%`;
 
 function bar(share, fill = "", left = 0, kind = "") {
 	const made = el("span", {class: `fill ${fill}`});

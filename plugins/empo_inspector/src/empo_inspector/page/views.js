@@ -14,10 +14,9 @@ function robotView(app) {
 		app.later("p.sentence", "sentence", async (pause) => [await told(app, pause)]),
 		other && el("p.banner", T.whatIf),
 		table(T.order, [
-			["action", (r) => names[r]], chances("π_r", solved), values("Q_r", solved), numbers(T.below, (r) => q_r[r] - best),
+			["action", (r) => names[r]], ["compare", choose], chances("π_r", solved), values("Q_r", solved), numbers(T.below, !m.q_r && ((r) => q_r[r] - best)),
 			values(T.q_ahead, m.q_r && solved, "ahead"), chances("π_r, what if", other, "against"), values("Q_r, what if", other),
-			chances("π_r, exact", right, "against"), values("Q_r, exact", right), numbers(T.minus_exact, right && ((r) => q_r[r] - right.q_r[r])),
-			["compare", choose]], known),
+			values("π_r, exact", right, "pi_r"), values("Q_r, exact", right), numbers(T.minus_exact, right && ((r) => q_r[r] - right.q_r[r]))], known),
 		lost.length > 0 && note(fill(T.not_available, {names: lost.join(", ")})),
 		valueTable(app, solved, other, right), m.q_r && note(T.remainder, num(m.remainder(app.s, app.t)), "."), whatIf(app),
 	];
