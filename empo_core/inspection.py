@@ -53,7 +53,9 @@ class Wanted:
             return list(times)
         for time in self.times:
             if time not in times:
-                limit = f"they go from {self.time} to {times[-1]}" if len(times) > 1 else "only 0"
+                limit = (
+                    f"times go from {times[0]} to {times[-1]}" if times else "the world ends before"
+                )
                 raise WorldError(f"there is no decision at time {time}: {limit}")
         return sorted({later for t in self.times for later in (t, t + 1)} & set(times))
 

@@ -156,7 +156,7 @@ def test_the_start_may_be_elsewhere_and_later() -> None:
         (Wanted(start=whole.rows[later], time=1), "cannot be in that state after 1 steps"),
         (Wanted(start=whole.rows[0][:2]), "words, not 2"),
         (Wanted(time=5), "no decision at time 5"),
-        (Wanted(times=(7,)), "no decision at time 7: they go from 0 to 4"),
+        (Wanted(times=(7,)), "no decision at time 7: times go from 0 to 4"),
     ):
         with pytest.raises(WorldError, match=says):
             run.inspection(wanted)

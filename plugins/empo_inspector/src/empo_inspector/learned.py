@@ -104,7 +104,7 @@ class LearnedRun:
         wanted.kept_times(spec.horizon)  # Refuses times at which nobody acts.
         times = range(wanted.time, 1 if spec.horizon is None else spec.horizon)
         if not times:
-            limit = f"they go from 0 to {spec.horizon - 1}" if spec.horizon else "there is only 0"
+            limit = f"times go from 0 to {spec.horizon - 1}" if spec.horizon else "there is only 0"
             raise WorldError(f"there is no decision at time {wanted.time}: {limit}")
         kept = self._kept(self._start(wanted), wanted)
         moves = self._transitions(kept.rows)

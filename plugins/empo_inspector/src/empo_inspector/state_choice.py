@@ -30,9 +30,10 @@ def by_number(inspection: Inspection, number: int) -> int:
     """
     position = int(np.searchsorted(inspection.number, number))
     if position == inspection.num_states or inspection.number[position] != number:
+        known = inspection.total or inspection.num_states
         raise ConfigError(
-            f"--state {number}: there is no such state; {inspection.spec.name!r} has "
-            f"{inspection.total} states, numbered from 0"
+            f"--state {number}: there is no such state; {inspection.spec.name!r} has {known} "
+            "states that are known, numbered from 0"
         )
     return position
 
