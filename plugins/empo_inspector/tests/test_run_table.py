@@ -12,10 +12,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
 from empo_core.cli.app import app
 from empo_core.errors import ConfigError
+from empo_core.storage.run_directory import write_config
 from empo_inspector import run_table
 from empo_inspector.run_table import differences, ordered, read_rows, short_names, span, where
 
@@ -235,11 +237,13 @@ def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
     assert span(None) == "–"
 
 
-def test_thousands_of_runs_are_listed_from_three_files_each(
+def test_runs_are_listed_from_four_files_each_without_a_parser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(2000):
-        write_run(tmp_path, f"r{number:04}", seed=number, params=f"{{beta_r: {number}.5}}")
+    for number in range(200):
+        path = write_run(tmp_path, f"r{number:03}", seed=number)
+        params: dict[str, JsonValue] = {"beta_r": number + 0.5}
+        write_config(path, {"algorithm": {"name": "exact", "params": params}, "seed": number})
     opened: Counter[str] = Counter()
     real = builtins.open
 
@@ -249,13 +253,14 @@ def test_thousands_of_runs_are_listed_from_three_files_each(
         return real(file, *args, **kwargs)  # type: ignore[call-overload]
 
     monkeypatch.setattr(builtins, "open", counting)
+    monkeypatch.delattr("empo_core.storage.run_directory.parse_yaml")
     done = empo("runs", tmp_path, "--sort", "-root.V_r")
-    assert set(opened.values()) == {3}
-    assert len(opened) == 2000
+    assert set(opened.values()) == {4}
+    assert len(opened) == 200
     lines = done.stdout.splitlines()
-    assert len(lines) == 2003
-    assert lines[3].split()[0] == "r0000"
-    assert lines[-1].split()[0] == "r1999"
+    assert len(lines) == 203
+    assert lines[3].split()[0] == "r000"
+    assert lines[-1].split()[0] == "r199"
 
 
 def test_listing_runs_imports_nothing_heavy(runs: Path) -> None:

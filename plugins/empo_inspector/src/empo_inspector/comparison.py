@@ -18,7 +18,7 @@ from empo_core.suggestions import nearest
 from empo_core.trees import Json
 from empo_inspector.curves import Band, band_of, interval
 from empo_inspector.policy_differences import PolicyDifference, policy_differences
-from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, shown
+from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, shown, varying
 
 MOST_PANELS = 4
 """Metrics that are shown where none are asked for."""
@@ -170,11 +170,9 @@ def _letters(index: int) -> str:
 
 
 def _differences(groups: Sequence[Group]) -> dict[str, dict[str, Json]]:
-    keys = dict.fromkeys(key for group in groups for key in group.config)
     return {
         key: {group.name: group.config[key] for group in groups if key in group.config}
-        for key in keys
-        if len({repr(group.config.get(key, KeyError)) for group in groups}) > 1
+        for key in varying([group.config for group in groups])
     }
 
 

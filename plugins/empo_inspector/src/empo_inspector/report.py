@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -109,7 +108,7 @@ def as_data(found: Comparison, policies: Sequence[PolicyComparison]) -> dict[str
     return {
         "groups": {
             group.name: {
-                "runs": [str(Path(run.path)) for run in group.runs],
+                "runs": [str(run.path) for run in group.runs],
                 "seeds": group.seeds,
             }
             for group in found.groups

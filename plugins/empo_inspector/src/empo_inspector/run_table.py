@@ -167,27 +167,25 @@ def _check_key(rows: Sequence[Row], key: str, option: str) -> None:
 
 def differences(rows: Sequence[Row]) -> list[dict[str, Json]]:
     """What each row's config has that not all configs of its algorithm and task have, by key."""
-    kinds = [(row.run.algorithm, row.run.task) for row in rows]
-    values: dict[tuple[str, str], dict[str, set[str]]] = {}
-    counts: dict[tuple[str, str], dict[str, int]] = {}
-    for kind, row in zip(kinds, rows, strict=True):
-        seen, count = values.setdefault(kind, {}), counts.setdefault(kind, {})
-        for key, value in row.config.items():
-            seen.setdefault(key, set()).add(repr(value))
-            count[key] = count.get(key, 0) + 1
-    sizes = {kind: sum(1 for each in kinds if each == kind) for kind in values}
-    varying = {
-        kind: {
-            key
-            for key, found in seen.items()
-            if key != "runs" and (len(found) > 1 or counts[kind][key] < sizes[kind])
-        }
-        for kind, seen in values.items()
-    }
+    configs: dict[tuple[str, str], list[Mapping[str, Json]]] = {}
+    for row in rows:
+        configs.setdefault((row.run.algorithm, row.run.task), []).append(row.config)
+    keys = {kind: set(varying(found)) - {"runs"} for kind, found in configs.items()}
     return [
-        {key: value for key, value in row.config.items() if key in varying[kind]}
-        for kind, row in zip(kinds, rows, strict=True)
+        {
+            key: value
+            for key, value in row.config.items()
+            if key in keys[row.run.algorithm, row.run.task]
+        }
+        for row in rows
     ]
+
+
+def varying(configs: Sequence[Mapping[str, Json]]) -> list[str]:
+    """The keys that not all configs have with the same value."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    # 1 is not 1.0 here, and not true.
+    return [key for key in keys if len({repr(each.get(key, KeyError)) for each in configs}) > 1]
 
 
 def key_results(run: SavedRun) -> dict[str, Json]:
