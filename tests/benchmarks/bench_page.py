@@ -1,7 +1,7 @@
-"""Milliseconds that a page with some 60,000 states takes to react, in a browser.
+"""Milliseconds that a page with some 50,000 states takes to react, in a browser.
 
 Run ``python tests/benchmarks/bench_page.py [--megabytes 20] [--keep FOLDER]``: a room of 7 x 5
-cells with a key and a locked door is solved, its page written and opened, and one action after
+cells with a key is solved, its page written and opened, and one action after
 the other done in it. ``work`` is the time that an action keeps the page busy at once, ``frame``
 the longest time between two frames from then until everything is worked out.
 """
@@ -29,7 +29,7 @@ ROOM = """\
 metadata: {name: Key room}
 map: |
   We We We We We We We
-  We Ay .. .. Lr .. We
+  We Ay .. .. .. .. We
   We .. .. Kr .. .. We
   We Ae .. .. .. .. We
   We We We We We We We

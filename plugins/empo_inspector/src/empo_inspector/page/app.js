@@ -1,7 +1,7 @@
 // The page: one selection, which all views show.
 
 const VIEWS = {robot: robotView, next: successorsView, why: whyView, human: humanView, find: findView, play: playView, about: aboutView, errors: errorsView};
-const LONGEST = 1000, FRAME_MS = 700, REST_MS = 30;
+const LONGEST = 1000, FRAME_MS = 700, REST_MS = 15;
 
 const byId = (id) => document.getElementById(id);
 
