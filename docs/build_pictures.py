@@ -2,7 +2,7 @@
 
 Without names it draws all, in some ten minutes. Those of exact runs are the same every time,
 and a test holds them against what this draws. Other pictures are made by the scripts that
-measure what they show, as the pages with them say.
+measure what they show, as the pages with them say, and those of inspectors by ``screenshots.py``.
 """
 
 from __future__ import annotations
