@@ -201,7 +201,7 @@ def figures(root: Path) -> list[Figure]:
     return [
         Figure("import circles, imports for types included", len(groups), 0, places=groups),
         # 64,000 before there were explanations, comparisons and pages of runs.
-        Figure("lines of source", total, 72_000),
+        Figure("lines of source", total, 76_000),
         Figure("largest file, lines", longest, 450, places=long_files),
         Figure("largest file of protocols, lines", longest_protocol, 200, places=long_protocols),
         Figure("largest class, lines", widest, 250, places=wide_classes),
