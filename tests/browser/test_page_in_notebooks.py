@@ -94,7 +94,7 @@ def test_a_widget_and_its_page_have_one_selection(
 
     told(s=0, t=0, h=0, g=0, v="why")
     frame.click("[aria-label='one step on']")
-    later = frame.evaluate("inspector.m.number[inspector.s]")
+    later = frame.evaluate("m.number[inspector.s]")
     told(s=later, t=1, h=0, g=0, v="why")
     opened.ask("() => model.set('selection', {s: 0, t: 0, v: 'robot'})")
     frame.wait_for_selector("[data-view=robot][aria-current=page]")
