@@ -240,7 +240,7 @@ def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
 def test_runs_are_listed_from_four_files_each_without_a_parser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(200):
+    for number in range(201):
         path = write_run(tmp_path, f"r{number:03}", seed=number)
         params: dict[str, JsonValue] = {"beta_r": number + 0.5}
         write_config(path, {"algorithm": {"name": "exact", "params": params}, "seed": number})
@@ -256,8 +256,8 @@ def test_runs_are_listed_from_four_files_each_without_a_parser(
     monkeypatch.delattr("empo_core.storage.run_directory.parse_yaml")
     done = empo("runs", tmp_path, "--sort", "-root.V_r")
     assert set(opened.values()) == {4}
-    assert len(opened) == 200
-    assert re.findall(r"\br\d{3}\b", done.stdout) == [f"r{number:03}" for number in range(200)]
+    assert len(opened) == 201
+    assert re.findall(r"\br\d{3}\b", done.stdout) == [f"r{number:03}" for number in range(201)]
 
 
 def test_listing_runs_imports_nothing_heavy(runs: Path) -> None:

@@ -44,8 +44,8 @@ class NotebookPage:
     def __repr__(self) -> str:
         """For whoever is not in a notebook."""
         return (
-            f"<page of {self.title!r}, {len(self.text.encode()) / 1e6:.2f} MB: notebooks show it; "
-            f"elsewhere, .write({PAGE!r}) makes a file for a browser>"
+            f"<page of {self.title!r}: notebooks show it; elsewhere, .write({PAGE!r}) makes a file "
+            "for a browser>"
         )
 
     def _repr_html_(self) -> str:
