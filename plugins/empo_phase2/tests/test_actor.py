@@ -533,3 +533,14 @@ def test_a_factory_survives_the_way_to_another_process() -> None:
         assert (first.arrays["transitions.action"] == second.arrays["transitions.action"]).all()
         assert (first.arrays["states.rows"] == second.arrays["states.rows"]).all()
     assert isinstance(factory.world(), EnsembleWorld)
+
+
+def test_a_search_comes_to_every_timed_state_before_it_comes_to_any_twice() -> None:
+    actor = actor_in(Street(horizon=3), environments=1, frontier_prob=1.0)
+    seen = []
+    for block in play(actor, 200):
+        row = block.states.rows[block.transitions.state[0]]
+        seen.append((*row.tolist(), int(block.transitions.steps_left[0])))
+    count = len(set(seen))
+    assert 50 < count < 150
+    assert len(set(seen[:count])) == count

@@ -56,7 +56,8 @@ def of_sparse(layer: nn.Linear, x: Float[Tensor, "batch feature"]) -> Float[Tens
         plain: Tensor = layer(x)
         return plain
     used = (x.new_ones(len(x)) @ x.abs()).nonzero()[:, 0]
-    return functional.linear(x.index_select(1, used), layer.weight[:, used], layer.bias)
+    weight = layer.weight.index_select(1, used)
+    return functional.linear(x.index_select(1, used), weight, layer.bias)
 
 
 class Layers(nn.Module):

@@ -298,7 +298,7 @@ class Phase2Actor:
         reached = states.achieved[following].gather(1, episodes.goal)
         over = episodes.move(rows, states.terminal[following])
         if self._frontier is not None:
-            self._start_at(self._frontier, over)
+            over = self._search(self._frontier, over)
         bored = self._random() < self._settings.goal_resample_prob
         episodes.pursue(over[:, None] | reached | bored, self._random())
 
@@ -314,14 +314,27 @@ class Phase2Actor:
         alive = ~states.terminal[transitions.successor] & (left > 0)
         frontier.see(successors[alive], left[alive])
 
-    def _start_at(self, frontier: Frontier, over: Bool[Tensor, " env"]) -> None:
-        """Begin some of the new episodes at the frontier of exploration."""
-        episodes, world = self._episodes, self._world
+    def _search(self, frontier: Frontier, over: Bool[Tensor, " env"]) -> Bool[Tensor, " env"]:
+        """Begin some of the new episodes at the frontier of exploration.
+
+        Those that began there before begin anew where they come to what is known already. Returns
+        which environments begin a new episode.
+        """
+        episodes = self._episodes
         uniform = torch.rand(len(over), generator=self._generator, dtype=torch.float64)
         chosen = (over & (uniform < self._settings.frontier_prob)).nonzero()[:, 0]
-        rows, steps_left = frontier.draw(len(chosen), self._generator)
+        self._begin_at(chosen, *frontier.draw(len(chosen), self._generator))
+        known = episodes.searches & ~over
+        known &= frontier.is_entered(episodes.rows, episodes.steps_left)
+        back = known.nonzero()[:, 0]
+        self._begin_at(back, *frontier.draw_new(len(back), self._generator))
+        return over | episodes.started
+
+    def _begin_at(self, chosen: Tensor, rows: Tensor, steps_left: Tensor) -> None:
+        """Begin new episodes in some environments, as far as there are states to begin at."""
+        world = self._world
         layout = world.layout_of(rows) if isinstance(world, EnsembleWorld) else None
-        episodes.begin_at(chosen[: len(rows)], rows, steps_left, layout)
+        self._episodes.begin_at(chosen[: len(rows)], rows, steps_left, layout)
 
     def _scene(self, available: Tensor, successors: Successors | None, training_step: int) -> Scene:
         episodes = self._episodes

@@ -10,7 +10,7 @@ from empo_core.trees import StateDict
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import sample_actions
 
-_STATE = ("rows", "steps_left", "taken", "goal", "started", "layout", "played")
+_STATE = ("rows", "steps_left", "taken", "goal", "started", "searches", "layout", "played")
 
 
 class Episodes:
@@ -22,6 +22,7 @@ class Episodes:
         taken: Steps since the episode began.
         goal: The slot that each human pursues.
         started: Whether the episode has only begun.
+        searches: Whether it began elsewhere than the world would.
         layout: Which world of the ensemble.
         played: Episodes that each environment has finished.
     """
@@ -53,6 +54,7 @@ class Episodes:
         self.steps_left = torch.full_like(count, 1 if horizon is None else horizon)
         self.taken, self.played = torch.zeros_like(count), torch.zeros_like(count)
         self.started = torch.ones_like(count, dtype=torch.bool)
+        self.searches = torch.zeros_like(self.started)
         self.goal = torch.zeros(environments, len(belongs), dtype=torch.int64)
 
     def __len__(self) -> int:
@@ -91,12 +93,13 @@ class Episodes:
         steps_left: Int[Tensor, " chosen"],
         layout: Int[Tensor, " chosen"] | None,
     ) -> None:
-        """Begin new episodes, which have not gone on yet, elsewhere than the world would.
+        """Begin new episodes elsewhere than the world would.
 
         ``layout`` is None where there is only one world.
         """
         self.rows, self.steps_left = self.rows.clone(), self.steps_left.clone()
         self.rows[which], self.steps_left[which] = rows, steps_left
+        self.taken[which], self.started[which], self.searches[which] = 0, True, True
         if layout is not None:
             self.layout = self.layout.clone()
             self.layout[which] = layout
@@ -107,6 +110,7 @@ class Episodes:
         self.layout = (self.layout + moves_on) % len(self._starts)
         self.rows = torch.where(over[:, None], self._starts[self.layout], self.rows)
         self.taken = self.taken.masked_fill(over, 0)
+        self.searches = self.searches & ~over
         if self._horizon is not None:
             self.steps_left = self.steps_left.masked_fill(over, self._horizon)
 

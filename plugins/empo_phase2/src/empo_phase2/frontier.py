@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -41,6 +41,13 @@ class Frontier:
             self._forget()
         self._number(rows, steps_left)
 
+    def is_entered(
+        self, rows: Int[Tensor, "env word"], steps_left: Int[Tensor, " env"]
+    ) -> Bool[Tensor, " env"]:
+        """True where an episode has been in a timed state."""
+        number = self._number(rows, steps_left)
+        return torch.from_numpy(self._entered[number])
+
     def draw(
         self, count: int, generator: torch.Generator
     ) -> tuple[Int[Tensor, "drawn word"], Int[Tensor, " drawn"]]:
@@ -49,13 +56,17 @@ class Frontier:
         Fewer than ``count`` only where nothing is known yet.
         """
         known = self._table.count
-        waiting = np.flatnonzero(~self._entered[:known])
-        drawn = waiting[torch.randperm(len(waiting), generator=generator)[:count].numpy()]
+        drawn = self._waiting(count, generator)
         if len(drawn) < count and known:
             others = torch.randint(known, (count - len(drawn),), generator=generator)
             drawn = np.concatenate([drawn, others.numpy()])
-        keys = torch.from_numpy(self._table.rows[drawn].copy())
-        return keys[:, :-1].to(self._state_dtype), keys[:, -1].long()
+        return self._at(drawn)
+
+    def draw_new(
+        self, count: int, generator: torch.Generator
+    ) -> tuple[Int[Tensor, "drawn word"], Int[Tensor, " drawn"]]:
+        """At most so many timed states that were never entered, drawn evenly."""
+        return self._at(self._waiting(count, generator))
 
     def state_dict(self) -> StateDict:
         """The timed states and their marks."""
@@ -71,6 +82,16 @@ class Frontier:
         self._table.number(state_dict["keys"].numpy())
         self._make_room()
         self._entered[: self._table.count] = state_dict["entered"].numpy()
+
+    def _waiting(self, count: int, generator: torch.Generator) -> NDArray[np.int64]:
+        waiting = np.flatnonzero(~self._entered[: self._table.count])
+        return waiting[torch.randperm(len(waiting), generator=generator)[:count].numpy()]
+
+    def _at(
+        self, numbers: NDArray[np.int64]
+    ) -> tuple[Int[Tensor, "drawn word"], Int[Tensor, " drawn"]]:
+        keys = torch.from_numpy(self._table.rows[numbers].copy())
+        return keys[:, :-1].to(self._state_dtype), keys[:, -1].long()
 
     def _number(self, rows: Tensor, steps_left: Tensor) -> NDArray[np.int32]:
         keys = torch.cat([rows.to(self._dtype), steps_left[:, None].to(self._dtype)], 1)
