@@ -37,6 +37,7 @@ from empo_learning.stage_timings import StageTimings
 from empo_multigrid.world import world_from_text
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
+from empo_phase2.forward import forward
 from empo_phase2.params import Phase2Params, Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities
@@ -48,7 +49,6 @@ from empo_phase2.targets import (
     aggregate_v_h_e,
     collect,
     encode,
-    forward,
 )
 
 sys.path.append(str(Path(__file__).parents[2] / "plugins" / "empo_phase2" / "tests"))
@@ -169,7 +169,7 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
     problem = case.problem
     aggregate = build(problem.params.aggregator)
     collected = collect(batch, problem.spec)
-    situations = encode(collected, case.replay.states)
+    situations = encode(collected.key, problem.spec, case.replay.states)
     sources = situations.at(collected.source)
     found = forward(situations, case.values, SETTING.beta_r)
     profiles = HumanProfiles(problem.spec, problem.slots)

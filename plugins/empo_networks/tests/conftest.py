@@ -62,11 +62,13 @@ class PictureWorld(TinyWorld):
 
 @pytest.fixture
 def make() -> Make:
-    """A function that makes a network, the same each time it is given the same."""
+    """A function that makes a network, the same each time it is given the same; it may share."""
 
     def make(kind: str, spec: WorldSpec, quantity: Quantity, **params: object) -> Network:
         torch.manual_seed(0)
         factory, model = KINDS[kind]
+        if "sharing" in model.model_fields:
+            params = {"sharing": True} | params
         return factory(model.model_validate(params), spec, quantity)
 
     return make

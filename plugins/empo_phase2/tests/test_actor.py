@@ -493,7 +493,7 @@ def params(**groups: Any) -> Phase2Params:
 def test_settings_follow_the_config() -> None:
     world = DoorWorld(4)  # Twelve joint actions.
     assert ActorSettings.of(params(), world, 5) == ActorSettings(
-        environments=32, frontier_prob=0.5, seed=5
+        environments=64, frontier_prob=0.5, seed=5
     )
     groups = {
         "targets": {"max_pairs": 11, "v_h_e": "n_step"},

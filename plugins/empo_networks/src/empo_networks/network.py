@@ -26,7 +26,6 @@ from empo_networks.encoders import (
     KnownHumans,
     Layers,
     linear,
-    reads_agents,
 )
 from empo_networks.features import FeatureScaler
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams, NetworkParams
@@ -46,7 +45,8 @@ class Network(nn.Module):
     """One quantity as a function of states, and of a human and a goal where it has them.
 
     The first layer of the head is a sum of one linear map per encoder, applied to what there is
-    to encode: states, humans and goals. Questions then only look up and add.
+    to encode: states and humans. What the head says of them is multiplied, unit by unit, by what is
+    said of a goal, so that the head is as quick for many goals as for one.
 
     Attributes:
         quantity: The quantity it estimates.
@@ -94,7 +94,6 @@ class Network(nn.Module):
         self.shared_join = nn.ModuleDict()
         slot = [spec.humans.index(i) if i in spec.humans else -1 for i in range(len(spec.agents))]
         self.humans = spec.humans
-        self._reads_agents = reads_agents(scaler.shape)
         self.register_buffer("_slot", torch.tensor(slot), persistent=False)
         goal_slot = torch.tensor([slot[goal.human] for goal in spec.goals], dtype=torch.int64)
         self.register_buffer("_goal_slot", goal_slot, persistent=False)
@@ -117,7 +116,14 @@ class Network(nn.Module):
         x = ACTIVATIONS[self._activation](x)
         if dropout:
             x = functional.dropout(x, dropout)
-        raw: Tensor = self.out(self.layers(x, dropout))
+        x = self.layers(x, dropout)
+        row = self._row(query)
+        if row is not None:
+            x = x.index_select(0, row)
+        if "goal" in self.encoders:
+            goals = self._table("goal", features, query)
+            x = x * goals.index_select(0, given(query, "goal", self.quantity))
+        raw: Tensor = self.out(x)
         return raw
 
     def unit(self, query: ValueQuery) -> Float[Tensor, "query 1"] | float:
@@ -131,22 +137,18 @@ class Network(nn.Module):
         steps = query.steps_left if query.state is None else query.steps_left[query.state]
         return (steps - added).to(self.out.weight.dtype).clamp(min=FLOOR)[:, None]
 
-    def _joined(self, features: Features, query: ValueQuery) -> Float[Tensor, "query feature"]:
-        """Output of all encoders together for each query."""
-        tables = {part: self._table(part, features, query) for part in self.encoders}
-        x = tables["state"]
-        if query.state is not None:
-            x = x.index_select(0, query.state)
-        if "human" in tables:
-            x = x + tables["human"].index_select(0, self._human_rows(query))
-        if "goal" in tables:
-            x = x + tables["goal"].index_select(0, given(query, "goal", self.quantity))
-        return x
+    def _joined(self, features: Features, query: ValueQuery) -> Float[Tensor, "row feature"]:
+        """Output of the encoders of states and humans together, for each pair of them."""
+        x = self._table("state", features, query)
+        if "human" not in self.encoders:
+            return x
+        humans = self._table("human", features, query).view(-1, len(self.humans), x.shape[1])
+        return (x[:, None] + humans).flatten(0, 1)
 
     def _table(
         self, part: str, features: Features, query: ValueQuery
     ) -> Float[Tensor, "row feature"]:
-        """Contribution of the encoders of one part to the first layer of the head."""
+        """What the encoders of one part say together, with as many numbers as there are units."""
         table: Tensor = self.join[part](code_of(self.encoders[part], features, query))
         if part in self.shared:
             with torch.no_grad():
@@ -154,15 +156,15 @@ class Network(nn.Module):
             table = table + self.shared_join[part](code)
         return table
 
-    def _human_rows(self, query: ValueQuery) -> Tensor:
-        """Position in the table of humans of the human of each query."""
+    def _row(self, query: ValueQuery) -> Int[Tensor, " query"] | None:
+        """Position of the state, or of its pair with the human, that each query is about."""
+        state = query.state
+        if "human" not in self.encoders:
+            return state
         if self.quantity == "v_h_e":  # Every goal is the goal of one human.
             slot = self._goal_slot.index_select(0, given(query, "goal", self.quantity))
         else:
             slot = self._slot.index_select(0, given(query, "human", self.quantity))
-        if not self._reads_agents:
-            return slot
-        state = query.state
         if state is None:
             state = torch.arange(query.steps_left.shape[0], device=slot.device)
         return state * len(self.humans) + slot

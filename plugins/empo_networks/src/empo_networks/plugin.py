@@ -53,7 +53,7 @@ class MlpParams(NetworkParams):
 
     encoder_layers: int = Field(1, ge=1, description="Hidden layers of the state encoder.")
     sharing: bool = Field(
-        True, description="Whether the encoders of V_h^e are read too, where they fit."
+        False, description="Whether the encoders of V_h^e are read too, where they fit."
     )
 
 

@@ -85,7 +85,8 @@ class Frontier:
 
     def _waiting(self, count: int, generator: torch.Generator) -> NDArray[np.int64]:
         waiting = np.flatnonzero(~self._entered[: self._table.count])
-        return waiting[torch.randperm(len(waiting), generator=generator)[:count].numpy()]
+        drawn = torch.randperm(len(waiting), generator=generator)[:count].numpy()
+        return np.take(waiting, drawn)
 
     def _at(
         self, numbers: NDArray[np.int64]

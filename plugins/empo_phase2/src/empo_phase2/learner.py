@@ -197,7 +197,7 @@ class Learner:
         check_finite(flatten(states)[1], "a weight")
         for quantity, target in self._targets.items():
             target.load_state_dict(states[quantity])
-        self._cache.clear()
+        self._cache.refresh()
 
     def published(self) -> dict[str, Tensor]:
         """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.

@@ -96,7 +96,7 @@ class OptimiserParams(Optimiser):
         "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
-        0.9, ge=0, le=1, description="Share of the training steps before it starts to fall."
+        0.5, ge=0, le=1, description="Share of the training steps before it starts to fall."
     )
     max_grad_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
@@ -247,8 +247,8 @@ class Phase2Params(Config):
     theory: Phase2Theory = Field(
         default_factory=Phase2Theory, description="Parameters of the theory."
     )
-    total_steps: int = Field(4_500, ge=1, description="Training steps.")
-    num_envs: int = Field(32, ge=1, description="Environments that each actor steps at once.")
+    total_steps: int = Field(5_000, ge=1, description="Training steps.")
+    num_envs: int = Field(64, ge=1, description="Environments that each actor steps at once.")
     warm_up: WarmUp = Field(default_factory=WarmUp, description="Stages of training.")
     optimiser: OptimiserParams = Field(
         default_factory=OptimiserParams, description="Optimisation of values towards their targets."

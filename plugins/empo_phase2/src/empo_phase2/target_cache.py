@@ -30,8 +30,19 @@ class TargetCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Forget everything."""
         self._key, self._values = torch.zeros(0, dtype=torch.int64), Values()
+        self._asked, self._expected = 0, self._key
+
+    def refresh(self) -> None:
+        """Forget all values, as networks have changed.
+
+        Where most were needed several times, all are computed anew with the next ones: together,
+        which is quicker than a few in each step.
+        """
+        expected = self._key if self._asked > 2 * len(self) else self._key[:0]
+        self.clear()
+        self._expected = expected
 
     def check(self, freed_states: int) -> None:
         """Forget all values where ids of states may mean others than before.
@@ -50,38 +61,45 @@ class TargetCache:
     def __call__(
         self,
         key: Int[Tensor, " distinct"],
-        states: TimedStates,
+        states: Callable[[Tensor], TimedStates],
         value: Callable[[TimedStates], Values],
     ) -> Values:
         """Values of timed states, computed where they are not known.
 
         Args:
             key: A number for each timed state, in rising order.
-            states: The timed states.
+            states: The timed states of such numbers.
             value: Computes values.
         """
+        self._asked += len(key)
         if not len(self):
-            self._key, self._values = key, value(states)
-            return self._values
+            self._key = torch.unique(torch.cat([self._expected, key]))
+            self._values = value(states(self._key))
         place = torch.searchsorted(self._key, key).clamp_(max=len(self) - 1)
-        new = (self._key[place] != key).nonzero()[:, 0]
+        new = key[self._key[place] != key]
         if len(new):
             if self._is_full(len(new)):
                 self.clear()
                 return self(key, states, value)
-            self._add(key[new], value(states.at(new)))
+            self._add(new, value(states(new)))
             place = torch.searchsorted(self._key, key)
         return {name: known[place] for name, known in self._values.items()}
 
     def state_dict(self) -> StateDict:
-        """All values, and for which ids."""
-        values = dict(self._values)
-        return {"freed_states": self._freed_states, "key": self._key, "values": values}
+        """Everything needed to go on exactly."""
+        return {
+            "freed_states": self._freed_states,
+            "key": self._key,
+            "values": dict(self._values),
+            "asked": self._asked,
+            "expected": self._expected,
+        }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self._freed_states = state_dict["freed_states"]
         self._key, self._values = state_dict["key"], dict(state_dict["values"])
+        self._asked, self._expected = state_dict["asked"], state_dict["expected"]
 
     def _is_full(self, more: int) -> bool:
         columns = sum(known[0].numel() for known in self._values.values())

@@ -55,9 +55,7 @@ class CollectedStates:
     """The distinct timed states of a batch, and the position of each occurrence among them.
 
     Attributes:
-        key: A number for each distinct timed state, in rising order.
-        state: Its state id.
-        steps_left: Its remaining steps.
+        key: A number for each distinct timed state, in rising order: its id and remaining steps.
         source: Where each transition starts.
         item: Each successor.
         path: Each step of a transition's trajectory, if there are any.
@@ -66,8 +64,6 @@ class CollectedStates:
     """
 
     key: Int[Tensor, " distinct"]
-    state: Int[Tensor, " distinct"]
-    steps_left: Int[Tensor, " distinct"]
     source: Int[Tensor, " transition"]
     item: Int[Tensor, " item"]
     path: Int[Tensor, "transition step"] | None
@@ -128,8 +124,6 @@ def collect(
     source, item, *rest = inverse.split([part.shape[0] for part in states])
     return CollectedStates(
         distinct,
-        distinct // span,
-        distinct % span,
         source,
         item,
         rest[0].view_as(paths.state) if paths is not None else None,
@@ -138,9 +132,10 @@ def collect(
     )
 
 
-def encode(collected: CollectedStates, look_up: LookUp) -> TimedStates:
+def encode(key: Int[Tensor, " distinct"], spec: WorldSpec, look_up: LookUp) -> TimedStates:
     """Stage 2: rows, flags and goals of each distinct timed state."""
-    return TimedStates.of(look_up(collected.state), collected.steps_left)
+    span = (spec.horizon or 1) + 1
+    return TimedStates.of(look_up(key // span), key % span)
 
 
 def aggregate_q_r(
@@ -208,7 +203,7 @@ def one_step_q_r(
         aggregate: Sums over successors.
     """
     collected = collect(transitions, values.spec)
-    timed = encode(collected, states.at)
+    timed = encode(collected.key, values.spec, states.at)
     profile_prob, _ = profiles.of(transitions, timed.states.layout[collected.source])
     v_r = torch.cat([values.v_r(block) for block in blocks(timed, values)])
     return aggregate_q_r(v_r, collected, profile_prob, gamma_r, aggregate)
@@ -257,10 +252,13 @@ class TargetComputer:
         with stage("stage1_collect"):
             collected = collect(batch, self._spec, paths)
         with stage("stage2_encode"):
-            timed = encode(collected, look_up)
+            timed = encode(collected.key, self._spec, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
-            known = None if cache is None else partial(cache, collected.key, timed)
+            known = None
+            if cache is not None:
+                states = partial(encode, spec=self._spec, look_up=look_up)
+                known = partial(cache, collected.key, states)
             found = forward(timed, values, theory.beta_r, known)
         with stage("stage4_aggregate_q_r"):
             profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
