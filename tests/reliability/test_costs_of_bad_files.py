@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -71,12 +72,19 @@ CASES = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A good world of each kind, read once: importing the code for it is not what is measured."""
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A good world of each kind, read once: importing the code for it is not what is measured.
+
+    Neither are the objects of other tests, which Python would look through for garbage.
+    """
     for kind, text in GOOD.items():
         path = tmp_path_factory.mktemp("good") / "world.yaml"
         path.write_text(text, encoding="utf-8")
         build_named(kind, path)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def judged(kind: str, path: Path) -> str:

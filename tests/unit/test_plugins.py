@@ -168,7 +168,8 @@ def test_strict_plugins_make_any_broken_plugin_an_error(
     assert "mended by its author; who only uses it upgrades" in " ".join(shown.stdout.split())
     refused = empo("--strict-plugins", "plugins")
     assert (refused.exit_code, refused.stdout) == (3, "")
-    first, second = refused.stderr.splitlines()
+    first, second, page = refused.stderr.splitlines()
+    assert page.startswith("See docs/")
     assert re.fullmatch(r"empo-bad 1\.2: importing empo_bad\w* raises ValueError: no", first)
     assert "provided by both empo-a and empo-b" in second
     monkeypatch.setenv("EMPO_BLOCK_PLUGINS", "empo-bad,empo-b")
