@@ -200,7 +200,7 @@ def figures(root: Path) -> list[Figure]:
     unshaped = [place for place, has_shapes in shaped.items() if not has_shapes]
     return [
         Figure("import circles, imports for types included", len(groups), 0, places=groups),
-        # 64,000 before there were explanations, comparisons and pages of runs, and the blocks world.
+        # 64,000 before there were explanations and pages of runs, and the blocks world.
         Figure("lines of source", total, 76_000),
         Figure("largest file, lines", longest, 450, places=long_files),
         Figure("largest file of protocols, lines", longest_protocol, 200, places=long_protocols),
