@@ -39,10 +39,7 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     """The function compiled on first use, for callers in Python, and kept on disk for later."""
     from numba import njit
 
-    # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
-    plain = unwrap(function)
-    _listen()
-    declared.add(f"{plain.__module__}.{plain.__qualname__}")
+    plain = _declared(function)
     forget_stale_code(Path(plain.__code__.co_filename).parent)
     return cast("Function", njit(**OPTIONS, cache=on_disk)(plain))
 
@@ -56,11 +53,9 @@ def nested(function: Function, *, inline: bool = False) -> Function:
     """
     from numba import njit
 
-    plain = unwrap(function)
-    declared.add(f"{plain.__module__}.{plain.__qualname__}")
     # A third of the time of compiling went into wrappers for callers in Python.
     options = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("Function", njit(**options, forceinline=inline)(plain))
+    return cast("Function", njit(**options, forceinline=inline)(_declared(function)))
 
 
 def inlined(function: Function) -> Function:
@@ -72,10 +67,16 @@ def compiled_closure(function: Function) -> Function:
     """The function with what surrounds it, compiled on first use; may allocate and take slices."""
     from numba import njit
 
+    return cast("Function", njit(nogil=True, error_model="numpy")(_declared(function)))
+
+
+def _declared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as its author wrote it, which watchers are told of from now on."""
+    # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
+    plain: Callable[..., Any] = unwrap(function)
     _listen()
-    plain = unwrap(function)
     declared.add(f"{plain.__module__}.{plain.__qualname__}")
-    return cast("Function", njit(nogil=True, error_model="numpy")(plain))
+    return plain
 
 
 def is_loaded(function: Callable[..., Any]) -> bool:

@@ -67,9 +67,7 @@ class BatchExpander(Expander):
 
         def name(pair: int) -> str:
             actions = self._all_joint_actions[pair % joint][1]
-            return self._call(states[pair // joint], actions).replace(
-                "transition_probabilities", "transitions_batch", 1
-            )
+            return self._call(states[pair // joint], actions, "transitions_batch")
 
         found = possible(PairItems(counts, np.arange(len(prob)), prob, duration), name)
         successors = successors[found.items]
@@ -194,10 +192,11 @@ def possible(found: PairItems, name: PairNamer) -> PairItems:
     Raises:
         WorldError: A probability or a duration makes no sense.
     """
-    _refuse(~((found.prob >= 0) & (found.prob < math.inf)), found, name, "a probability of {}")
-    if found.duration is not None:
-        wrong = ~((found.duration > 0) & (found.duration < math.inf))
-        _refuse(wrong, replace(found, prob=found.duration), name, "a duration of {}")
+    prob, duration = found.prob, found.duration
+    _refuse(~((prob >= 0) & (prob < math.inf)), found, prob, name, "a probability of {}")
+    if duration is not None:
+        wrong = ~((duration > 0) & (duration < math.inf))
+        _refuse(wrong, found, duration, name, "a duration of {}")
     return found if found.prob.all() else found.at(found.prob > 0)
 
 
@@ -215,10 +214,16 @@ def rescale(found: PairItems, name: PairNamer) -> PairItems:
     return replace(found, prob=found.prob / total[found.pairs])
 
 
-def _refuse(wrong: Bool[np.ndarray, " item"], found: PairItems, name: PairNamer, what: str) -> None:
+def _refuse(
+    wrong: Bool[np.ndarray, " item"],
+    found: PairItems,
+    numbers: Float[np.ndarray, " item"],
+    name: PairNamer,
+    what: str,
+) -> None:
     if wrong.any():
         item = int(wrong.argmax())
-        raise WorldError(f"{name(int(found.pairs[item]))} gives {what.format(found.prob[item])}")
+        raise WorldError(f"{name(int(found.pairs[item]))} gives {what.format(numbers[item])}")
 
 
 def merge_equal(found: PairItems, name: PairNamer) -> PairItems:
@@ -235,7 +240,8 @@ def merge_equal(found: PairItems, name: PairNamer) -> PairItems:
         return found
     if found.duration is not None:
         clash = found.duration != found.duration[first[index]]
-        _refuse(clash, replace(found, prob=found.duration), name, "one state two durations, one {}")
+        what = "one state two durations, one {}"
+        _refuse(clash, found, found.duration, name, what)
     prob = np.zeros(len(first))
     np.add.at(prob, index, found.prob)  # One after the other, as the plain road adds them.
     return replace(found.at(first), prob=prob)

@@ -303,11 +303,13 @@ class Expander:
                 raise _raised(what, error) from error
         return achieved
 
-    def _call(self, state: Hashable, actions: tuple[int, ...]) -> str:
+    def _call(
+        self, state: Hashable, actions: tuple[int, ...], method: str = "transition_probabilities"
+    ) -> str:
         names = ", ".join(
             agent.actions[action] for agent, action in zip(self._spec.agents, actions, strict=True)
         )
-        return f"transition_probabilities({state!r}, {actions}) [{names}]"
+        return f"{method}({state!r}, {actions}) [{names}]"
 
     @staticmethod
     def _asked(
