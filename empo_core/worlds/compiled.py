@@ -19,9 +19,9 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.features import Featurizer
-from empo_core.notebooks import NotebookWorld
 from empo_core.types import AgentSpec, Successors, WorldSpec
 from empo_core.worlds import queries
+from empo_core.worlds.base import BaseWorld
 from empo_core.worlds.batches import PairItems, rescale
 from empo_core.worlds.enumeration import goals_of
 from empo_core.worlds.successor_kernels import DONE, FULL, MISTAKES, Kernels, compile_kernels
@@ -104,7 +104,7 @@ def compiled_world(
     return decorate
 
 
-class CompiledWorld(NotebookWorld):
+class CompiledWorld(BaseWorld):
     """A world whose successors a compiled function writes; see ``compiled_world``.
 
     Conforms to ``empo_core.protocols.WorldModel``.
@@ -190,21 +190,6 @@ class CompiledWorld(NotebookWorld):
                 )
             achieved[:, column] = answer
         return torch.from_numpy(achieved)
-
-    def step(
-        self,
-        states: Int[Tensor, "state word"],
-        actions: Int[Tensor, "state agent"],
-        generator: torch.Generator,
-    ) -> Int[Tensor, "state word"]:
-        """One sampled successor per state; a terminal state is returned as it is."""
-        return queries.sample_successors(self.transitions(states, actions), states, generator)
-
-    def transition_probabilities(
-        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
-    ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
-        return queries.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The words of a state."""

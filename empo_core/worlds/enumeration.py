@@ -18,10 +18,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.notebooks import NotebookWorld
 from empo_core.protocols.parallel_maps import ParallelMap
 from empo_core.types import Goal, Segments, Successors, WorldSpec
 from empo_core.worlds import queries
+from empo_core.worlds.base import BaseWorld
 from empo_core.worlds.batches import BATCH, BatchExpander
 from empo_core.worlds.expansion import (
     SUM_TOLERANCE,
@@ -36,7 +36,7 @@ _CHUNK = 64
 """States per task of a worker; fixed, so that the worker count changes nothing."""
 
 
-class EnumeratedWorld(NotebookWorld):
+class EnumeratedWorld(BaseWorld):
     """A world model made of arrays over numbered states; a state's row is its number.
 
     Conforms to ``empo_core.protocols.WorldModel``.
@@ -117,21 +117,6 @@ class EnumeratedWorld(NotebookWorld):
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where each goal of ``spec.goals`` is achieved in each state."""
         return self._achieved[self._numbers(states)]
-
-    def step(
-        self,
-        states: Int[Tensor, "state word"],
-        actions: Int[Tensor, "state agent"],
-        generator: torch.Generator,
-    ) -> Int[Tensor, "state word"]:
-        """One sampled successor per state; a terminal state is returned as it is."""
-        return queries.sample_successors(self.transitions(states, actions), states, generator)
-
-    def transition_probabilities(
-        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
-    ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
-        return queries.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The state as the model's author wrote it."""

@@ -16,10 +16,9 @@ from empo_blocks.picture import sheet, sketch
 from empo_blocks.plugin import BlocksParams
 from empo_core.errors import WorldError
 from empo_core.inspection import Sketch
-from empo_core.notebooks import NotebookWorld
 from empo_core.picture_sheet import PictureSheet
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
-from empo_core.worlds import queries
+from empo_core.worlds.base import BaseWorld
 
 
 def load_world(params: BlocksParams) -> BlocksWorld:
@@ -28,7 +27,7 @@ def load_world(params: BlocksParams) -> BlocksWorld:
     return BlocksWorld(board, start_row(params), params.max_steps)
 
 
-class BlocksWorld(NotebookWorld):
+class BlocksWorld(BaseWorld):
     """A robot without a body pushes boxes around a human; see ``WorldModel``.
 
     The human moves first, into a neighbouring cell without a box. Then a box moves into a
@@ -114,12 +113,6 @@ class BlocksWorld(NotebookWorld):
         """The (x, y) cell of the human, and (-1, -1) for the robot, which is nowhere."""
         self._checked(states)
         return places(states, self.board.size)
-
-    def transition_probabilities(
-        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
-    ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
-        return queries.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The board: H the human, numbers the boxes as actions call them."""

@@ -5,8 +5,6 @@ A row holds the cell of each robot, the cell of each human, and the density of e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -17,9 +15,8 @@ from empo_bushworld.layout import MOVES, Layout, read_layout
 from empo_bushworld.picture import sheet
 from empo_bushworld.plugin import BushworldParams
 from empo_core.errors import WorldError
-from empo_core.notebooks import NotebookWorld
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
-from empo_core.worlds import queries as sampling
+from empo_core.worlds.base import BaseWorld
 
 ACTIONS = ("N", "W", "S", "E", "pass")
 PASS = len(ACTIONS) - 1
@@ -34,7 +31,7 @@ def load_world(params: BushworldParams) -> BushWorld:
     return BushWorld(read_layout(params.file, params.max_steps, params.B))
 
 
-class BushWorld(NotebookWorld):
+class BushWorld(BaseWorld):
     """Robots tread bushes down, humans get through the thin ones; see ``WorldModel``.
 
     Everybody moves at once. An agent may enter a cell of the grid that was empty before the
@@ -130,26 +127,11 @@ class BushWorld(NotebookWorld):
         humans = states[:, self._robots : self._agents].long()
         return self._in_goal[humans].flatten(1)
 
-    def step(
-        self,
-        states: Int[Tensor, "state word"],
-        actions: Int[Tensor, "state agent"],
-        generator: torch.Generator,
-    ) -> Int[Tensor, "state word"]:
-        """One sampled successor per state."""
-        return sampling.sample_successors(self.transitions(states, actions), states, generator)
-
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent in each state."""
         self._check(states)
         cells = states[:, : self._agents].long()
         return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
-
-    def transition_probabilities(
-        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
-    ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
-        return sampling.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The map in the form of a world file, with agents' numbers, and what they stand on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError, WorldError
 from empo_core.inspection import Sketch
-from empo_core.notebooks import NotebookWorld
 from empo_core.types import Overlay, Successors, WorldSpec
-from empo_core.worlds import queries as sampling
+from empo_core.worlds.base import BaseWorld
 from empo_multigrid import kernel
 from empo_multigrid.compact import CompactFeatures, Compactor
 from empo_multigrid.compiler import compile_world
@@ -29,7 +28,7 @@ from empo_multigrid.text import describe
 from empo_multigrid.worldfile import WorldFile, read_world_file
 
 
-class MultigridWorld(NotebookWorld):
+class MultigridWorld(BaseWorld):
     """A gridworld, built from a compiled layout; every method is pure.
 
     Attributes:
@@ -83,12 +82,6 @@ class MultigridWorld(NotebookWorld):
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         chosen = self._actions(actions, len(rows))
         return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
-
-    def transition_probabilities(
-        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
-    ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_core.worlds.queries.transition_probabilities``."""
-        return sampling.transition_probabilities(self, state, actions)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The grid as text, and a line per agent."""
