@@ -137,3 +137,19 @@ def test_sampled_humans_lead_to_the_same_values(tmp_path: Path) -> None:
         "targets": {"max_pairs": 1},
     }
     check(gap("trivial", learner, 0, tmp_path, horizon=3), at_start=0.02, on_average=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("learner", "most"), [(TABLES, 1e-4), (NETWORKS, 0.01)])
+def test_the_values_of_a_small_kitchen_are_learned(
+    learner: dict[str, Any], most: float, tmp_path: Path
+) -> None:
+    """The cooks cannot pass each other, and the dishes are on the robot's side."""
+    params = {"layout": ["XXPXX", "O1 2O", "XDXSX"], "onions": 1, "cook_time": 3}
+    params |= {"counter_items": 1, "soups": 1, "max_steps": 6}
+    planner = learner | {"human_prior": "kitchen-planner"}
+    found = gap_of({"name": "overcooked", "params": params}, planner, 0, tmp_path)
+    assert found["Compare/coverage"] == 1
+    assert found["Compare/V_h_e_mean_abs"] < most
+    check(found, at_start=most, on_average=most)

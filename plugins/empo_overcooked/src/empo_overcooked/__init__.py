@@ -1,0 +1,1 @@
+"""The kitchens of Overcooked: a world model, a human prior, and an environment."""

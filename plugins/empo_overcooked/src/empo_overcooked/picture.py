@@ -1,0 +1,167 @@
+"""Pictures of kitchens, drawn with Pillow and without a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from empo_core.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, text_on
+from empo_core.picture_sheet import PictureSheet, goal_key, usual_tile_size
+from empo_core.types import Overlay, WorldSpec
+from empo_overcooked.goals import AT, HOLD, SERVE, KitchenGoal
+from empo_overcooked.kitchen import (
+    COOK_WORDS,
+    DISH,
+    DISHES,
+    FLOOR,
+    INTERACT,
+    MOVES,
+    NOTHING,
+    ONION,
+    ONIONS,
+    POT,
+    WINDOW,
+    Kitchen,
+)
+
+_LINE: Final[RGB] = (190, 186, 176)
+_BENCH: Final[RGB] = (203, 170, 125)
+_WINDOW: Final[RGB] = (150, 190, 150)
+_ONION: Final[RGB] = (226, 190, 70)
+_DISH: Final[RGB] = (250, 250, 250)
+_POT: Final[RGB] = (70, 74, 82)
+_SOUP: Final[RGB] = (214, 120, 40)
+_TINTS: Final[tuple[RGB, RGB]] = ((110, 115, 125), (240, 190, 30))
+
+
+def sheet(
+    kitchen: Kitchen,
+    goals: Sequence[KitchenGoal],
+    spec: WorldSpec,
+    row: Sequence[int],
+    overlay: Overlay | None,
+) -> PictureSheet:
+    """A picture of a state: the robot is a square, the human a disc, with a line to what it faces.
+
+    Goals are framed in the colour of their value, at the station that they are about.
+    """
+    shown, height = overlay or Overlay(), len(kitchen.lines)
+
+    def paint(pen: Pen, human: int | None) -> None:
+        pens = [pen.inset(*kitchen.at(cell), 1) for cell in range(len(kitchen.tile))]
+        for each, kind in zip(pens, kitchen.tile.tolist(), strict=True):
+            _tile(each, kind)
+        for cell in kitchen.counters:
+            _item(pens[cell], row[kitchen.word[cell]], 0.5, 0.5)
+        for cell in kitchen.pots:
+            onions, cooked = row[kitchen.word[cell] :][:2]
+            _pot(pens[cell], onions, cooked / kitchen.cook_time)
+        if human is not None:
+            _goals(pens, kitchen, goals, spec, shown)
+        for agent, tint in enumerate(_TINTS):
+            place, facing, held = row[COOK_WORDS * agent :][:COOK_WORDS]
+            _cook(pens[kitchen.floor[place]], agent, tint, facing, held)
+            policy = shown.policies.get(agent)
+            taken = shown.actions.get(agent)
+            _moves(pens[kitchen.floor[place]], policy, taken)
+        pen.text((0.04, 0.03), f"served {row[-1]}", 0.18, anchor="lt", halo=PAPER)
+
+    tile = usual_tile_size(kitchen.width, height, shown)
+    return PictureSheet(spec, _TINTS, shown, tile, kitchen.width, height, paint)
+
+
+def _tile(pen: Pen, kind: int) -> None:
+    pen.rect((0, 0), (1, 1), _LINE)
+    colour = GROUND if kind == FLOOR else _WINDOW if kind == WINDOW else _BENCH
+    pen.rect((0.015, 0.015), (0.985, 0.985), colour)
+    if kind == ONIONS:
+        for x, y in ((0.32, 0.62), (0.68, 0.62), (0.5, 0.36)):
+            _item(pen, ONION, x, y)
+    elif kind == DISHES:
+        for y in (0.62, 0.5, 0.38):
+            _item(pen, DISH, 0.5, y)
+
+
+def _item(pen: Pen, item: int, x: float, y: float) -> None:
+    """An onion is a small disc, a dish a large white one, with as many onions as its soup has."""
+    if item == ONION:
+        pen.circle((x, y), 0.13, INK)
+        pen.circle((x, y), 0.11, _ONION)
+    elif item >= DISH:
+        pen.circle((x, y), 0.2, INK)
+        pen.circle((x, y), 0.18, _DISH)
+        if item > DISH:
+            pen.circle((x, y), 0.14, _SOUP)
+            pen.text((x, y), str(item - DISH), 0.2, text_on(_SOUP))
+
+
+def _pot(pen: Pen, onions: int, cooked: float) -> None:
+    """A pot with its onions, above a bar of how far it is cooked."""
+    pen.rect((0.16, 0.2), (0.84, 0.86), _POT, radius=0.1)
+    for number in range(onions):
+        _item(pen, ONION, 0.5 + 0.24 * (number - (onions - 1) / 2), 0.44)
+    if cooked:
+        pen.rect((0.22, 0.66), (0.78, 0.78), PAPER)
+        pen.rect((0.22, 0.66), (0.22 + 0.56 * cooked, 0.78), _SOUP)
+
+
+def _cook(pen: Pen, agent: int, tint: RGB, facing: int, held: int) -> None:
+    for size, colour in ((0.3, INK), (0.27, tint)):
+        if agent == 0:
+            pen.rect((0.5 - size, 0.5 - size), (0.5 + size, 0.5 + size), colour, radius=0.04)
+        else:
+            pen.circle((0.5, 0.5), size, colour)
+    x, y = MOVES[facing]
+    pen.line([(0.5 + 0.3 * x, 0.5 + 0.3 * y), (0.5 + 0.46 * x, 0.5 + 0.46 * y)], INK, 0.07)
+    if held != NOTHING:
+        _item(pen, held, 0.5, 0.5)
+
+
+def _goals(
+    pens: Sequence[Pen],
+    kitchen: Kitchen,
+    goals: Sequence[KitchenGoal],
+    spec: WorldSpec,
+    shown: Overlay,
+) -> None:
+    """Frames, letters and the largest value of the goals of each station."""
+    pursued = shown.pursued.get(1)
+    for station in (ONIONS, DISHES, POT, WINDOW):
+        mine = [number for number, goal in enumerate(goals) if _station(goal) == station]
+        values = [] if shown.goal_values is None else [shown.goal_values[each] for each in mine]
+        best = max((value for value in values if value is not None), default=None)
+        colour = INK if pursued in mine else GROUND if best is None else heat_colour(best)
+        number = "" if best is None else f"{best:.2f}".removeprefix("0")
+        for cell in kitchen.cells_of([station]):
+            frame = [(0.06, 0.06), (0.94, 0.06), (0.94, 0.94), (0.06, 0.94)]
+            pens[cell].outline(frame, colour, 0.08)
+            keys = " ".join(goal_key(spec, each) for each in mine)
+            for at, text, anchor in (((0.9, 0.9), number, "rb"), ((0.1, 0.1), keys, "lt")):
+                pens[cell].text(at, text, 0.15, text_on(colour), anchor=anchor, halo=colour)
+
+
+def _station(goal: KitchenGoal) -> int:
+    """The kind of tile where a goal is drawn."""
+    if goal.kind == AT:
+        return goal.about
+    if goal.kind == SERVE:
+        return WINDOW
+    return {ONION: ONIONS, DISH: DISHES}.get(goal.about, POT) if goal.kind == HOLD else POT
+
+
+def _moves(pen: Pen, policy: Sequence[float] | None, taken: int | None) -> None:
+    """A line per direction, as long as it is likely, a dot for staying and a ring for the rest."""
+    for action in range(INTERACT + 1):
+        p = float(action == taken) if policy is None else policy[action]
+        if p < 0.005 and action != taken:
+            continue
+        bold = 0.05 if action == taken else 0
+        if action == 0:
+            pen.circle((0.5, 0.5), max(0.02, p / 8) + bold, INK)
+        elif action == INTERACT:
+            pen.ring((0.5, 0.5), 0.2 + 0.2 * p, INK, 0.03 + bold)
+        else:
+            x, y = MOVES[action - 1]
+            ends = [(0.5, 0.5), (0.5 + x * p * 0.45, 0.5 + y * p * 0.45)]
+            pen.line(ends, PAPER, 0.08 + bold)
+            pen.line(ends, INK, 0.04 + bold)

@@ -1,0 +1,152 @@
+"""The overcooked world model: rows in, all successors out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Int16, UInt8
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.picture_sheet import PictureSheet
+from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
+from empo_core.worlds.base import BaseWorld
+from empo_core.worlds.queries import checked_actions
+from empo_overcooked import goals, kernel, planner
+from empo_overcooked.features import KitchenFeatures
+from empo_overcooked.kitchen import ACTIONS, COOK_WORDS, PLACE, Kitchen
+from empo_overcooked.picture import sheet
+from empo_overcooked.plugin import OvercookedParams
+
+DIRECTIONS = ("north", "south", "east", "west")
+
+
+def load_world(params: OvercookedParams) -> OvercookedWorld:
+    """The world that the params describe."""
+    name = params.layout if isinstance(params.layout, str) else "a kitchen"
+    return OvercookedWorld(Kitchen.of(params), name, params.max_steps)
+
+
+class OvercookedWorld(BaseWorld):
+    """A robot and a human cook onion soups; see ``WorldModel``.
+
+    Attributes:
+        kitchen: The map, the rules' numbers, and what the words of a row are.
+        spec: Agents, goals, row format, horizon. A row is place, direction and held item of
+            robot and human, the item on each counter, onions and steps cooked of each pot, and
+            the number of soups served.
+    """
+
+    def __init__(self, kitchen: Kitchen, name: str, max_steps: int) -> None:
+        self.kitchen = kitchen
+        self._goals = tuple(goals.kitchen_goals(kitchen))
+        self._limits = np.array(kitchen.values)
+        same = np.eye(len(self._goals)).tolist()
+        self.spec = WorldSpec(
+            name=f"{name}, {kitchen.onions} onions cook {kitchen.cook_time} steps",
+            agents=(
+                AgentSpec(name="robot", role="robot", actions=ACTIONS),
+                AgentSpec(name="human", role="human", actions=ACTIONS),
+            ),
+            goals=tuple(
+                Goal(human=1, name=goal.name, weight=1.0, features=tuple(features))
+                for goal, features in zip(self._goals, same, strict=True)
+            ),
+            state_words=len(kitchen.values),
+            state_dtype=torch.int16,
+            horizon=max_steps,
+            releases_gil=True,
+            features=KitchenFeatures(kitchen.values),
+        )
+
+    def initial_state(self) -> Int[Tensor, " word"]:
+        """The row every episode starts from."""
+        return torch.tensor(self.kitchen.start(), dtype=torch.int16)
+
+    def transitions(
+        self,
+        states: Int[Tensor, "state word"],
+        actions: Int[Tensor, "state agent"] | None = None,
+    ) -> Successors:
+        """One successor per state and joint action; see ``WorldModel.transitions``."""
+        rows = self._checked(states)
+        chosen = None
+        if actions is not None:
+            chosen = checked_actions(self.spec, actions, len(rows)).contiguous().numpy()
+        found = torch.from_numpy(kernel.successors(self.kitchen, rows, chosen)[0])
+        return Successors(
+            torch.arange(len(found) + 1), found, torch.ones(len(found), dtype=torch.float64)
+        )
+
+    def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
+        """All actions, always: what is impossible does nothing."""
+        self._checked(states)
+        return torch.ones((len(states), len(self.spec.agents), len(ACTIONS)), dtype=torch.bool)
+
+    def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
+        """True where each goal of ``spec.goals`` is achieved in each state."""
+        return torch.from_numpy(goals.achieved(self.kitchen, self._goals, self._checked(states)))
+
+    def wanted(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state goal"]:
+        """The action of a human who pursues each goal; that of the achieved is to stay."""
+        rows = self._checked(states)
+        actions = planner.chosen_actions(self.kitchen, self._goals, rows)
+        actions[goals.achieved(self.kitchen, self._goals, rows)] = 0
+        return torch.from_numpy(actions)
+
+    def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
+        """The (x, y) cells of robot and human."""
+        cells = self.kitchen.floor[self._checked(states)[:, PLACE : 2 * COOK_WORDS : COOK_WORDS]]
+        return torch.from_numpy(np.stack(self.kitchen.at(cells.astype(np.int64)), -1))
+
+    def describe(self, state: Int[Tensor, " word"]) -> str:
+        """A line about each cook, each thing that lies or cooks anywhere, and soups served."""
+        row, kitchen = self._checked(state[None])[0].tolist(), self.kitchen
+        lines = []
+        for number, agent in enumerate(self.spec.agents):
+            place, facing, held = row[COOK_WORDS * number :][:COOK_WORDS]
+            x, y = kitchen.at(int(kitchen.floor[place]))
+            lines.append(
+                f"{agent.name} at ({x},{y}) faces {DIRECTIONS[facing]}, holds {kitchen.thing(held)}"
+            )
+        for cell in kitchen.counters:
+            if item := row[kitchen.word[cell]]:
+                x, y = kitchen.at(cell)
+                lines.append(f"counter ({x},{y}): {kitchen.thing(item)}")
+        for cell in kitchen.pots:
+            onions, cooked = row[kitchen.word[cell] :][:2]
+            x, y = kitchen.at(cell)
+            lines.append(f"pot ({x},{y}): onions {onions}, cooked {cooked}/{kitchen.cook_time}")
+        return "\n".join([*lines, f"soups served: {row[-1]}"])
+
+    def render(
+        self, state: Int[Tensor, " word"], overlay: Overlay | None = None
+    ) -> UInt8[np.ndarray, "height width 3"]:
+        """An RGB picture of a state."""
+        return self._sheet(state, overlay).pixels()
+
+    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
+        """The same picture as an SVG document."""
+        return self._sheet(state, overlay).svg()
+
+    def _sheet(self, state: Int[Tensor, " word"], overlay: Overlay | None) -> PictureSheet:
+        row = self._checked(state[None])[0]
+        return sheet(self.kitchen, self._goals, self.spec, row.tolist(), overlay)
+
+    def _checked(self, states: Int[Tensor, "state word"]) -> Int16[np.ndarray, "state word"]:
+        """The rows as the compiled code wants them."""
+        words = self.spec.state_words
+        if states.ndim != 2 or states.shape[1] != words or states.dtype.is_floating_point:
+            raise WorldError(
+                f"states must be integer rows of {words} words; got {states.dtype} of shape "
+                f"{tuple(states.shape)}"
+            )
+        rows = np.ascontiguousarray(states.cpu().numpy().astype(np.int16, copy=False))
+        wrong = kernel.first_wrong(self._limits, self.kitchen.rules, rows)
+        if wrong >= 0:
+            raise WorldError(
+                f"row {wrong}, {rows[wrong].tolist()}, is no state of {self.spec.name}: words have "
+                f"{self.kitchen.values} values, cooks stand in two places, what cooks has onions, "
+                f"and counters bear at most {self.kitchen.counter_items} things"
+            )
+        return rows

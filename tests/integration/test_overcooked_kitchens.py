@@ -1,0 +1,48 @@
+"""Small kitchens are solved exactly; what ``phase2`` learns there is in test_phase2_learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from empo_exact.graph import build_graph
+from empo_exact.plugin import ExactParams
+from empo_exact.setup import Assumptions
+from empo_exact.solver import solve
+from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
+from empo_overcooked.prior import KitchenPlanner
+from empo_overcooked.world import OvercookedWorld, load_world
+
+SMALL = {"onions": 1, "cook_time": 3, "counter_items": 1, "soups": 1}
+CORRIDOR = SMALL | {"layout": ["XXPXX", "O1 2O", "XDXSX"]}
+"""The cooks cannot pass each other, and the dishes are on the robot's side."""
+
+
+def kitchen(max_steps: int, **params: Any) -> OvercookedWorld:
+    return load_world(OvercookedParams.model_validate(params | {"max_steps": max_steps}))
+
+
+def start_policy(world: OvercookedWorld) -> dict[str, float]:
+    """Probabilities of the robot's actions at the start, beside humans who plan."""
+    theory = {"gamma_h": 0.95, "gamma_r": 0.95, "beta_r": 30.0}
+    params = ExactParams.model_validate({"preset": "paper", "theory": theory, "keep": "root"})
+    prior = KitchenPlanner(KitchenPlannerParams(), world)
+    result = solve(world, params, Assumptions(human_prior=prior))
+    policy = np.asarray(result.at(world.initial_state(), 0).pi_r).ravel().tolist()
+    return dict(zip(world.spec.agents[0].actions, policy, strict=True))
+
+
+def test_a_robot_in_front_of_the_only_dishes_makes_way() -> None:
+    policy = start_policy(kitchen(6, **SMALL))
+    assert policy["east"] > 0.7
+    assert policy["stay"] < 0.06
+
+
+@pytest.mark.slow
+def test_the_states_of_a_small_kitchen_can_be_counted() -> None:
+    world = kitchen(60, **CORRIDOR)
+    graph = build_graph(world, None)
+    assert graph.num_states == 33_768
+    assert graph.num_transitions == 36 * graph.num_states
