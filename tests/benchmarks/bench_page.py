@@ -46,7 +46,7 @@ ACTIONS = {
     "Why?": "() => {inspector.goTo(inspector.start, 0, false); inspector.select({view: 'why'});}",
     "Human": "() => inspector.select({view: 'human'})",
     "Find": "() => inspector.select({view: 'find'})",
-    "Find nothing": "() => inspector.select({search: {goal: -1, time: -1, text: 'nothing'}})",
+    "Find nothing": "() => inspector.select({search: {goal: -1, text: 'nothing'}})",
     "what if": "() => {inspector.view = 'robot'; inspector.assume({beta_r: Math.random() * 9});}",
     "About": "() => inspector.select({view: 'about'})",
 }

@@ -20,13 +20,15 @@ KEYS = {"still": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight", "forwa
 
 def test_random_numbers_are_the_same_in_the_page(open_page: Open, free_the_human: Solved) -> None:
     asked = """seeds => seeds.map((seed) => {
-      const random = new Pcg32(seed);
-      return Array.from({length: 50}, () => random.next());
+      const episode = new Episode(seed);
+      return Array.from({length: 50}, () => episode.next());
     })"""
     seeds = [0, 1, 42, 2**32 - 1, 2**53 - 1]
     numbers = [Pcg32(seed) for seed in seeds]
     found = open_page(free_the_human.file).ask(asked, seeds)
-    assert found == [[random.next() for _ in range(50)] for random in numbers]
+    drawn = len(free_the_human.result.spec.humans)  # Goals, before the first step.
+    expected = [[random.next() for _ in range(drawn + 50)][drawn:] for random in numbers]
+    assert found == expected
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def test_a_walk_by_keys_is_that_of_python(
         )
         opened.ask(
             "([first, seed]) => { inspector.draft = {first, second: -1, seed, goals: {}, "
-            "guess: false}; inspector.startGame(true); }",
+            "guess: false}; inspector.startGame(); }",
             [player, seed],
         )
         for _ in range(50):
@@ -64,7 +66,7 @@ def test_a_walk_by_keys_is_that_of_python(
 
 def test_undo_takes_back_a_step_and_its_random_numbers(open_page: Open, long_walk: Solved) -> None:
     opened = open_page(long_walk.file)
-    opened.ask("() => { inspector.startGame(true); }")
+    opened.ask("() => { inspector.startGame(); }")
     for key in ("ArrowUp", "ArrowLeft"):
         opened.tab.keyboard.press(key)
     record = opened.tab.input_value("#record")
@@ -75,7 +77,7 @@ def test_undo_takes_back_a_step_and_its_random_numbers(open_page: Open, long_wal
 
 def test_a_hidden_policy_is_shown_after_the_move(open_page: Open, long_walk: Solved) -> None:
     opened = open_page(long_walk.file)
-    opened.ask("() => { inspector.draft.guess = true; inspector.startGame(true); }")
+    opened.ask("() => { inspector.draft.guess = true; inspector.startGame(); }")
     opened.show(view="robot")
     assert "Hidden" in opened.tab.inner_text("#panel")
     opened.show(view="play")

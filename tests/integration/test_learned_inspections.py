@@ -26,6 +26,7 @@ from empo_exact.solver import solve
 from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.decisive import worth_a_look
+from empo_inspector.error_sizes import histograms
 from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import compared
 from empo_inspector.saved_inspection import inspect_run
@@ -173,6 +174,22 @@ def test_errors_of_v_r_are_listed_by_chance_times_size() -> None:
         assert time < 5
     assert worth_a_look(spoilt(), 0).errors  # Of Bellman remainders.
     assert not worth_a_look(exact, 0).errors
+
+
+def test_sizes_of_errors_are_counted_by_powers_of_ten() -> None:
+    exact = inspect(solved(), solved().params.theory, Wanted())
+    whole = compared(spoilt(), exact)
+    of_v_r, of_v_e = histograms(whole, Wanted())
+    assert whole.right is not None
+    errors = np.abs(spoilt().v_r / whole.right.v_r - 1)
+    known = errors[~np.isnan(errors)]
+    assert sum(of_v_r.counts) == len(known)
+    assert of_v_r.counts[8] == ((known > 0.1) & (known <= 1)).sum()
+    assert of_v_r.counts[7] == ((known > 0.01) & (known <= 0.1)).sum() > 0
+    assert (of_v_r.mean, of_v_r.worst) == pytest.approx((known.mean(), known.max()))
+    assert of_v_e.counts == [(~np.isnan(spoilt().v_e)).sum(), *[0] * 9]  # They are the right ones.
+    assert sum(histograms(whole, Wanted(times=(4,)))[0].counts) == (~np.isnan(errors[4])).sum()
+    assert histograms(spoilt(), Wanted()) == []
 
 
 def test_only_a_solved_run_of_the_same_problem_is_compared() -> None:

@@ -18,6 +18,7 @@ from pydantic import Field, JsonValue, ValidationError
 from empo_core.errors import StorageError
 from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.storage.atomic import StrictModel
+from empo_inspector.action_keys import signs_of
 from empo_inspector.decision import Digits
 
 MAGIC, VERSION = b"EMPOVIEW", 1
@@ -39,11 +40,12 @@ class ArrayEntry(StrictModel):
 
 
 class Agent(StrictModel):
-    """One agent of the world."""
+    """One agent of the world; ``keys`` has what stands for each action: an arrow, a digit or ""."""
 
     name: str
     role: Literal["human", "robot", "other"]
     actions: list[str]
+    keys: list[str]
 
 
 class GoalEntry(StrictModel):
@@ -59,7 +61,8 @@ class World(StrictModel):
     """Constants of the world; agent 0 counts fastest in a joint action.
 
     The robots' joint actions, and the humans', count their first agent fastest. ``joint`` has the
-    joint action of all agents of each pair of them, the robots' counting fastest.
+    joint action of all agents of each pair of them, the robots' counting fastest. ``goal_names``
+    have the human in front.
     """
 
     name: str
@@ -68,6 +71,7 @@ class World(StrictModel):
     humans: list[int]
     robots: list[int]
     goals: list[GoalEntry]
+    goal_names: list[str]
     strides: list[int]
     robot_actions: list[str]
     robot_digits: list[list[int]]
@@ -120,6 +124,15 @@ class Kept(StrictModel):
     rule: str
 
 
+class Histogram(StrictModel):
+    """Sizes of errors: ``counts`` of those up to 1e-8, 1e-7 and so on, to 1, and of the rest."""
+
+    of: Literal["errors_of_v_r", "errors_of_v_e"]
+    mean: float
+    worst: float
+    counts: list[int]
+
+
 class Header(StrictModel):
     """Header of a container."""
 
@@ -130,6 +143,7 @@ class Header(StrictModel):
     kept: Kept
     decisive: list[list[float]]
     errors: list[list[float]]
+    histograms: list[Histogram]
     precision: Literal["exact", "compact"]
     provenance: dict[str, JsonValue]
 
@@ -148,6 +162,7 @@ def pack(
     picture: Picture,
     pictures: Arrays,
     lists: Lists,
+    histograms: Sequence[Histogram],
     provenance: Mapping[str, JsonValue],
 ) -> bytes:
     """A container of an inspection.
@@ -159,6 +174,7 @@ def pack(
         picture: Constants of the states' pictures.
         pictures: Arrays of the states' pictures.
         lists: States that are worth a look.
+        histograms: Sizes of errors.
         provenance: Where it comes from.
     """
     times = wanted.kept_times(inspection.spec.horizon)
@@ -190,6 +206,7 @@ def pack(
                 "rule": "all states" if whole else "what episodes visit most, with successors",
             },
             **{name: [e for e in each if e[1] in times] for name, each in lists._asdict().items()},
+            "histograms": list(histograms),
             "precision": "compact" if wanted.compact else "exact",
             "provenance": dict(provenance),
         }
@@ -242,7 +259,10 @@ def _array(raw: bytes, start: int, entry: ArrayEntry) -> np.ndarray:
 
 def _world(inspection: Inspection) -> dict[str, object]:
     spec, digits = inspection.spec, Digits.of(inspection.spec)
-    agents = [{"name": a.name, "role": a.role, "actions": list(a.actions)} for a in spec.agents]
+    agents = [
+        {"name": a.name, "role": a.role, "actions": list(a.actions), "keys": signs_of(a.actions)}
+        for a in spec.agents
+    ]
     return {
         "name": spec.name,
         "horizon": spec.horizon,
@@ -253,6 +273,7 @@ def _world(inspection: Inspection) -> dict[str, object]:
             {"human": g.human, "name": g.name, "weight": g.weight, "features": list(g.features)}
             for g in spec.goals
         ],
+        "goal_names": [f"{spec.agents[g.human].name}: {g.name}" for g in spec.goals],
         "strides": list(spec.strides),
         "robot_actions": list(spec.robot_action_names),
         "robot_digits": digits.robots.T.tolist(),

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -21,14 +22,17 @@ from empo_core.protocols import WorldModel
 from empo_core.storage.atomic import digest, read_json, write_file
 from empo_core.storage.run_directory import CONFIG, ENVIRONMENT
 from empo_core.theory import CompleteTheory
-from empo_inspector.container import pack
+from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look
+from empo_inspector.error_sizes import histograms
 from empo_inspector.explanation import explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
 
 MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "app")
 """Files of the script, which share one scope."""
+SHADES = 51
+"""Colours of a heat map."""
 _LEFT_OUT = re.compile(r"^(\s*//.*|\s+)\n?", re.MULTILINE)
 """Comments, and blanks at the beginning of lines."""
 
@@ -37,8 +41,22 @@ _LEFT_OUT = re.compile(r"^(\s*//.*|\s+)\n?", re.MULTILINE)
 def script() -> str:
     """The script: all files in one, since a page on a disk cannot import others."""
     parts = [_LEFT_OUT.sub("", _source(f"{name}.js")) for name in MODULES]
-    words = f"const T = {_source('texts.json').strip()};\nconst say = {json.dumps(templates())};\n"
+    texts = json.loads(_source("texts.json"))
+    data = texts | {name: _shades(texts[name]) for name in ("gains", "losses")}
+    words = f"const T = {_json(data)};\nconst say = {_json(templates())};\n"
     return "".join(['"use strict";\n', words, *parts, "start();\n"])
+
+
+def _shades(stops: list[list[int]]) -> list[tuple[str, str]]:
+    """Colours of a heat map from one stop to the next, each with that of words on it."""
+    places = np.linspace(0, len(stops) - 1, SHADES)
+    channels = [np.interp(places, range(len(stops)), each) for each in zip(*stops, strict=True)]
+    shades = np.stack(channels, axis=1).round().astype(int)
+    dark = shades @ (0.299, 0.587, 0.114) <= 120
+    return [
+        (f"rgb{tuple(shade)}", "#fff" if is_dark else "#262a33")
+        for shade, is_dark in zip(shades.tolist(), dark, strict=True)
+    ]
 
 
 @cache
@@ -62,11 +80,37 @@ def page(data: bytes, title: str, start: str) -> str:
     return Template(_source("page.html")).substitute(
         policy=policy,
         title=html.escape(title),
+        about=_about(unpack(data)[0]),
         start=html.escape(start),
         style=style(),
         data=base64.b64encode(data).decode(),
         script=script(),
     )
+
+
+def _about(header: Header) -> str:
+    """Tables of parameters, of what is kept, and of where it comes from."""
+    tables: dict[str, Mapping[str, JsonValue]] = {
+        "Theory": header.theory,
+        "Part of the run that is kept here": header.kept.model_dump(),
+        "Where it comes from": header.provenance,
+    }
+    rounded = '<p class="note">Values are rounded to 6e-8.</p>'
+    parts = [rounded] if header.precision == "compact" else []
+    for title, table in tables.items():
+        rows = "".join(
+            f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(_said(value))}</td></tr>'
+            for key, value in table.items()
+        )
+        parts.append(
+            f'<div class="wide" tabindex="0" role="region" aria-label="{title}"><table>'
+            f"<caption>{title}</caption><tbody>{rows}</tbody></table></div>"
+        )
+    return "\n".join(parts)
+
+
+def _said(value: JsonValue) -> str:
+    return value if isinstance(value, str) else _json(value)
 
 
 PAGE, MAX_BYTES = "inspector.html", 20_000_000
@@ -91,6 +135,7 @@ def container(
         start,
         *pictures(world, inspection.rows),
         worth_a_look(inspection, start),
+        histograms(inspection, wanted),
         _provenance(directory, inspection.theory),
     )
 
@@ -159,6 +204,10 @@ def _provenance(directory: Path | None, theory: CompleteTheory) -> dict[str, Jso
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False)
 
 
 def _source(name: str) -> str:

@@ -14,16 +14,10 @@ from rich.text import Text
 
 from empo_core.errors import ConfigError
 from empo_core.pictures import robot_policies
+from empo_inspector.action_keys import ARROWS, signs_of
 from empo_inspector.explanation import policy_table
 from empo_inspector.game import Game
 
-# The sign of an arrow, the letters that it sends and that stands for it, and actions it may mean.
-ARROWS = (
-    ("↑", "A", "w", "forward up north n"),
-    ("←", "D", "a", "left west w"),
-    ("→", "C", "d", "right east e"),
-    ("↓", "B", "s", "down south s backward still stay wait pass idle noop"),
-)
 UNDO, END = ("u", "\x7f", "\b"), ("q", "\x04")
 _KEY = re.compile(r"\x1b(?:[\[O][0-9;]*[A-Za-z~]?)?|.", re.DOTALL)
 _UNFINISHED = re.compile(r"\x1b(?:[\[O][0-9;]*)?")
@@ -132,13 +126,11 @@ def keys_of(names: Sequence[str]) -> tuple[dict[str, int], dict[int, str]]:
     The digits stand for the first actions, the arrows and WASD for those that are directions.
     """
     keys = {str(action + 1): action for action in range(min(9, len(names)))}
-    signs = {action: key for key, action in keys.items()}
-    low = [name.lower() for name in names]
-    for sign, end, letter, words in ARROWS:
-        action = next((low.index(word) for word in words.split() if word in low), None)
+    signs = dict(enumerate(signs_of(names)))
+    for arrow in ARROWS:
+        action = arrow.action(names)
         if action is not None:
-            keys |= dict.fromkeys((f"\x1b[{end}", f"\x1bO{end}", letter), action)
-            signs[action] = sign
+            keys |= dict.fromkeys((f"\x1b[{arrow.end}", f"\x1bO{arrow.end}", arrow.letter), action)
     return keys, signs
 
 

@@ -1,15 +1,15 @@
 // The page: one selection, which all views show.
 
 const VIEWS = {robot: robotView, next: successorsView, why: whyView, human: humanView, find: findView, play: playView, about: aboutView, errors: errorsView};
-const LONGEST = 1000, FRAME_MS = 700, REST_MS = 15;
+const LONGEST = 1000, FRAME_MS = 700, REST_MS = 8;
 
 const byId = (id) => document.getElementById(id);
+const isField = ({tagName}) => /^(INPUT|SELECT|TEXTAREA)$/.test(tagName);
 
 class App {
 	constructor() {
-		const draft = {first: m.humans[0], second: -1, seed: 0, goals: {}, guess: 0};
-		Object.assign(this, {draft, board: new Board(), filter: {}, opened: new Set([T.decisive]), reasonsOf: new Map(), theory: null, game: null, turn: 0, parts: {}});
-		Object.assign(this, {view: "robot", map: "v_e", goal: 0, search: {goal: -1, time: -1, text: ""}, start: m.header.kept.start});
+		const draft = {first: m.humans[0], second: -1, seed: 0, goals: {}, guess: 0}, search = {goal: -1, text: ""};
+		Object.assign(this, {draft, search, board: new Board(), filter: {}, opened: new Set([T.decisive]), reasonsOf: new Map(), turn: 0, view: "robot", map: "v_e", goal: 0, start: m.header.kept.start});
 		this.skeleton();
 		this.goTo(this.start, m.first, false);
 		this.fromHash();
@@ -20,21 +20,13 @@ class App {
 		this.show();
 	}
 
-	stepsLeft() {return m.horizon === null ? null : m.horizon - this.t;}
-
-	isOver(s, t) {return !m.alive(s, t);}
+	stepsLeft() {return m.horizon && m.horizon - this.t;}
 
 	decision() {
 		const {s, t} = this;
 		if (this.decided?.s !== s || this.decided.t !== t) this.decided = {s, t, found: m.decision(s, t)};
 		return this.decided.found;
 	}
-
-	whatIf() {return this.theory && m.decision(this.s, this.t, this.theory);}
-
-	right() {return attempt(() => m.right?.decision(this.s, this.t));}
-
-	link(s, t, key) {return button(`${m.number[s]}${m.horizon === null ? "" : ` at ${t}`}`, () => this.goTo(s, t), {class: "link", key});}
 
 	actions() {return compared(this.decision(), this.a, this.b);}
 
@@ -51,11 +43,10 @@ class App {
 	hidden() {return this.game?.guess > 0;}
 
 	async found(limit, pause) {
-		const {board, search: {goal, time, text}} = this, hits = [], words = text.toLowerCase().split(";").map((word) => word.trim()).filter(Boolean);
+		const {board, search: {goal, text}} = this, hits = [], words = text.toLowerCase().split(";").map((word) => word.trim()).filter(Boolean);
 		for (let s = 0; s < m.S && hits.length < limit; s++) {
 			await pause();
-			const said = words.length > 0 && board.text(s).toLowerCase(), times = m.goesOn(s) || m.horizon === null ? m.header.kept.times : [m.horizon];
-			const t = times.find((each) => (time < 0 || each === time) && m.known(s, each));
+			const said = words.length > 0 && board.text(s).toLowerCase(), t = m.goesOn(s) || m.horizon === null ? m.header.kept.times.find((each) => m.known(s, each)) : m.horizon;
 			if (t !== undefined && (goal < 0 || m.has(s, goal)) && words.every((word) => word === `${m.number[s]}` || said.includes(word))) hits.push([s, t]);
 		}
 		return hits;
@@ -90,17 +81,16 @@ class App {
 	// Goes on with the likeliest states.
 	extend() {
 		const {path} = this, now = () => [path.at(-1).s, m.first + path.length - 1];
-		while (path.length < LONGEST && !this.isOver(...now())) {
+		while (path.length < LONGEST && m.alive(...now())) {
 			const found = new Map(), policies = attempt(() => m.policies(...now()));
 			if (!policies) return;
-			for (const [slot, next, code, p, r] of m.transitions(now()[0])) {
-				const mass = policies.chance[p] * policies.pi_r[r] * m.prob[code], all = found.get(next) ?? {total: 0, most: -1};
+			for (const {next: s, joint, mass} of m.followed(now()[0], policies)) {
+				const all = found.get(s) ?? {s, total: 0, most: -1};
 				all.total += mass;
-				if (mass > all.most) Object.assign(all, {most: mass, joint: m.joint[slot]});
-				found.set(next, all);
+				if (mass > all.most) Object.assign(all, {most: mass, joint});
+				found.set(s, all);
 			}
-			const [s, {joint}] = [...found].reduce((x, y) => y[1].total > x[1].total ? y : x);
-			path.push({s, joint});
+			path.push([...found.values()].reduce((x, y) => y.total > x.total ? y : x));
 		}
 	}
 
@@ -115,14 +105,14 @@ class App {
 		const isLast = () => this.t - m.first >= this.path.length - 1, goes = !this.timer && !isLast();
 		clearInterval(this.timer);
 		this.timer = goes && setInterval(() => {this.move(1); if (isLast()) this.run();}, FRAME_MS);
-		this.parts.pause.textContent = goes ? "pause" : "play";
+		byId("pause").textContent = goes ? "pause" : "play";
 	}
 
 	fromHash() {
 		const given = new URLSearchParams(location.hash.slice(1));
-		const whole = (name, end) => /^\d+$/.test(given.get(name) ?? "") && +given.get(name) < end ? +given.get(name) : null;
-		const s = m.index.get(whole("s", 2 ** 31)), t = whole("t", (m.horizon ?? LONGEST) + 1);
-		if (s !== undefined && t !== null && t >= m.first && m.known(s, t)) this.goTo(s, t, false);
+		const whole = (name, end) => /^\d+$/.test(given.get(name)) && given.get(name) < end ? +given.get(name) : null;
+		const s = m.number.indexOf(whole("s", 2 ** 31)), t = whole("t", (m.horizon ?? LONGEST) + 1) ?? -1;
+		if (s >= 0 && t >= m.first && m.known(s, t)) this.goTo(s, t, false);
 		else if (given.has("s")) this.warning = T.bad_link;
 		this.goal = whole("g", m.G) ?? m.goalsOf[whole("h", m.H)]?.[0] ?? this.goal;
 		Object.assign(this, {a: whole("a", m.R), b: whole("b", m.R)});
@@ -131,43 +121,42 @@ class App {
 
 	toHash() {
 		const {s, t, goal: g, a, b, view: v} = this, parts = Object.entries({s: m.number[s], t, h: m.whose[g], g, a, b, v});
-		const hash = `#${parts.filter(([, value]) => value !== null).map((pair) => pair.join("=")).join("&")}`, isFirst = !this.hash;
+		const hash = `#${new URLSearchParams(parts.filter(([, value]) => value !== null))}`, isFirst = !this.hash;
 		if (hash === this.hash) return;
 		this.hash = hash;
 		// A mere "#..." would lead a frame without an address to the page around it.
 		if (isFirst) location.replace(location.href.split("#")[0] + hash); else location.hash = hash;
 	}
 
-	startGame(from) {
-		const {first, second, seed, goals, guess} = this.draft, chosen = Object.fromEntries(Object.entries(goals).filter(([, g]) => g >= 0));
-		if (from) this.goTo(...from === true ? [this.start, m.first] : from, false);
-		this.game = {mine: [...new Set([first, second])].filter((i) => i >= 0), seed, guess, told: {}, moves: [], says: "", begin: [this.s, this.t], episode: new Episode(seed, chosen)};
+	startGame(begin = [this.start, m.first]) {
+		const {first, second, seed, goals, guess} = this.draft;
+		this.goTo(...begin, false);
+		this.game = {mine: [...new Set([first, second])].filter((i) => i >= 0), seed, guess, told: {}, moves: [], says: "", begin, episode: new Episode(seed, goals)};
 		this.select({view: "play"});
 	}
 
 	act(agent, action) {
-		const {game, s, t} = this, {random} = game.episode, before = random.state;
-		if (this.isOver(s, t)) return;
+		const {game, s, t} = this, {episode} = game, before = episode.state;
+		if (!m.alive(s, t)) return;
 		game.told[agent] = action;
 		if (game.mine.some((i) => !(i in game.told))) {this.show(); return;}
-		const done = game.episode.step(s, t, game.told);
-		game.told = {};
-		if (!done || done.successor === NOT_KEPT) {
-			random.state = before;
-			game.says = done ? T.not_kept : T.unavailable;
+		try {
+			const {joint, successor} = episode.step(s, t, game.told);
+			game.moves.push({s, t, joint, state: before});
+			Object.assign(game, {before: this.decision().pi_r, says: fill(T.last_step, {actions: this.jointName(joint)}), told: {}});
+			this.step(successor, joint);
+		} catch (error) {
+			Object.assign(game, {says: trouble(error), told: {}});
+			episode.state = before;
 			this.show();
-			return;
 		}
-		game.moves.push({s, t, joint: done.joint, random: before});
-		Object.assign(game, {before: this.decision().pi_r, says: fill(T.last_step, {actions: this.jointName(done.joint)})});
-		this.step(done.successor, done.joint);
 	}
 
 	undo() {
 		const {game} = this, move = game.moves.pop();
 		if (!move) return;
 		Object.assign(game, {before: null, says: "", told: {}});
-		game.episode.random.state = move.random;
+		game.episode.state = move.state;
 		this.goTo(move.s, move.t);
 	}
 
@@ -177,25 +166,15 @@ class App {
 			steps: [...game.moves, {s: this.s, joint: null}].map(({s, joint}) => ({row: row(s), joint}))};
 	}
 
-	actionOf(agent, key) {
-		const names = m.agents[agent].actions.map((name) => name.toLowerCase());
-		return T.words[key]?.map((word) => names.indexOf(word)).find((a) => a >= 0);
-	}
-
-	keyName(agent, action, place) {
-		const key = Object.keys(T.words).find((each) => this.actionOf(agent, each) === action);
-		return place ? Object.keys(T.second).find((each) => T.second[each] === key)?.toUpperCase() ?? "" : T.signs[key] ?? action + 1;
-	}
-
 	key(e) {
 		const {game, view} = this, {key, target} = e;
-		if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)) return;
-		const by = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[key], does = by ? () => this.move(by) : key === "p" && (() => this.run());
-		let done = /^Arrow/.test(key) && target.closest?.(".wide") ? null : does;
+		if (e.ctrlKey || e.metaKey || e.altKey || isField(target)) return;
+		const by = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[key];
+		let done = by && !target.closest?.(".wide") && (() => this.move(by));
 		if (game && view === "play") {
-			const other = game.mine.length > 1 && T.second[key.toLowerCase()], agent = game.mine[other ? 1 : 0];
-			const action = /^[1-9]$/.test(key) && key <= m.agents[agent].actions.length ? key - 1 : this.actionOf(agent, other || key);
-			done = action !== undefined ? () => this.act(agent, action) : key === "Backspace" && (() => this.undo());
+			const other = game.mine.length > 1 && T.second[key.toUpperCase()], agent = game.mine[other ? 1 : 0];
+			const {keys} = m.agents[agent], action = /^[1-9]$/.test(key) && key <= keys.length ? key - 1 : keys.indexOf(other || T.arrows[key]);
+			done = action >= 0 ? () => this.act(agent, action) : key === "Backspace" && (() => this.undo());
 		} else if (/^[1-8]$/.test(key)) done = () => this.tabs[key - 1]?.click();
 		if (!done) return;
 		e.preventDefault();
@@ -203,28 +182,25 @@ class App {
 	}
 
 	skeleton() {
-		const {parts} = this, all = (name) => [...document.querySelectorAll(`[data-${name}]`)];
-		for (const name of "run status picks canvas legend text pause slider crumbs panel".split(" ")) parts[name] = byId(name);
 		num.rounded = m.header.precision === "compact";
-		parts.run.textContent = m.header.provenance.run;
-		parts.pause.onclick = () => this.run();
-		parts.slider.oninput = () => this.moveTo(+parts.slider.value);
+		byId("run").textContent = m.header.provenance.run;
+		byId("pause").onclick = () => this.run();
+		byId("slider").oninput = (e) => this.moveTo(+e.target.value);
 		byId("errors").hidden = !m.q_r;
-		this.tabs = all("view").filter((tab) => !tab.hidden);
-		for (const each of all("by")) each.onclick = () => this.move(+each.dataset.by);
-		for (const tab of this.tabs) tab.onclick = () => this.select({view: tab.dataset.view});
+		this.tabs = [...document.querySelectorAll(".tab")].filter((tab) => !tab.hidden);
+		addEventListener("click", ({target: {dataset: {by, view}}}) => {if (by) this.move(+by); else if (view) this.select({view});});
 		document.querySelector("main").hidden = false;
 	}
 
 	show() {
-		const focused = document.activeElement?.dataset.key, tab = this.tabs.find((each) => each.dataset.view === this.view), {parts} = this;
+		const focused = document.activeElement?.dataset.key, tab = this.tabs.find((each) => each.dataset.view === this.view), panel = byId("panel");
 		this.turn += 1;
 		for (const each of this.tabs) each.setAttribute("aria-current", each === tab ? "page" : "false");
 		this.drawBoard();
 		this.showTime();
-		parts.status.textContent = this.warning || this.summary();
-		parts.panel.setAttribute("aria-label", tab.textContent);
-		parts.panel.replaceChildren(el("h2", tab.textContent), ...this.content().filter((node) => node));
+		byId("status").textContent = this.warning || this.summary();
+		panel.setAttribute("aria-label", tab.textContent);
+		panel.replaceChildren(el("h2", tab.textContent), ...this.content().filter((node) => node));
 		if (focused && document.activeElement?.dataset.key !== focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 		this.toHash();
 		this.warning = "";
@@ -232,71 +208,61 @@ class App {
 
 	content() {
 		if (!T.plain.includes(this.view)) {
-			if (this.isOver(this.s, this.t)) return [note(T.is_over, num(m.theory.terminal_value), ".")];
+			if (!m.alive(this.s, this.t)) return [note(T.is_over, num(m.theory.terminal_value), ".")];
 			if (this.hidden()) return [note(T.hidden)];
 		}
 		try {return VIEWS[this.view](this);} catch (error) {return trouble(error);}
 	}
 
 	summary() {
-		const {s, t} = this, when = `Step ${t}${m.horizon === null ? "" : ` of ${m.horizon}, ${this.stepsLeft()} left`}: state ${m.number[s]}`;
-		if (this.isOver(s, t)) return `${when}, over.`;
-		try {
-			const {pi_r} = this.decision(), best = pi_r.indexOf(max(...pi_r));
-			return this.hidden() ? when : `${when}, robots: ${m.robot_actions[best]} with ${short(pi_r[best])}.`;
-		} catch (error) {return `${when}. ${error.message}`;}
+		const {s, t} = this, pi_r = this.policy(), best = pi_r?.indexOf(max(...pi_r));
+		const now = `Step ${t}${m.horizon === null ? "" : ` of ${m.horizon}, ${this.stepsLeft()} left`}: state ${m.number[s]}`;
+		return now + (pi_r ? `, robots: ${m.robot_actions[best]} with ${short(pi_r[best])}.` : m.alive(s, t) ? "." : ", over.");
 	}
 
 	goalValue(g, name, less) {
 		const {s, t} = this;
-		return m[name] && !this.isOver(s, t) ? m.stored(name, s, t, g) - (less ? this.goalValue(g, less) : 0) : NaN;
+		return m[name] && m.alive(s, t) ? m.part(name, s, t)[g] - (less ? this.goalValue(g, less) : 0) : NaN;
 	}
 
+	// The robots' policy, unless it is hidden or too little is kept.
+	policy() {return m.alive(this.s, this.t) && !this.hidden() ? attempt(() => this.decision().pi_r) : undefined;}
+
 	robotPolicies() {
-		const {robots, agents, robot_digits} = m, found = !this.isOver(this.s, this.t) && !this.hidden() && attempt(() => this.decision()), policies = {};
-		if (found) robots.forEach((agent, i) => {policies[agent] = agents[agent].actions.map((_, a) => sum(found.pi_r.filter((_, r) => robot_digits[r][i] === a)));});
-		return policies;
+		const pi_r = this.policy(), of = (i) => m.agents[m.robots[i]].actions.map((_, a) => sum(pi_r.filter((_, r) => m.robot_digits[r][i] === a)));
+		return pi_r && Object.fromEntries(m.robots.map((agent, i) => [agent, of(i)]));
 	}
 
 	drawBoard() {
-		const {board, s, parts, map} = this, {canvas} = parts, own = m.goalsOf[m.whose[this.goal]], maps = T.maps.filter(([,, ...names]) => names.every((name) => m[name]));
-		const [,, ...mapped] = maps.find(([id]) => id === map) ?? maps[0], isMap = board.isGrid && mapped.length > 0;
-		parts.picks.replaceChildren(this.pick("goal", m.goals.map((_, g) => [g, m.goalName(g)]), this, "goal"), board.isGrid ? this.pick("heat map", maps, this, "map") : "");
+		const {board, s, map} = this, canvas = byId("canvas"), picks = byId("picks"), own = m.goalsOf[m.whose[this.goal]], maps = T.maps.filter(([,, ...names]) => names.every((name) => m[name]));
+		const [,, ...mapped] = maps.find(([id]) => id === map), isMap = board.isGrid && mapped.length > 0;
+		picks.replaceChildren(this.pick("goal", m.goal_names.map((name, g) => [g, name]), this, "goal"), board.isGrid ? this.pick("heat map", maps, this, "map") : "");
 		const values = isMap && board.heatMap(own, (g) => this.goalValue(g, ...mapped));
-		const scale = map === "error" ? max(1e-12, ...[...values].filter((v) => !isNaN(v)).map(abs)) : 1;
+		const scale = map === "error" ? max(1e-12, ...values.filter((v) => !isNaN(v)).map(abs)) : 1;
 		canvas.hidden = !board.drawable(s);
 		if (!canvas.hidden) {
-			const width = max(160, min(560, parts.picks.clientWidth, board.isGrid ? board.picture.width * 96 : Infinity));
+			const width = max(160, min(560, picks.clientWidth, board.isGrid ? board.picture.width * 96 : Infinity));
 			board.draw(canvas, s, width, {values, scale, policies: this.robotPolicies(), goal: this.goal});
 			canvas.setAttribute("aria-label", `state ${m.number[s]}`);
-			canvas.classList.toggle("over", this.isOver(s, this.t));
+			canvas.classList.toggle("over", !m.alive(s, this.t));
 		}
-		parts.legend.replaceChildren(...isMap ? legend(mapped.length > 1, scale) : []);
+		byId("legend").replaceChildren(...isMap ? legend(mapped.length > 1, scale) : []);
 		const value = (...names) => m[names.at(-1)] && ((_, g) => this.goalValue(g, ...names));
-		const goals = table("Goals", [["goal", (_, g) => m.goalName(g)], numbers("V^e", value("v_e")), bars(value("v_e")), numbers("V^m", value("v_m")),
-			numbers("V^e, exact", value("exact_v_e")), numbers(T.minus_exact, value("v_e", "exact_v_e")), ["", (_, g) => m.has(s, g) && "achieved"]], m.goals);
+		const goals = table("Goals", [["goal", (name) => name], chances("V^e", value("v_e")), numbers("V^m", value("v_m")),
+			numbers("V^e, exact", value("exact_v_e")), numbers(T.minus_exact, value("v_e", "exact_v_e")), ["", (_, g) => m.has(s, g) && "achieved"]], m.goal_names);
 		const text = el("pre", board.text(s));
-		parts.text.replaceChildren(canvas.hidden ? text : this.details(T.in_words, text), this.details(T.table, goals));
+		byId("text").replaceChildren(canvas.hidden ? text : this.details(T.in_words, text), this.details(T.table, goals));
 	}
 
 	showTime() {
-		const {path, t, parts} = this, at = t - m.first;
-		Object.assign(parts.slider, {max: path.length - 1, value: at});
-		this.sparkline("V_r", (s, time) => m.v_r[m.row(s, time)]);
-		this.sparkline("U_r", (s, time) => m.reward(m.attainable(s, time)).u_r);
-		parts.crumbs.replaceChildren(...path.map(({joint}, i) => {
-			const past = joint !== undefined && i <= at, said = past ? m.robots.map((agent) => m.agents[agent].actions[m.action(joint, agent)]).join(" + ") : "";
-			return button(`${m.first + i}${said && ": "}${said}`, () => this.moveTo(i), {class: i > at ? "crumb later" : "crumb", key: `crumb${i}`, "aria-current": i === at && "step", title: past && this.jointName(joint)});
-		}).filter((each) => each));
-	}
-
-	sparkline(name, value) {
-		const {path} = this, {first} = m, values = Array.from(path, (each, i) => each && m.alive(each.s, first + i) ? value(each.s, first + i) : NaN), now = this.t - first;
-		const real = values.filter(isFinite), low = min(...real), span = max(...real) - low || 1;
-		const points = values.map((v, i) => isFinite(v) && [4 + 192 * i / max(1, values.length - 1), 28 - 24 * (v - low) / span]), [words, {children: [line, dot]}] = byId(name).children;
-		words.replaceChildren(`${name} `, num(values[now]));
-		line.setAttribute("points", points.filter(Boolean).join(" "));
-		["cx", "cy"].forEach((side, i) => dot.setAttribute(side, points[now]?.[i] ?? -9));
+		const {path, t} = this, {first} = m, at = t - first, robots = (joint) => m.robot_actions[m.slot[joint] % m.R];
+		Object.assign(byId("slider"), {max: path.length - 1, value: at});
+		const kept = Array.from(path, (each, i) => each && m.alive(each.s, first + i) ? m.kept(each.s, first + i) : {});
+		for (const name of ["V_r", "U_r"]) sparkline(name, kept.map((each) => each[name.toLowerCase()]), at);
+		byId("crumbs").replaceChildren(...path.map(({joint}, i) => {
+			const past = joint !== undefined && i <= at;
+			return button(`${first + i}${past ? `: ${robots(joint)}` : ""}`, () => this.moveTo(i), {class: i > at ? "crumb later" : "crumb", key: `crumb${i}`, "aria-current": i === at && "step"});
+		}).filter(Boolean));
 	}
 
 	details(title, ...children) {
@@ -311,22 +277,30 @@ class App {
 		const pause = async () => {
 			if (performance.now() - rested < REST_MS) return;
 			await new Promise((done) => setTimeout(done));
-			if (turn !== this.turn) throw this;
+			if (turn !== this.turn) throw new LeftOut("");
 			rested = performance.now();
 		};
 		queueMicrotask(async () => {
-			place.replaceChildren(...await work(pause).catch((error) => error === this ? [] : trouble(error)));
+			place.replaceChildren(...await work(pause).catch(trouble));
 			delete place.dataset.busy;
 		});
 		return place;
 	}
 }
 
+function sparkline(name, values, now) {
+	const real = values.filter(isFinite), low = min(...real), span = max(...real) - low || 1, [words, {children: [line, dot]}] = byId(name).children;
+	const points = values.map((v, i) => isFinite(v) && [4 + 192 * i / max(1, values.length - 1), 28 - 24 * (v - low) / span]);
+	words.replaceChildren(`${name} `, num(values[now]));
+	line.setAttribute("points", points.filter(Boolean).join(" "));
+	["cx", "cy"].forEach((side, i) => dot.setAttribute(side, points[now]?.[i] ?? -9));
+}
+
 function copyAllDigits(e) {
-	const chosen = getSelection(), range = chosen.rangeCount && chosen.getRangeAt(0), part = range && range.cloneContents();
-	const inside = range && range.commonAncestorContainer.parentElement?.closest("data");
-	if (!range || !inside && !part.querySelector("data") || /^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName)) return;
-	part.querySelectorAll("data").forEach((each) => {each.textContent = each.value;});
+	if (getSelection().isCollapsed || isField(e.target)) return;
+	const range = getSelection().getRangeAt(0), part = range.cloneContents(), inside = range.commonAncestorContainer.parentElement?.closest("data");
+	for (const each of part.querySelectorAll("data")) each.textContent = each.value;
+	for (const each of part.querySelectorAll("td, th, tr")) each.append(each.tagName === "TR" ? "\n" : "\t");
 	e.clipboardData.setData("text/plain", inside ? inside.value : part.textContent);
 	e.preventDefault();
 }

@@ -7,11 +7,9 @@ const TYPES = {
 
 function check(holds, says) {if (!holds) throw new Error(says);}
 
-const orSay = (says) => () => check(false, says);
-
 async function decode(text) {
 	const stream = new Blob(fromBase64(text.trim())).stream().pipeThrough(new DecompressionStream("deflate"));
-	return parse(await new Response(stream).arrayBuffer().catch(orSay(T.not_inflated)));
+	return parse(await new Response(stream).arrayBuffer().catch(() => check(false, T.not_inflated)));
 }
 
 function fromBase64(text) {

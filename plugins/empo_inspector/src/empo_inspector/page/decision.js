@@ -16,16 +16,13 @@ class Model {
 		[this.R, this.P, this.J] = [world.robot_digits, world.human_digits, world.joint].map((each) => each.length);
 		this.whose = goals.map((goal) => humans.indexOf(goal.human));
 		this.goalsOf = humans.map((_, h) => range(this.G).filter((g) => this.whose[g] === h));
-		this.slot = [];
-		this.joint.forEach((j, slot) => {this.slot[j] = slot;});
+		this.slot = range(this.J).map((j) => this.joint.indexOf(j));
 		this.bytes = ceil(this.G / 8);
-		this.index = new Map([...this.number].map((number, s) => [number, s]));
 		this.cache = new Map();
 		const exact = {v_r: this.exact_v_r, v_e: this.exact_v_e, q_r: null, theory: {...theory, x_h_floor: 0}, cache: new Map()};
 		this.right = exact.v_r && Object.assign(Object.create(this), exact);
 	}
 
-	goalName(g) {return `${this.agents[this.goals[g].human].name}: ${this.goals[g].name}`;}
 	action(joint, i) {return floor(joint / this.strides[i]) % this.agents[i].actions.length;}
 
 	has(s, g) {return (this.achieved[s * this.bytes + (g >> 3)] >> (g & 7) & 1) === 1;}
@@ -37,9 +34,13 @@ class Model {
 	// NaN where the time is not kept.
 	row(s, t) {return (this.horizon === null ? 0 : this.place.get(t)) * this.S + s;}
 
-	stored(name, s, t, g) {return this[name][this.row(s, t) * this.G + g];}
+	// Stored numbers of a state and time.
+	part(name, s, t) {
+		const size = this[name].length / this.v_r.length, row = this.row(s, t);
+		return this[name].subarray(row * size, (row + 1) * size);
+	}
 
-	known(s, t) {return !this.alive(s, t) || !isNaN(this.v_r[this.row(s, t)]);}
+	known(s, t) {return !this.alive(s, t) || !isNaN(this.part("v_r", s, t)[0]);}
 
 	*transitions(s) {
 		for (let j = 0; j < this.J; j++) {
@@ -48,6 +49,11 @@ class Model {
 				yield [slot, this.successor[k], this.code[k], (slot - r) / this.R, r];
 			}
 		}
+	}
+
+	// Transitions under policies, with their chances.
+	followed(s, {chance, pi_r}) {
+		return [...this.transitions(s)].map(([slot, next, code, p, r]) => ({joint: this.joint[slot], next, code, mass: chance[p] * pi_r[r] * this.prob[code]}));
 	}
 
 	tables({gamma_h, gamma_r, accrual} = this.theory) {
@@ -66,11 +72,11 @@ class Model {
 	}
 
 	workedOut(s, t, theory) {
-		const {R} = this, expected = this.expected(s, t, theory, "v_m"), {possible, next, weight} = expected, row = this.row(s, t);
+		const {R} = this, expected = this.expected(s, t, theory, "v_m"), {possible, next, weight} = expected;
 		const {q_m, pi_h, reply} = this.phase1(s, t, theory, expected), goalWeight = this.weights(theory);
 		const marginal = this.goalsOf.map((goals) => {
-			const total = sum(goals.map((g) => goalWeight[g]));
-			return range(this.A).map((a) => sum(goals.map((g) => goalWeight[g] / total * pi_h[g * this.A + a])));
+			const share = evened(goals.map((g) => goalWeight[g]));
+			return range(this.A).map((a) => sum(goals.map((g, i) => share[i] * pi_h[g * this.A + a])));
 		});
 		const chance = this.product(marginal), ahead = zeros(R).fill(NaN), accrued = zeros(R);
 		possible.forEach((is, slot) => {
@@ -79,7 +85,7 @@ class Model {
 			ahead[r] = (ahead[r] || 0) + chance[p] * next[slot];
 			accrued[r] += chance[p] * weight[slot];
 		});
-		const q_r = this.q_r ? this.q_r.slice(row * R, (row + 1) * R) : ahead;
+		const q_r = this.q_r ? this.part("q_r", s, t) : ahead;
 		return {q_m, pi_h, reply, marginal, chance, q_r, ahead, accrued, pi_r: robotPolicy(q_r, theory.beta_r)};
 	}
 
@@ -105,7 +111,7 @@ class Model {
 	// Equations (1) and (2), and the replies that humans expect.
 	phase1(s, t, theory, {possible, worth}) {
 		const {G, A, P, R} = this, q_m = zeros(G * A), pi_h = zeros(G * A), reply = new Int32Array(P * G).fill(-1);
-		if (!this.v_m) return {q_m, pi_h: this.pi_h.slice(this.row(s, t) * G * A, (this.row(s, t) + 1) * G * A), reply};
+		if (!this.v_m) return {q_m, pi_h: this.part("pi_h", s, t), reply};
 		const sign = theory.robot_model === "optimistic" ? -1 : 1;
 		for (let g = 0; g < G; g++) {
 			const q = zeros(A), ways = zeros(A);
@@ -153,7 +159,7 @@ class Model {
 	value(u_r, {pi_r, accrued, ahead}) {return sum(pi_r.map((p, r) => p && p * (u_r * accrued[r] + ahead[r])));}
 
 	// As it was solved or learned.
-	kept(s, t) {return {v_r: this.v_r[this.row(s, t)], ...this.reward(this.attainable(s, t))};}
+	kept(s, t) {return {v_r: this.part("v_r", s, t)[0], ...this.reward(this.part("v_e", s, t))};}
 
 	// What equation (9) leaves of V_r.
 	remainder(s, t) {
@@ -169,8 +175,6 @@ class Model {
 	}
 
 	least(x) {return max(x, this.theory.x_h_floor ?? 0);}
-
-	attainable(s, t) {return this.v_e.subarray(this.row(s, t) * this.G, (this.row(s, t) + 1) * this.G);}
 }
 
 function humanPolicy(q, ways, {beta_h, nu}) {
@@ -182,6 +186,5 @@ function humanPolicy(q, ways, {beta_h, nu}) {
 
 function robotPolicy(q_r, beta) {
 	const logits = q_r.map((q) => isNaN(q) ? -Infinity : -beta * log(-q)), best = max(...logits);
-	const soft = logits.map((x) => exp(x - best)), total = sum(soft);
-	return soft.map((x) => x / total);
+	return evened(logits.map((x) => exp(x - best)));
 }

@@ -20,9 +20,10 @@ function el(kind, ...parts) {
 const range = (n) => [...Array(n).keys()];
 const zeros = (n) => new Float64Array(n);
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const evened = (weights) => {const total = sum(weights); return weights.map((w) => w / total);};
 
 function short(x) {
-	if (x === null || x === undefined || isNaN(x)) return "–";
+	if (isNaN(x ?? NaN)) return "–";
 	if (!isFinite(x)) return x > 0 ? "∞" : "−∞";
 	const size = abs(x), text = size && (size < 1e-4 || size >= 1e7) ? x.toExponential(4) : String(+x.toPrecision(Number.isInteger(x) ? 8 : 5));
 	return text.replaceAll("-", "−");
@@ -56,10 +57,13 @@ function table(caption, columns, items) {
 
 const numbers = (head, of) => [head, of && ((item, i) => num(of(item, i)))];
 const bars = (of) => ["", (item, i) => bar(of(item, i))];
+const chances = (head, of, kind) => [head, of && ((item, i) => [num(of(item, i)), bar(of(item, i), kind)])];
 
 const button = (text, onclick, attributes = {}) => el("button", {type: "button", onclick, ...attributes}, text);
 
 const field = (label, ...children) => el("label.field", el("span", label), children);
+
+const entry = (label, type, key, value, change) => field(label, el("input", {type, key, value, min: 0, step: "any", onchange: (e) => change(e.target.value)}));
 
 function choice(label, options, value, choose) {
 	const onchange = ({target: {selectedIndex}}) => choose(options[selectedIndex][0]);

@@ -4,13 +4,14 @@ const MOST_PARTS = 3, MOST_TIES = 5, LEAST_SHARE = 5, EQUAL = 1e-9;
 
 const fill = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const isTie = (one, other) => abs(one - other) < EQUAL * abs(one);
-const indices = (list) => [...list.keys()];
-const tiesOf = (q_r, first) => indices(q_r).filter((a) => a !== first && isTie(q_r[first], q_r[a]));
+const tiesOf = (q_r, first) => range(m.R).filter((a) => a !== first && isTie(q_r[first], q_r[a]));
+
+// Available actions.
+const likeliest = (q_r, pi_r) => range(m.R).filter((a) => !isNaN(q_r[a])).sort((a, b) => pi_r[b] - pi_r[a] || a - b);
 
 // The two actions that are compared; null where there is but one.
 function compared({q_r, pi_r}, first, second) {
-	const ranked = indices(q_r).filter((a) => !isNaN(q_r[a])).sort((a, b) => pi_r[b] - pi_r[a] || a - b);
-	const chosen = ranked.includes(first) ? first : ranked.find((a) => a !== second) ?? ranked[0];
+	const ranked = likeliest(q_r, pi_r), chosen = ranked.includes(first) ? first : ranked.find((a) => a !== second) ?? ranked[0];
 	const others = ranked.filter((a) => a !== chosen), other = others.includes(second) ? second : others.find((a) => !isTie(q_r[chosen], q_r[a]));
 	return others.length ? [chosen, other ?? others[0]] : null;
 }
@@ -26,7 +27,7 @@ function sentences(found, chances, stepsLeft) {
 
 function reasons(found, chances, stepsLeft) {
 	const parts = totals(found), size = (i) => abs(parts[i]);
-	const order = indices(parts).sort((a, b) => size(b) - size(a) || a - b).slice(0, MOST_PARTS);
+	const order = range(parts.length).sort((a, b) => size(b) - size(a) || a - b).slice(0, MOST_PARTS);
 	const named = order.filter((i) => size(i) >= LEAST_SHARE / 100 * abs(found.gap)), values = named.map((i) => parts[i]);
 	const shares = wholeShares([...values, found.gap - sum(values)], found.gap), rest = shares.pop();
 	let isFirst = true;
@@ -71,7 +72,7 @@ function when(found) {
 
 function wholeShares(parts, gap) {
 	const exact = parts.map((part) => 100 * part / gap), shares = exact.map(floor), lost = (i) => shares[i] - exact[i];
-	const order = indices(parts).map((i) => [lost(i), i]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+	const order = range(parts.length).map((i) => [lost(i), i]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 	for (const [, i] of order.slice(0, 100 - sum(shares))) shares[i] += 1;
 	return shares;
 }

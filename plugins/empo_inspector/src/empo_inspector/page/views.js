@@ -3,31 +3,24 @@
 const MOST_ROWS = 60, MOST_FOUND = 20;
 
 function robotView(app) {
-	const solved = app.decision(), other = app.whatIf(), right = app.right(), {q_r, pi_r} = solved, names = m.robot_actions;
-	const known = range(m.R).filter((r) => !isNaN(q_r[r])).sort((a, b) => pi_r[b] - pi_r[a] || a - b), lost = names.filter((_, r) => isNaN(q_r[r]));
-	const pair = app.actions() ?? [], best = max(...known.map((r) => q_r[r]));
-	const choose = (r) => ["a", "b"].map((letter, i) => button(letter, () => app.select({[letter]: r}),
-		{class: "mini", key: letter + r, "aria-pressed": `${r === pair[i]}`, "aria-label": fill(T.compare_as, {name: names[r], letter})}));
-	const chances = (head, from, kind) => [head, from && ((r) => [num(from.pi_r[r]), bar(from.pi_r[r], kind)])];
+	const {s, t, theory} = app, solved = app.decision(), other = theory && m.decision(s, t, theory), right = attempt(() => m.right?.decision(s, t)), {q_r, pi_r} = solved, names = m.robot_actions;
+	const known = likeliest(q_r, pi_r), lost = names.filter((_, r) => isNaN(q_r[r])), best = max(...known.map((r) => q_r[r]));
+	const policy = (head, from, kind) => chances(head, from && ((r) => from.pi_r[r]), kind);
 	const values = (head, from, name = "q_r") => numbers(head, from && ((r) => from[name][r]));
+	const kept = m.q_r ? m.kept(s, t) : solved, all = ({v_r, u_r, x_h}) => [v_r, u_r, ...x_h], column = (head, from) => numbers(head, from && ((_, i) => all(from)[i]));
 	return [
 		app.later("p.sentence", "sentence", async (pause) => [await told(app, pause)]),
 		other && el("p.banner", T.whatIf),
 		table(T.order, [
-			["action", (r) => names[r]], ["compare", choose], chances("π_r", solved), values("Q_r", solved), numbers(T.below, !m.q_r && ((r) => q_r[r] - best)),
-			values(T.q_ahead, m.q_r && solved, "ahead"), chances("π_r, what if", other, "against"), values("Q_r, what if", other),
+			["action", (r) => names[r]], policy("π_r", solved), values("Q_r", solved), numbers(T.below, !m.q_r && ((r) => q_r[r] - best)),
+			values(T.q_ahead, m.q_r && solved, "ahead"), policy("π_r, what if", other, "against"), values("Q_r, what if", other),
 			values("π_r, exact", right, "pi_r"), values("Q_r, exact", right), numbers(T.minus_exact, right && ((r) => q_r[r] - right.q_r[r]))], known),
 		lost.length > 0 && note(fill(T.not_available, {names: lost.join(", ")})),
-		valueTable(app, solved, other, right), m.q_r && note(T.remainder, num(m.remainder(app.s, app.t)), "."), whatIf(app),
+		table(T.values, [
+			["", (name) => name], column(m.q_r ? "learned" : "solved", kept), column(T.ahead, m.q_r && solved), column("what if", other),
+			column("exact", right), numbers(T.minus_exact, right && ((_, i) => all(kept)[i] - all(right)[i]))], ["V_r", "U_r", ...m.humans.map((i) => `X_h of ${m.agents[i].name}`)]),
+		m.q_r && note(T.remainder, num(m.remainder(s, t)), "."), whatIf(app),
 	];
-}
-
-function valueTable({s, t}, solved, other, right) {
-	const main = m.q_r ? m.kept(s, t) : solved, column = (head, from) => numbers(head, from && (([, of]) => of(from)));
-	return table(T.values, [
-		["", ([name]) => name], column(m.q_r ? "learned" : "solved", main), column(T.ahead, m.q_r && solved), column("what if", other),
-		column("exact", right), numbers(T.minus_exact, right && (([, of]) => of(main) - of(right))),
-	], [["V_r", (from) => from.v_r], ["U_r", (from) => from.u_r], ...m.humans.map((i, h) => [`X_h of ${m.agents[i].name}`, (from) => from.x_h[h]])]);
 }
 
 async function told(app, pause) {
@@ -36,30 +29,27 @@ async function told(app, pause) {
 }
 
 function whatIf(app) {
-	const now = app.theory ?? m.theory, change = (name, value) => app.assume({[name]: value});
-	const sliders = T.sliders.map(([name, label, low, high]) => {
+	const now = app.theory ?? m.theory, change = (name, value) => app.assume({[name]: value}), fixed = [...m.v_m ? [] : T.of_prior, m.q_r && "gamma_r"];
+	const sliders = T.sliders.filter(([name]) => !fixed.includes(name)).map(([name, label, low, high]) => {
 		const value = now[name] === "inf" ? Infinity : now[name], top = max(high, isFinite(value) ? value : 0), said = el("output", short(value));
-		const fixed = m.v_m ? false : ["beta_h", "nu", "gamma_h", m.q_r && "gamma_r"].includes(name);
-		return field(el("span", label, " ", said), el("input", {type: "range", min: low, max: top, step: "any", value: min(value, top), key: name, disabled: fixed,
+		return field(el("span", label, " ", said), el("input", {type: "range", min: low, max: top, step: "any", value: min(value, top), key: name,
 			oninput: (e) => {said.textContent = short(+e.target.value);}, onchange: (e) => change(name, +e.target.value)}));
 	});
-	const weights = [...m.weights(now)], number = (g) => el("input", {type: "number", min: 0, step: "any", value: weights[g], key: `weight${g}`,
-		onchange: (e) => {
-			const changed = weights.map((weight, i) => i === g ? max(0, +e.target.value) : weight);
-			if (m.goalsOf.every((own) => own.some((i) => changed[i] > 0))) change("weights", changed);
-		}});
+	const weights = m.goal_names.map((name, g) => entry(name, "number", `weight${g}`, m.weights(now)[g], (value) => {
+		const changed = m.weights(now).with(g, max(0, +value));
+		if (m.goalsOf.every((own) => own.some((i) => changed[i] > 0))) change("weights", changed);
+	}));
 	return app.details(T.change, note(T.only_here), !m.v_m && note(T.prior),
 		el("div.fields", sliders, m.v_m && choice(T.expect, T.worst_best, now.robot_model, (value) => change("robot_model", value))),
-		app.details(T.weights, el("div.fields", weights.map((_, g) => field(m.goalName(g), number(g))))),
+		app.details(T.weights, el("div.fields", weights)),
 		button("As solved", () => app.assume(null), {key: "solved", disabled: !app.theory}));
 }
 
 function successorsView(app) {
-	const {s, t, filter, board} = app, {agents} = m, {chance, pi_r} = app.decision(), found = [];
-	for (const [slot, next, code, p, r] of m.transitions(s)) found.push({joint: m.joint[slot], next, item: found.length, mass: chance[p] * pi_r[r] * m.prob[code], code});
-	const fits = found.filter(({joint}) => agents.every((_, i) => (filter[i] ?? -1) < 0 || filter[i] === m.action(joint, i))).sort((x, y) => y.mass - x.mass || x.item - y.item);
-	const go = ({next, joint, item}) => next === NOT_KEPT ? "not kept"
-		: button([board.thumbnail(next, 104), `${m.number[next]}${app.isOver(next, t + 1) ? ", over" : ""}`], () => app.step(next, joint), {class: "go", key: `go${item}`});
+	const {s, t, filter, board} = app, {agents} = m, chosen = ({joint}) => agents.every((_, i) => [undefined, -1, m.action(joint, i)].includes(filter[i]));
+	const fits = m.followed(s, app.decision()).filter(chosen).sort((x, y) => y.mass - x.mass);
+	const go = ({next, joint}) => next === NOT_KEPT ? "not kept"
+		: button([board.thumbnail(next, 104), `${m.number[next]}${m.alive(next, t + 1) ? "" : ", over"}`], () => app.step(next, joint), {class: "go", key: `go${joint} ${next}`});
 	const goals = ({next}) => next === NOT_KEPT ? "?" : m.goals.filter((_, g) => m.has(next, g) && !m.has(s, g)).map((goal) => goal.name).join(", ") || "–";
 	const pick = ({name, actions}, i) => app.pick(name, [[-1, T.all_actions], ...actions.map((action, a) => [a, action])], filter, i);
 	return [el("div.fields", agents.map(pick)), table(T.next, [
@@ -73,11 +63,11 @@ const shares = (of) => [["share", (x, i) => percent(of(x, i))], bars(of)];
 function whyView(app) {
 	const pair = app.actions(), {q_r, power, x_h, y_h} = app.decision();
 	if (!pair) return [note(T.nothing)];
-	const known = range(m.R).filter((r) => !isNaN(q_r[r])).map((r) => [r, m.robot_actions[r]]);
+	const known = likeliest(q_r, q_r).map((r) => [r, m.robot_actions[r]]);
 	return [el("div.fields", app.pick("why", known, app, "a", pair[0]), app.pick("rather than", known, app, "b", pair[1])),
 		app.later("div", "reasons", (pause) => reasonTables(app, pair, pause)),
 		table(T.weighs, [["human", (i) => m.agents[i].name], numbers("X_h", (_, h) => x_h[h]), numbers("bits", (_, h) => log2(x_h[h])), ...shares((_, h) => y_h[h] / sum(y_h))], m.humans),
-		table(T.made_of, [["goal", (_, g) => m.goalName(g)], numbers("term of X_h", (_, g) => power[g]), ...shares((_, g) => power[g] / x_h[m.whose[g]])], m.goals)];
+		table(T.made_of, [["goal", (name) => name], numbers("term of X_h", (_, g) => power[g]), ...shares((_, g) => power[g] / x_h[m.whose[g]])], m.goal_names)];
 }
 
 async function reasonTables(app, pair, pause) {
@@ -86,7 +76,7 @@ async function reasonTables(app, pair, pause) {
 	const columns = (all) => [numbers("part", (i) => all[i]), ["share", (i) => tied ? "–" : percent(all[i] / found.gap)], ["", (i) => signed(all[i], most(all))]];
 	const order = range(parts.length).sort((x, y) => abs(parts[y]) - abs(parts[x])).filter((g) => g < G || abs(parts[g]) > 1e-9 * abs(q_r[pair[0]]));
 	return [el("p.sentence", await told(app, pause)),
-		table(T.goals, [["goal", (g) => g < G ? m.goalName(g) : T.others[g - G]], ...columns(parts),
+		table(T.goals, [["goal", (g) => [...m.goal_names, ...T.others][g]], ...columns(parts),
 			...pair.map((r) => [fill(T.v_e_after, {name: m.robot_actions[r]}), (g) => g < G ? num(q_e[r * G + g]) : "–"])], order),
 		table(T.counts, [["step", (k) => `${k + 1}`], ...columns(steps)], range(steps.length)),
 		note(T.sum, num(found.gap), T.exact, num(u_r), ".", m.q_r && T.not_exact)];
@@ -102,9 +92,9 @@ function humanView(app) {
 		return button(m.robot_actions[r], () => app.step(next, joint), {class: "link", disabled: next === NOT_KEPT, key: `reply${a} ${r}`});
 	});
 	return [
-		el("p", fill(T.pursues, {agent: agent.name, goal: m.goals[g].name, word}), num(now.v_e[g]), ".", solved && [T.hopes, num(m.stored("v_m", s, t, g)), "."]),
+		el("p", fill(T.pursues, {agent: agent.name, goal: m.goals[g].name, word}), num(now.v_e[g]), ".", solved && [T.hopes, num(m.part("v_m", s, t)[g]), "."]),
 		m.has(s, g) ? note(T.achieved) : solved && possible.every((a) => q[a] === 0) && note(T.hopeless),
-		table(fill(T.actions_of, {agent: agent.name}), [["action", (a) => agent.actions[a]], numbers("Q^m", solved && ((a) => q[a])), numbers("π_h", (a) => pi[a]), bars((a) => pi[a]),
+		table(fill(T.actions_of, {agent: agent.name}), [["action", (a) => agent.actions[a]], numbers("Q^m", solved && ((a) => q[a])), chances("π_h", (a) => pi[a]),
 			numbers(T.of_average, (a) => now.marginal[h][a]), [T.reply[m.theory.robot_model], solved && links]], possible),
 		app.later("div", "passage", async (pause) => {
 			const curve = await firstPassage(s, t, g, pause), most = max(...curve, 1e-300);
@@ -115,35 +105,32 @@ function humanView(app) {
 }
 
 function findView(app) {
-	const {board, search} = app, {horizon, header} = m;
-	const heads = [["state", ([s, t]) => app.link(s, t, `hit${s} ${t}`)], ["", ([s]) => board.thumbnail(s)], numbers("V_r", ([s, t]) => m.alive(s, t) ? m.v_r[m.row(s, t)] : NaN), ["", ([s, t]) => app.isOver(s, t) && "over"]];
-	return [el("div.fields", app.pick(T.achieved_goal, [[-1, "any"], ...m.goals.map((_, g) => [g, m.goalName(g)])], search, "goal"),
-		horizon !== null && app.pick("step", [[-1, "any"], ...header.kept.times.map((t) => [t, t])], search, "time"),
-		field(T.words_too, el("input", {type: "search", key: "words", value: search.text, onchange: (e) => {search.text = e.target.value; app.show();}}))),
-	app.details(T.decisive, ranked(app, T.most_decisive, "gap of Q_r", header.decisive), note(T.decisive_note)),
+	const {search} = app;
+	const heads = [...places(app, "hit"), numbers("V_r", ([s, t]) => m.alive(s, t) ? m.kept(s, t).v_r : NaN), ["", ([s, t]) => !m.alive(s, t) && "over"]];
+	return [el("div.fields", app.pick(T.achieved_goal, [[-1, "any"], ...m.goal_names.map((name, g) => [g, name])], search, "goal"),
+		entry(T.words_too, "search", "words", search.text, (text) => {search.text = text; app.show();})),
+	app.details(T.decisive, ranked(app, T.most_decisive, "gap of Q_r", m.header.decisive), note(T.decisive_note)),
 	app.later("div", "hits", async (pause) => {
 		const hits = await app.found(MOST_FOUND, pause);
 		return [hits.length ? table(hits.length < MOST_FOUND ? T.found : fill(T.first_found, {number: MOST_FOUND}), heads, hits) : note(T.no_fit)];
 	})];
 }
 
+const places = (app, key) => [
+	["state", ([s, t]) => button(m.horizon === null ? m.number[s] : `${m.number[s]} at ${t}`, () => app.goTo(s, t), {class: "link", key: `${key}${s} ${t}`})], ["", ([s]) => app.board.thumbnail(s)],
+];
+
 const ranked = (app, title, head, list) => table(title, [
-	["state", ([s, t]) => app.link(s, t, `${head}${s} ${t}`)], ["", ([s]) => app.board.thumbnail(s)], numbers(T.chance_there, ([,, chance]) => chance),
+	...places(app, head), numbers(T.chance_there, ([,, chance]) => chance),
 	numbers(head, ([,,, size]) => size), numbers("product", ([,, chance, size]) => chance * size)], list);
 
 function errorsView(app) {
 	const {right} = m, list = ranked(app, right ? T.worst : T.worst_remainders, right ? T.relative : T.remainder_head, m.header.errors);
-	if (!right) return [note(T.no_exact), list];
-	return [histogram(T.v_r_errors, m.v_r.map((v, i) => v / right.v_r[i] - 1)), histogram(T.v_e_errors, m.v_e.map((v, i) => v - right.v_e[i])), list, note(T.errors_note)];
+	return [...m.header.histograms.map(histogram), list, note(right ? T.errors_note : T.no_exact)];
 }
 
-// By powers of ten.
-function histogram(title, errors) {
-	const sizes = errors.map(abs).filter((x) => !isNaN(x)).sort(), count = Array(10).fill(0), of = (p) => count[p] / sizes.length;
-	for (const x of sizes) count[max(0, min(9, 8 + ceil(log10(x))))] += 1;
-	return table(fill(T.errors_of, {title, mean: short(sum(sizes) / sizes.length), worst: short(sizes.at(-1))}),
-		[["error", (p) => p < 9 ? `up to 1e${p - 8}` : "more"], numbers("number", (p) => count[p]), ...shares(of)], range(10));
-}
+const histogram = ({of, mean, worst, counts}) => table(fill(T[of], {mean: short(mean), worst: short(worst)}),
+	[["error", (_, i) => T.up_to[i]], numbers("number", (count) => count), ...shares((count) => count / sum(counts))], counts);
 
 function playView(app) {
 	const {game, draft, s, t} = app, {agents, humans} = m;
@@ -152,28 +139,24 @@ function playView(app) {
 		return [note(T.be_one),
 			el("div.fields", app.pick("I am", everyone, draft, "first"), app.pick(T.second_player, [[-1, T.no_one], ...everyone], draft, "second"),
 				humans.map((i, h) => app.pick(`goal of ${agents[i].name}`, [[-1, T.drawn], ...m.goalsOf[h].map((g) => [g, m.goals[g].name])], draft.goals, h)),
-				field("seed", el("input", {type: "number", min: 0, value: draft.seed, key: "seed", onchange: (e) => {draft.seed = max(0, floor(e.target.value) || 0);}})),
+				entry("seed", "number", "seed", draft.seed, (value) => {draft.seed = max(0, floor(value) || 0);}),
 				app.pick(T.policy, T.shown_hidden, draft, "guess")),
-			button(T.from_here, () => app.startGame(), {class: "primary", key: "play"}), " ", button(T.from_start, () => app.startGame(true), {key: "replay"})];
+			button(T.from_here, () => app.startGame([s, t]), {key: "play"}), " ", button(T.from_start, () => app.startGame(), {key: "replay"})];
 	}
-	const over = app.isOver(s, t), moves = (i, n) => el("fieldset", el("legend", agents[i].name), agents[i].actions.map((name, a) =>
-		button(`${app.keyName(i, a, n)} ${name}`, () => app.act(i, a), {key: `act${i} ${a}`, disabled: over, "aria-pressed": `${game.told[i] === a}`})));
-	const {before} = game;
-	return [el("p", over ? T.over : T.your_move, `Goals: ${game.episode.goals.map((g) => m.goalName(g)).join("; ")}.`), game.mine.map(moves),
+	const over = !m.alive(s, t), moves = (i, n) => el("fieldset", el("legend", agents[i].name), agents[i].keys.map((sign, a) =>
+		button(`${n ? T.letters[sign] ?? "" : sign} ${agents[i].actions[a]}`, () => app.act(i, a), {key: `act${i} ${a}`, disabled: over, "aria-pressed": `${game.told[i] === a}`})));
+	return [el("p", over ? T.over : T.your_move, `Goals: ${game.episode.goals.map((g) => m.goal_names[g]).join("; ")}.`), game.mine.map(moves),
 		el("p", {role: "status"}, game.says),
-		game.guess && before && table(T.before, [["action", (r) => m.robot_actions[r]], numbers("π_r", (r) => before[r]), bars((r) => before[r])], range(m.R).filter((r) => before[r] > 0)),
-		el("p.row", button("Undo", () => app.undo(), {key: "undo", disabled: !game.moves.length}), button("Again", () => app.startGame(game.begin), {key: "again"}), button("Stop", () => app.select({game: null}), {key: "stop"})),
+		game.guess && game.before && table(T.before, [["action", (r) => m.robot_actions[r]], chances("π_r", (r) => game.before[r])], range(m.R).filter((r) => game.before[r] > 0)),
+		el("p.row", button("Undo", () => app.undo(), {key: "undo", disabled: !game.moves.length}), button("Stop", () => app.select({game: null}), {key: "stop"})),
 		field(T.record, el("textarea", {readonly: true, rows: 4, key: "record", id: "record"}, JSON.stringify(app.record())))];
 }
 
-function aboutView() {
-	const {header, theory} = m, data = (title, of) => table(title, [["", ([key]) => key], ["", ([, value]) => typeof value === "object" ? JSON.stringify(value) : `${value}`]], Object.entries(of));
-	return [header.precision === "compact" && note(T.rounded), data("Theory", theory), data(T.kept, header.kept), data(T.origin, header.provenance), note(T.keys), note(T.about)];
-}
+const aboutView = () => [byId("about").content.cloneNode(true)];
 
 // Nothing where too little is kept.
 function attempt(work) {
-	try {return work();} catch (error) {return void trouble(error);}
+	try {return work();} catch (error) {trouble(error);}
 }
 
 function trouble(error) {

@@ -46,7 +46,7 @@ async function explain(s, t, first, second, pause) {
 			ends[k] = (ends[k] ?? 0) + (alive ? weight * here.u_r : gap * theory.terminal_value);
 		}
 		if (!alive) return;
-		if (k >= 0) goalGains(m.reward(m.attainable(state, time)), here).forEach((gain, g) => {parts[k][g] += weight * gain;});
+		if (k >= 0) goalGains(m.kept(state, time), here).forEach((gain, g) => {parts[k][g] += weight * gain;});
 		for (const [, next, code, p, r] of m.transitions(state)) {
 			const share = chance[p] * prob[code] * robot[code], moved = mass.map((x, i) => x * (k < 0 ? both[i] : pi_r)[r] * share);
 			if (moved[0] || moved[1]) send(next, moved);

@@ -1,0 +1,50 @@
+"""Sizes of the errors of learned values, counted by powers of ten."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float64
+
+from empo_core.inspection import Inspection, Wanted
+from empo_inspector.container import Histogram
+
+BOUNDS = 10.0 ** np.arange(-8, 1)
+"""Greatest size that each count but the last covers."""
+
+Of = Literal["errors_of_v_r", "errors_of_v_e"]
+Errors = Float64[np.ndarray, "..."]
+
+
+def histograms(inspection: Inspection, wanted: Wanted) -> list[Histogram]:
+    """Relative errors of V_r and errors of V_h^e, at the times that are kept.
+
+    Args:
+        inspection: Learned values; there is nothing to count without exact ones beside them.
+        wanted: Times.
+    """
+    right = inspection.right
+    if right is None:
+        return []
+    times = wanted.kept_times(inspection.spec.horizon)
+    kept = [time - inspection.first_time for time in times]
+    v_r, v_e = right.v_r[kept], right.v_e[kept]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = inspection.v_r[kept] / v_r - 1
+    found = (
+        _histogram("errors_of_v_r", relative),
+        _histogram("errors_of_v_e", inspection.v_e[kept] - v_e),
+    )
+    return [each for each in found if each is not None]
+
+
+def _histogram(of: Of, errors: Errors) -> Histogram | None:
+    """Counts of sizes; None where no error is known."""
+    sizes = np.abs(errors[np.isfinite(errors)])
+    if not len(sizes):
+        return None
+    counts = np.bincount(BOUNDS.searchsorted(sizes), minlength=len(BOUNDS) + 1)
+    return Histogram(
+        of=of, mean=float(sizes.mean()), worst=float(sizes.max()), counts=counts.tolist()
+    )
