@@ -75,6 +75,16 @@ def test_undo_takes_back_a_step_and_its_random_numbers(open_page: Open, long_wal
     assert opened.tab.input_value("#record") == record
 
 
+def test_buttons_act_as_keys_do(open_page: Open, long_walk: Solved) -> None:
+    opened = open_page(long_walk.file)
+    opened.ask("() => { inspector.startGame(); }")
+    opened.tab.get_by_role("button", name="↑ forward").click()
+    record = opened.tab.input_value("#record")
+    opened.tab.keyboard.press("Backspace")
+    opened.tab.keyboard.press("ArrowUp")
+    assert opened.tab.input_value("#record") == record
+
+
 def test_a_hidden_policy_is_shown_after_the_move(open_page: Open, long_walk: Solved) -> None:
     opened = open_page(long_walk.file)
     opened.ask("() => { inspector.draft.guess = true; inspector.startGame(); }")

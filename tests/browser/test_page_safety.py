@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import Open, Solved, solved_page, world_of
+from pages import Learned, Open, Solved, solved_page, world_of
 
 from empo_exact.plugin import ExactParams
 
@@ -145,6 +145,22 @@ def test_a_page_never_scrolls_sideways(open_page: Open, solved: Solved, width: i
     for view in VIEWS:
         opened.show(view=view)
         assert opened.ask("() => document.documentElement.scrollWidth") <= width
+
+
+CUT = """() => [...document.querySelectorAll(".wide")]
+  .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_no_column_of_a_table_is_cut(
+    open_page: Open, free_the_human: Solved, learned: Learned, width: int
+) -> None:
+    for file in (free_the_human.file, learned.file):
+        opened = open_page(file, viewport={"width": width, "height": 800})
+        opened.ask("() => inspector.assume({beta_r: 2})")
+        for view in VIEWS:
+            opened.show(view=view)
+            assert opened.ask(CUT) == []
 
 
 def test_every_control_can_be_reached_and_has_a_name(

@@ -103,8 +103,8 @@ def _about(header: Header) -> str:
             for key, value in table.items()
         )
         parts.append(
-            f'<div class="wide" tabindex="0" role="region" aria-label="{title}"><table>'
-            f"<caption>{title}</caption><tbody>{rows}</tbody></table></div>"
+            f'<div class="wide" tabindex="0" role="region" aria-label="{title}">'
+            f'<table class="about"><caption>{title}</caption><tbody>{rows}</tbody></table></div>'
         )
     return "\n".join(parts)
 

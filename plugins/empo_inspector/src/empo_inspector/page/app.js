@@ -43,7 +43,7 @@ class App {
 	hidden() {return this.game?.guess > 0;}
 
 	async found(limit, pause) {
-		const {board, search: {goal, text}} = this, hits = [], words = text.toLowerCase().split(";").map((word) => word.trim()).filter(Boolean);
+		const {board, search: {goal, text}} = this, hits = [], words = text.toLowerCase().trim().split(/\s*;\s*/).filter(Boolean);
 		for (let s = 0; s < m.S && hits.length < limit; s++) {
 			await pause();
 			const said = words.length > 0 && board.text(s).toLowerCase(), t = m.goesOn(s) || m.horizon === null ? m.header.kept.times.find((each) => m.known(s, each)) : m.horizon;
@@ -187,20 +187,19 @@ class App {
 		byId("pause").onclick = () => this.run();
 		byId("slider").oninput = (e) => this.moveTo(+e.target.value);
 		byId("errors").hidden = !m.q_r;
-		this.tabs = [...document.querySelectorAll(".tab")].filter((tab) => !tab.hidden);
+		this.tabs = [...document.querySelectorAll(".tab:not([hidden])")];
 		addEventListener("click", ({target: {dataset: {by, view}}}) => {if (by) this.move(+by); else if (view) this.select({view});});
 		document.querySelector("main").hidden = false;
 	}
 
 	show() {
-		const focused = document.activeElement?.dataset.key, tab = this.tabs.find((each) => each.dataset.view === this.view), panel = byId("panel");
+		const focused = document.activeElement?.dataset.key, tab = this.tabs.find((each) => each.dataset.view === this.view);
 		this.turn += 1;
-		for (const each of this.tabs) each.setAttribute("aria-current", each === tab ? "page" : "false");
+		for (const each of this.tabs) each.ariaCurrent = each === tab ? "page" : null;
 		this.drawBoard();
 		this.showTime();
 		byId("status").textContent = this.warning || this.summary();
-		panel.setAttribute("aria-label", tab.textContent);
-		panel.replaceChildren(el("h2", tab.textContent), ...this.content().filter((node) => node));
+		byId("panel").replaceChildren(el("h2", tab.textContent), ...this.content().flat().filter(Boolean));
 		if (focused && document.activeElement?.dataset.key !== focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 		this.toHash();
 		this.warning = "";
@@ -243,7 +242,6 @@ class App {
 		if (!canvas.hidden) {
 			const width = max(160, min(560, picks.clientWidth, board.isGrid ? board.picture.width * 96 : Infinity));
 			board.draw(canvas, s, width, {values, scale, policies: this.robotPolicies(), goal: this.goal});
-			canvas.setAttribute("aria-label", `state ${m.number[s]}`);
 			canvas.classList.toggle("over", !m.alive(s, this.t));
 		}
 		byId("legend").replaceChildren(...isMap ? legend(mapped.length > 1, scale) : []);

@@ -17,7 +17,6 @@ class Model {
 		this.whose = goals.map((goal) => humans.indexOf(goal.human));
 		this.goalsOf = humans.map((_, h) => range(this.G).filter((g) => this.whose[g] === h));
 		this.slot = range(this.J).map((j) => this.joint.indexOf(j));
-		this.bytes = ceil(this.G / 8);
 		this.cache = new Map();
 		const exact = {v_r: this.exact_v_r, v_e: this.exact_v_e, q_r: null, theory: {...theory, x_h_floor: 0}, cache: new Map()};
 		this.right = exact.v_r && Object.assign(Object.create(this), exact);
@@ -25,7 +24,7 @@ class Model {
 
 	action(joint, i) {return floor(joint / this.strides[i]) % this.agents[i].actions.length;}
 
-	has(s, g) {return (this.achieved[s * this.bytes + (g >> 3)] >> (g & 7) & 1) === 1;}
+	has(s, g) {return (this.achieved[s * ceil(this.G / 8) + (g >> 3)] >> (g & 7) & 1) === 1;}
 
 	goesOn(s) {return this.offsets[(s + 1) * this.J] > this.offsets[s * this.J];}
 

@@ -1,6 +1,6 @@
 // Elements. Names of the world reach the page as text only.
 
-const {PI, abs, ceil, exp, expm1, floor, log, log10, log1p, log2, max, min, round} = Math;
+const {PI, abs, ceil, exp, expm1, floor, log, log1p, max, min, round} = Math;
 
 function el(kind, ...parts) {
 	const [tag, style] = kind.split("."), made = document.createElement(tag), [first] = parts;
@@ -50,8 +50,8 @@ function signed(value, most) {
 
 // Columns have a head, and a function from items to cells unless they are left out.
 function table(caption, columns, items) {
-	const shown = columns.filter(([, cell]) => cell), row = (item, i) => el("tr", shown.map(([, cell], k) => k ? el("td", cell(item, i)) : el("th", {scope: "row"}, cell(item, i))));
-	return el("div.wide", {tabindex: "0", role: "region", "aria-label": caption}, el("table", el("caption", caption),
+	const shown = columns.filter(([, cell]) => cell), row = (item, i) => el("tr", shown.map(([head, cell], k) => el(k ? "td" : "th", k ? {"data-head": head} : {scope: "row"}, cell(item, i))));
+	return el("div.wide", {tabindex: "0", role: "region", "aria-label": caption}, el(shown.length > 4 ? "table.many" : "table", el("caption", caption),
 		el("thead", el("tr", shown.map(([head]) => el("th", {scope: "col"}, head)))), el("tbody", items.map(row))));
 }
 

@@ -5,15 +5,14 @@ const MOST_ROWS = 60, MOST_FOUND = 20;
 function robotView(app) {
 	const {s, t, theory} = app, solved = app.decision(), other = theory && m.decision(s, t, theory), right = attempt(() => m.right?.decision(s, t)), {q_r, pi_r} = solved, names = m.robot_actions;
 	const known = likeliest(q_r, pi_r), lost = names.filter((_, r) => isNaN(q_r[r])), best = max(...known.map((r) => q_r[r]));
-	const policy = (head, from, kind) => chances(head, from && ((r) => from.pi_r[r]), kind);
-	const values = (head, from, name = "q_r") => numbers(head, from && ((r) => from[name][r]));
+	const of = (from, name) => from && ((r) => from[name][r]), values = (head, from, name = "q_r") => numbers(head, of(from, name));
 	const kept = m.q_r ? m.kept(s, t) : solved, all = ({v_r, u_r, x_h}) => [v_r, u_r, ...x_h], column = (head, from) => numbers(head, from && ((_, i) => all(from)[i]));
 	return [
 		app.later("p.sentence", "sentence", async (pause) => [await told(app, pause)]),
 		other && el("p.banner", T.whatIf),
 		table(T.order, [
-			["action", (r) => names[r]], policy("π_r", solved), values("Q_r", solved), numbers(T.below, !m.q_r && ((r) => q_r[r] - best)),
-			values(T.q_ahead, m.q_r && solved, "ahead"), policy("π_r, what if", other, "against"), values("Q_r, what if", other),
+			["action", (r) => names[r]], chances("π_r", of(solved, "pi_r")), values("Q_r", solved), numbers(T.below, !m.q_r && ((r) => q_r[r] - best)),
+			values(T.q_ahead, m.q_r && solved, "ahead"), chances("π_r, what if", of(other, "pi_r"), "against"), values("Q_r, what if", !m.q_r && other),
 			values("π_r, exact", right, "pi_r"), values("Q_r, exact", right), numbers(T.minus_exact, right && ((r) => q_r[r] - right.q_r[r]))], known),
 		lost.length > 0 && note(fill(T.not_available, {names: lost.join(", ")})),
 		table(T.values, [
@@ -49,7 +48,7 @@ function successorsView(app) {
 	const {s, t, filter, board} = app, {agents} = m, chosen = ({joint}) => agents.every((_, i) => [undefined, -1, m.action(joint, i)].includes(filter[i]));
 	const fits = m.followed(s, app.decision()).filter(chosen).sort((x, y) => y.mass - x.mass);
 	const go = ({next, joint}) => next === NOT_KEPT ? "not kept"
-		: button([board.thumbnail(next, 104), `${m.number[next]}${m.alive(next, t + 1) ? "" : ", over"}`], () => app.step(next, joint), {class: "go", key: `go${joint} ${next}`});
+		: button([board.thumbnail(next, 90), `${m.number[next]}${m.alive(next, t + 1) ? "" : ", over"}`], () => app.step(next, joint), {class: "go", key: `go${joint} ${next}`});
 	const goals = ({next}) => next === NOT_KEPT ? "?" : m.goals.filter((_, g) => m.has(next, g) && !m.has(s, g)).map((goal) => goal.name).join(", ") || "–";
 	const pick = ({name, actions}, i) => app.pick(name, [[-1, T.all_actions], ...actions.map((action, a) => [a, action])], filter, i);
 	return [el("div.fields", agents.map(pick)), table(T.next, [
@@ -66,13 +65,13 @@ function whyView(app) {
 	const known = likeliest(q_r, q_r).map((r) => [r, m.robot_actions[r]]);
 	return [el("div.fields", app.pick("why", known, app, "a", pair[0]), app.pick("rather than", known, app, "b", pair[1])),
 		app.later("div", "reasons", (pause) => reasonTables(app, pair, pause)),
-		table(T.weighs, [["human", (i) => m.agents[i].name], numbers("X_h", (_, h) => x_h[h]), numbers("bits", (_, h) => log2(x_h[h])), ...shares((_, h) => y_h[h] / sum(y_h))], m.humans),
+		table(T.weighs, [["human", (i) => m.agents[i].name], numbers("X_h", (_, h) => x_h[h]), ...shares((_, h) => y_h[h] / sum(y_h))], m.humans),
 		table(T.made_of, [["goal", (name) => name], numbers("term of X_h", (_, g) => power[g]), ...shares((_, g) => power[g] / x_h[m.whose[g]])], m.goal_names)];
 }
 
 async function reasonTables(app, pair, pause) {
 	const {G} = m, found = await app.reasons(pair, pause), parts = totals(found), steps = stepTotals(found), {q_e, q_r, u_r} = app.decision();
-	const tied = tiesOf(q_r, pair[0]).includes(pair[1]), most = (all) => max(...all.map(abs));
+	const tied = isTie(...pair.map((r) => q_r[r])), most = (all) => max(...all.map(abs));
 	const columns = (all) => [numbers("part", (i) => all[i]), ["share", (i) => tied ? "–" : percent(all[i] / found.gap)], ["", (i) => signed(all[i], most(all))]];
 	const order = range(parts.length).sort((x, y) => abs(parts[y]) - abs(parts[x])).filter((g) => g < G || abs(parts[g]) > 1e-9 * abs(q_r[pair[0]]));
 	return [el("p.sentence", await told(app, pause)),
@@ -83,7 +82,7 @@ async function reasonTables(app, pair, pause) {
 }
 
 function humanView(app) {
-	const {s, t, goal: g} = app, {A} = m, now = app.decision(), h = m.whose[g], agent = m.agents[m.goals[g].human], solved = Boolean(m.v_m);
+	const {s, t, goal: g} = app, {A} = m, now = app.decision(), h = m.whose[g], agent = m.agents[m.goals[g].human], solved = m.v_m;
 	const q = now.q_m.subarray(g * A), pi = now.pi_h.subarray(g * A), word = T.word[m.theory.gamma_h === 1];
 	const replies = (a) => new Map(m.human_digits.map((own, p) => [own[h] === a ? now.reply[p * m.G + g] : -1, p]).filter(([r]) => r >= 0).reverse());
 	const possible = range(agent.actions.length).filter((a) => solved ? replies(a).size : pi[a] > 0);
