@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +21,7 @@ from empo_core.errors import ConfigError, WorldError
 from empo_core.experiment import build
 from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.protocols import WorldModel
+from empo_core.testing.algorithm import fresh
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -32,6 +35,8 @@ from empo_inspector.right_values import compared
 from empo_inspector.saved_inspection import inspect_run
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons, goal_gains
+from empo_phase2.algorithm import Phase2
+from empo_phase2.params import Phase2Params
 
 WORLD: dict[str, Any] = {"name": "multigrid/trivial", "params": {"max_steps": 5}}
 
@@ -238,6 +243,35 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command("run", folder / "tables.yaml", "--quiet", f"runs={folder / 'runs'}")
     (directory,) = (folder / "runs").iterdir()
     return directory
+
+
+@pytest.mark.parametrize("network", ["lookup", "mlp", "grid-conv"])
+def test_a_learned_result_shows_and_explains_itself(network: str, tmp_path: Path) -> None:
+    values = network if network == "lookup" else {"name": network, "params": {"hidden": 8}}
+    settings = {
+        "human_prior": "path-heuristic",
+        "values": {"q_r": values, "v_h_e": values},
+        "total_steps": 6,
+        "warm_up": {"v_h_e": 1, "q_r": 1, "ramp": 1},
+        "collector": {"name": "sync", "params": {"min_env_steps": 300}},
+    }
+    world: WorldModel = build(WorldModelRef.model_validate(WORLD))
+    algorithm, context = Phase2(Phase2Params.model_validate(settings)), fresh(world, tmp_path)
+    result = algorithm.run(context)
+    data = re.search(r'id="data">([^<]*)<', result.inspect().text)
+    assert data is not None
+    _, arrays = unpack(base64.b64decode(data[1]))
+    saved = algorithm.inspection(context, Wanted())
+    np.testing.assert_allclose(arrays["q_r"], saved.q_r, rtol=1e-5, equal_nan=True)
+    start = result.root
+    np.testing.assert_allclose(arrays["q_r"][0, 0], start.q_r[0], rtol=1e-5)
+    np.testing.assert_allclose(arrays["v_e"][0, 0], start.v_h_e[0], rtol=1e-5, atol=1e-7)
+    told = result.explain(action="forward", versus="left")
+    gap = float(start.q_r[0, 3] - start.q_r[0, 1])
+    assert told.reasons.gap == pytest.approx(gap, rel=1e-5)
+    row = saved.rows[np.flatnonzero(~np.isnan(saved.v_r[2]))[3]]
+    later = result.explain(row.tolist(), time=2).reasons
+    assert later.parts.sum() + later.ends.sum() + later.remainder == pytest.approx(later.gap)
 
 
 def test_a_learned_run_is_inspected_with_its_exact_values(run_directory: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,12 +244,12 @@ class Phase2:
             env_steps = int(collector.counters()["env_steps"])
         finally:
             collector.stop()
+        inspection = partial(self._inspect, problem, learned, encoder, comparison)
         if params.inspector:
             with stage(context.tracker.progress, "writing the page"):
                 wanted = Wanted(max_bytes=MAX_BYTES)
-                found = self._inspect(problem, learned, encoder, wanted, comparison)
                 file = context.directory / PAGE
-                write_page(found, encoder.world, context.directory, file, wanted)
+                write_page(inspection(wanted), encoder.world, context.directory, file, wanted)
         start = encoder.world.initial_state()[None]
         return Phase2Result(
             params=params,
@@ -260,6 +261,7 @@ class Phase2:
             root=learned(start, torch.tensor([problem.spec.horizon or 1])),
             losses=run.losses,
             weights=learner.published(),
+            inspection=inspection,
             comparison=comparison,
             assessed=None if comparison is None else comparison.assess(learned),
         )
@@ -293,7 +295,7 @@ class Phase2:
         learned = problem.learned_values(learner, encoder)
         with tempfile.TemporaryDirectory() as folder:
             comparison = self._comparison(replace(context, directory=Path(folder)), encoder)
-            return self._inspect(problem, learned, encoder, wanted, comparison)
+            return self._inspect(problem, learned, encoder, comparison, wanted)
 
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
         """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
@@ -348,8 +350,8 @@ class Phase2:
         problem: Problem,
         learned: ValueEstimator,
         encoder: StateEncoder,
-        wanted: Wanted,
         comparison: Comparison | None,
+        wanted: Wanted,
     ) -> Inspection:
         prior = problem.factory.prior(encoder.world)
         right = None if comparison is None else comparison.right

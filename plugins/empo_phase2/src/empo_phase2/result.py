@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.inspection import Inspection, Wanted
 from empo_core.notebooks import NotebookReport
 from empo_core.protocols import Weights, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import strict_json
 from empo_core.tables import report_table
 from empo_core.types import WorldSpec
+from empo_inspector.explanation import Explanation, explain
+from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
+from empo_inspector.page import MAX_BYTES, start_of
 from empo_learning.report import csv_text
 from empo_phase2.compare import Comparison
 from empo_phase2.ensemble import members_of
@@ -47,6 +52,7 @@ class Phase2Result(NotebookReport):
         weights: What the learner published last.
         comparison: How far values were from the right ones; None where that was not asked.
         assessed: What is thought of all situations of ``comparison``.
+        inspection: What is thought of the states that are wanted, for pages and explanations.
     """
 
     params: Phase2Params
@@ -58,6 +64,7 @@ class Phase2Result(NotebookReport):
     root: ValueEstimates
     losses: Curve
     weights: Weights
+    inspection: Callable[[Wanted], Inspection]
     comparison: Comparison | None = None
     assessed: ValueEstimates | None = None
 
@@ -86,6 +93,41 @@ class Phase2Result(NotebookReport):
         tables: list[RenderableType] = [self._values(), self._robot(), self._goals()]
         tables += [Text(f"warning: {found}", style="yellow") for found in self._warnings()]
         return Group(*tables, *([self._gap_table()] if self.gap else []), self._effort())
+
+    def explain(
+        self,
+        state: Sequence[int] | None = None,
+        time: int = 0,
+        action: int | str | None = None,
+        versus: int | str | None = None,
+    ) -> Explanation:
+        """Why the robots prefer one joint action to another, as far as learned values say.
+
+        Args:
+            state: A state row; the start by default.
+            time: Steps of the episode so far.
+            action: A joint robot action, by index or name; None means the most probable one.
+            versus: Another one; None means the most probable one that is not equally good.
+
+        Raises:
+            WorldError: The state cannot be reached by then, the episode is over there, or an
+                action is not available.
+        """
+        wanted = Wanted(start=None if state is None else np.array(state), time=time)
+        found = self.inspection(wanted)
+        return explain(found, self._world, start_of(found, wanted), time, action, versus)
+
+    def inspect(self, height: int = HEIGHT) -> NotebookPage:
+        """The page that shows every decision, for a notebook or, by ``write``, for a browser.
+
+        Args:
+            height: Its height in a notebook, in pixels.
+        """
+        return notebook_page(self.inspection(Wanted(max_bytes=MAX_BYTES)), self._world, height)
+
+    @property
+    def _world(self) -> WorldModel:
+        return members_of(self.played)[0]
 
     def save(self, directory: Path) -> None:
         """Write values, the policy, curves, and pictures where they can be drawn."""
