@@ -13,6 +13,7 @@ from torch import Tensor
 from empo_core.inspection import NOT_KEPT, Inspection
 from empo_inspector.container import Lists
 from empo_inspector.decision import OneStep, Policies
+from empo_inspector.why import TIE
 
 MOST = 50
 """States that are listed."""
@@ -99,7 +100,7 @@ def _listed(visits: Visits, matters: Float[Tensor, " state"]) -> list[list[float
 
 def _largest(found: list[list[float]]) -> list[list[float]]:
     found.sort(key=lambda each: -each[2] * each[3])
-    return [each for each in found[:MOST] if each[3] > 0]
+    return [each for each in found[:MOST] if each[3] > TIE]
 
 
 def _closed(inspection: Inspection) -> Bool[Tensor, " state"]:
