@@ -233,14 +233,14 @@ class App {
 	}
 
 	drawBoard() {
-		const {board, s, map} = this, canvas = byId("canvas"), picks = byId("picks"), own = m.goalsOf[m.whose[this.goal]], maps = T.maps.filter(([,, ...names]) => names.every((name) => m[name]));
+		const {board, s, map} = this, canvas = byId("canvas"), picks = byId("picks"), room = picks.clientWidth, own = m.goalsOf[m.whose[this.goal]], maps = T.maps.filter(([,, ...names]) => names.every((name) => m[name]));
 		const [,, ...mapped] = maps.find(([id]) => id === map), isMap = board.isGrid && mapped.length > 0;
 		picks.replaceChildren(this.pick("goal", m.goal_names.map((name, g) => [g, name]), this, "goal"), board.isGrid ? this.pick("heat map", maps, this, "map") : "");
 		const values = isMap && board.heatMap(own, (g) => this.goalValue(g, ...mapped));
 		const scale = map === "error" ? max(1e-12, ...values.filter((v) => !isNaN(v)).map(abs)) : 1;
 		canvas.hidden = !board.drawable(s);
 		if (!canvas.hidden) {
-			const width = max(160, min(560, picks.clientWidth, board.isGrid ? board.picture.width * 96 : Infinity));
+			const width = max(160, min(560, room, board.isGrid ? board.picture.width * 96 : Infinity));
 			board.draw(canvas, s, width, {values, scale, policies: this.robotPolicies(), goal: this.goal});
 			canvas.classList.toggle("over", !m.alive(s, this.t));
 		}
