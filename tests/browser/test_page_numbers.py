@@ -97,6 +97,24 @@ def test_the_page_shows_the_digits_of_the_solver(open_page: Open, solved: Solved
                 assert float(text.replace("−", "-")) == pytest.approx(value, rel=6e-5)
 
 
+COPIED = """() => {
+  const table = document.querySelector("#panel table"), data = new DataTransfer();
+  getSelection().selectAllChildren(table);
+  table.dispatchEvent(new ClipboardEvent("copy", {clipboardData: data, bubbles: true}));
+  return data.getData("text/plain");
+}"""
+
+
+def test_a_table_is_copied_with_all_digits(open_page: Open, free_the_human: Solved) -> None:
+    opened = open_page(free_the_human.file)
+    lines = [line.split("\t") for line in opened.ask(COPIED).splitlines()]
+    right = free_the_human.result.at(0)
+    names = free_the_human.result.spec.robot_action_names
+    found = {line[0]: line[1:3] for line in lines if line[0] in names}
+    for name, pi_r, q_r in zip(names, right.pi_r, right.Q_r, strict=True):
+        assert [*map(float, found[name])] == pytest.approx([pi_r, q_r], rel=EXACT)
+
+
 REASONS = """async (places) => {
   const found = [];
   for (const [s, t] of places) {

@@ -132,6 +132,14 @@ def test_a_result_explains_itself() -> None:
     assert (later.number, later.time) == (5, 3)
 
 
+def test_equally_good_actions_have_no_bars() -> None:
+    """Rounding errors differ, and are not worth a bar."""
+    found = solved("multigrid/free_the_human").explain(action="right", versus="left")
+    assert found.reasons.is_tie
+    shown = found._repr_mimebundle_()["text/plain"]
+    assert "█" not in shown[shown.index("By steps from now") :]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -168,12 +168,13 @@ def _steps(found: Reasons) -> Table:
     length = -(-len(parts) // MOST_STEPS)
     begins = range(0, len(parts), length)
     sums = [float(parts[begin : begin + length].sum()) for begin in begins]
-    largest = max(map(abs, sums))
+    # Without the rounding errors that two equally good actions differ by.
+    largest = max(*map(abs, sums), TIE * abs(float(found.policies.q_r[0, found.first])))
     for begin, part in zip(begins, sums, strict=True):
         first, last = begin + 1, min(begin + length, len(parts))
         name = f"{first}" if first == last else f"{first} to {last}"
-        share = abs(part) / largest if largest else 0.0
-        table.add_row(name, *_part(found, part), bar(share, "red" if part < 0 else "green"))
+        colour = "red" if part < 0 else "green"
+        table.add_row(name, *_part(found, part), bar(abs(part) / largest, colour))
     return table
 
 

@@ -71,7 +71,7 @@ function whyView(app) {
 
 async function reasonTables(app, pair, pause) {
 	const {G} = m, found = await app.reasons(pair, pause), parts = totals(found), steps = stepTotals(found), {q_e, q_r, u_r} = app.decision();
-	const tied = isTie(...pair.map((r) => q_r[r])), most = (all) => max(...all.map(abs));
+	const tied = isTie(...pair.map((r) => q_r[r])), most = (all) => max(EQUAL * abs(q_r[pair[0]]), ...all.map(abs));
 	const columns = (all) => [numbers("part", (i) => all[i]), ["share", (i) => tied ? "–" : percent(all[i] / found.gap)], ["", (i) => signed(all[i], most(all))]];
 	const order = range(parts.length).sort((x, y) => abs(parts[y]) - abs(parts[x])).filter((g) => g < G || abs(parts[g]) > 1e-9 * abs(q_r[pair[0]]));
 	return [el("p.sentence", await told(app, pause)),
