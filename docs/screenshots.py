@@ -23,7 +23,6 @@ RUNS = {
     "solved": ["examples/free_the_human.yaml"],
     "learned": [
         "examples/learn_trivial.yaml",
-        "algorithm.params.inspector=true",
         "algorithm.params.total_steps=900",
     ],
 }
