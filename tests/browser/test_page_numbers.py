@@ -82,9 +82,12 @@ SHOWN = """() => [...document.querySelectorAll("#panel tbody tr")].map(
   (row) => [...row.querySelectorAll("data")].map((each) => [each.value, each.textContent]))"""
 
 
-def test_the_page_shows_the_digits_of_the_solver(open_page: Open, solved: Solved) -> None:
+@pytest.mark.parametrize("number", [10, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_page_shows_the_digits_of_the_solver(
+    open_page: Open, solved: Solved, number: int
+) -> None:
     opened = open_page(solved.file)
-    for state, time in solved.places(10, seed=2):
+    for state, time in solved.places(number, seed=2):
         opened.ask("([s, t]) => inspector.goTo(s, t)", [state, time])
         opened.show(view="robot")
         here = solved.result.at(int(solved.inspection.number[state]), time)
@@ -131,10 +134,11 @@ REASONS = """async (places) => {
 }"""
 
 
+@pytest.mark.parametrize("number", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_reasons_sum_to_the_difference_and_are_told_as_in_python(
-    open_page: Open, solved: Solved
+    open_page: Open, solved: Solved, number: int
 ) -> None:
-    places = solved.places(60, seed=4)
+    places = solved.places(number, seed=4)
     found = open_page(solved.file).ask(REASONS, places)
     for (state, time), there in zip(places, found, strict=True):
         if there is None:
