@@ -210,7 +210,8 @@ class ReferenceTargets:
     ) -> tuple[list[float] | float, ...]:
         here, taken = values[SOURCE, t], batch.action[t]
         ahead = self.q_r_target(batch, t, values)
-        q_r = ahead if here.q_r is None else here.q_r
+        sees_all = self.model_based and not batch.samples_humans
+        q_r = ahead if here.q_r is None or sees_all else here.q_r
         pi_r = self.equations.policy(q_r, here.available)
         q_weight = [float(ok) for ok in here.available]
         if not self.model_based or (paths and paths.of_q_r):

@@ -52,6 +52,7 @@ def wandering(problem: Made, most: int, of: dict[str, bool]) -> Trajectories:
         transitions=st.integers(1, 4),
         humans=st.integers(1, 2),
         layouts=st.integers(1, 2),
+        fewest_successors=st.just(1),
         horizon=st.sampled_from([1, 4, None]),
         expectation=st.sampled_from(["all", "sampled", "free"]),
     ),

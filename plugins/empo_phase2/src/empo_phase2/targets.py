@@ -263,11 +263,11 @@ class TargetComputer:
         with stage("stage4_aggregate_q_r"):
             profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(found.v_r, collected, profile_prob, theory.gamma_r, self._aggregate)
-            if found.q_r is not None and found.pi_r is not None:
-                own, pi_r = found.q_r[collected.source], found.pi_r[collected.source]
-            else:  # One step ahead of V_r, Q_r is known in closed form.
-                own = q_r
-                pi_r = policy_of(own, sources.states.available, theory.beta_r)
+            if found.q_r is None or (self._model_based and batch.human_policy.shape[1]):
+                own = q_r  # Exact, given V_r one step ahead: nearer than what is learned.
+            else:
+                own = found.q_r[collected.source]
+            pi_r = policy_of(own, sources.states.available, theory.beta_r)
             q_r_weight = sources.states.available.to(q_r.dtype)
             if not self._model_based or (paths is not None and paths.of_q_r):
                 q_r_weight = taken(batch, q_r)
