@@ -14,7 +14,7 @@ from empo_core.testing.value_network import QUANTITIES, every_question
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_networks.network import Network
-from empo_networks.regression import NetworkRegression
+from empo_networks.regression import FORGETTING, NetworkRegression
 
 Make = Callable[..., Network]
 
@@ -189,3 +189,16 @@ def test_no_step_is_too_long_after_errors_were_small_for_long(make: Make) -> Non
         regression.fit(query, moved, weight, lr=3e-3)
         worst = max(worst, error(moved))
     assert worst < 1.3 * before  # Adam without AMSGrad gets twice as far away.
+
+
+def test_large_errors_do_not_shorten_steps_for_ever(make: Make) -> None:
+    network = make("mlp", TinyWorld().spec, "v_r")
+    query, target, weight = problem("v_r", 1)
+    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
+    regression.fit(query, target, weight, lr=1e-12)
+    largest = regression.state_dict()["max_exp_avg_sq"].clone()
+    right = network(query).detach()
+    for _ in range(10):
+        regression.fit(query, right, weight, lr=1e-12)
+    left = regression.state_dict()["max_exp_avg_sq"]
+    torch.testing.assert_close(left, FORGETTING**10 * largest)

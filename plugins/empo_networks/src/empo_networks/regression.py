@@ -14,13 +14,17 @@ from empo_core.types import Fit, ValueQuery
 from empo_learning.regression import sum_of_moments
 from empo_networks.network import Network
 
+FORGETTING = 0.9995
+"""The largest second moment shrinks by this with each step, so that errors from before anything
+was learned do not shorten steps for ever."""
+
 
 class NetworkRegression:
     """Fits one network; a regression as ``empo_core.protocols`` wants it.
 
     The loss is the weighted mean of those in the space of the network (``scales``). Adam
-    has the usual 0.9 and 0.999, divides by the largest second moment so far (AMSGrad), and decays
-    weights through the gradient.
+    has the usual 0.9 and 0.999, divides by the largest second moment so far (AMSGrad), which it
+    slowly forgets, and decays weights through the gradient.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class NetworkRegression:
         if self._max_norm is not None:
             gradient *= (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
         self._weights.grad = gradient
+        for moments_of in self._adam.state.values():
+            moments_of["max_exp_avg_sq"] *= FORGETTING
         self._adam.param_groups[0]["lr"] = lr
         self._adam.step()
         self._adam.zero_grad()
