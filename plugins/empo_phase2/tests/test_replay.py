@@ -42,7 +42,13 @@ def states_of(rows: list[list[int]], layout: int = 0) -> States:
 
 
 def walk(
-    begin: int, count: int = 1, *, first: bool = False, layout: int = 0, each: int = 1
+    begin: int,
+    count: int = 1,
+    *,
+    first: bool = False,
+    layout: int = 0,
+    each: int = 1,
+    left: int = 1,
 ) -> Block:
     """Environments 0, 1, ... that walk from cell ``begin`` to the next one."""
     zero = torch.zeros(count, dtype=torch.int64)
@@ -51,7 +57,7 @@ def walk(
         states_of([[begin + side, env] for env in range(count) for side in (0, 1)], layout),
         Transitions(
             state=2 * torch.arange(count),
-            steps_left=zero + 1,
+            steps_left=zero + left,
             human_policy=torch.zeros((count, 0, 3)),
             goal=zero[:, None],
             human_action=zero[:, None],
@@ -112,6 +118,16 @@ def test_every_state_is_equally_likely_however_often_it_was_visited(added: int) 
     assert set(drawn.tolist()) == set(newest.values())
     counts, share = torch.bincount(drawn, minlength=50).double(), 12_000 / len(newest)
     assert (counts[list(newest.values())] / share - 1).abs().max() < 0.15
+
+
+def test_half_of_what_is_drawn_by_state_has_any_number_of_steps_left_equally_often() -> None:
+    replay = Replay(50, SHAPE)
+    for cell in range(9):
+        replay.add(walk(cell, left=1), training_step=0)
+    replay.add(walk(0, left=3), training_step=0)
+    drawn = replay.sample_indices(12_000, generator(), by_state=True)
+    chance = 0.5 / 10 + 0.5 / 2  # Evenly from ten timed states, or from two numbers of steps.
+    assert abs(float((drawn == 9).double().mean()) - chance) < 0.02
 
 
 def test_states_visited_too_long_ago_are_not_drawn() -> None:

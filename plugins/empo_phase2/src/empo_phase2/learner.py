@@ -45,7 +45,7 @@ class TransitionSource(Protocol):
         self, count: int, generator: torch.Generator, *, oldest: int | None = None,
         by_state: bool = False,
     ) -> Int[Tensor, " transition"]:  # fmt: skip
-        """Positions of transitions drawn evenly, or by state: evenly from where they start."""
+        """Positions of transitions drawn evenly, or by state and time where they start."""
 
     def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
         """The transitions at some positions."""
@@ -135,7 +135,12 @@ class Learner:
             NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
         """
         schedule = self._schedule
-        index = self._drawn(replay, schedule.oldest(step))
+        index = replay.sample_indices(
+            self._params.replay.batch_size,
+            self._generator,
+            oldest=schedule.oldest(step),
+            by_state=self._by_state,
+        )
         batch = replay.transitions(index)
         theory = ScheduledTheory(
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
@@ -241,16 +246,6 @@ class Learner:
         self._cache.load_state_dict(state_dict["cache"])
         self._generator.set_state(state_dict["generator"])
         self.skipped = state_dict["skipped"]
-
-    def _drawn(self, replay: TransitionSource, oldest: int | None) -> Int[Tensor, " transition"]:
-        """Positions of a batch; half of it by state, where that is wanted."""
-        count = self._params.replay.batch_size
-        by_state = count // 2 if self._by_state else 0
-        drawn = replay.sample_indices(count - by_state, self._generator, oldest=oldest)
-        if not by_state:
-            return drawn
-        more = replay.sample_indices(by_state, self._generator, oldest=oldest, by_state=True)
-        return torch.cat([drawn, more])
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
         query, target, weight = self._regression_batch(quantity, targets)

@@ -55,7 +55,7 @@ class NewestSources:
     def drawn(
         self, count: int, generator: torch.Generator, every: Places, oldest: int | None
     ) -> Int[Tensor, " transition"]:
-        """Positions drawn evenly; see ``Replay.sample_indices``.
+        """Positions drawn by state and time; see ``Replay.sample_indices``.
 
         Args:
             count: How many to draw.
@@ -69,8 +69,13 @@ class NewestSources:
         if oldest is not None:
             young = positions[self._records.inserted[positions] >= oldest]
             positions = young if len(young) >= count else positions
-        chosen = torch.randint(len(positions), (count,), generator=generator)
-        return torch.from_numpy(positions[chosen.numpy()])
+        _, left = self._records.sources(positions)
+        same_time = np.bincount(left)
+        weight = 1 / len(left) + 1 / (same_time[left] * np.count_nonzero(same_time))
+        below = np.cumsum(weight)
+        chance = torch.rand(count, dtype=torch.float64, generator=generator).numpy() * below[-1]
+        chosen = np.searchsorted(below, chance, side="right").clip(max=len(below) - 1)
+        return torch.from_numpy(positions[chosen])
 
     def state_dict(self) -> StateDict:
         """The positions that are kept, in the order on which draws depend."""
