@@ -131,7 +131,7 @@ class Targets(Config):
         "joint actions of all agents; else sample the humans'.",
     )  # fmt: skip
     q_r_advantage_floor: float | None = Field(
-        None, ge=0, le=1,
+        0.1, ge=0, le=1,
         description="Weigh errors of Q_r by pi (1 - pi) plus this; null weighs all alike.",
     )  # fmt: skip
 
@@ -164,9 +164,9 @@ class ReplayParams(Replay):
     )
     sampling: Literal["transitions", "states"] | None = Field(
         None,
-        description="Draw batches evenly from the transitions, or half of them from the distinct "
-        "(state, steps left) where they start; null: 'states' where targets are expectations and "
-        "some value network is no table.",
+        description="Draw batches evenly from the transitions, or from the distinct (state, steps "
+        "left) where they start, rare numbers of steps more often; null: 'states' where targets "
+        "are expectations and some value network is no table.",
     )
     phase_out_warm_up: bool | None = Field(
         None,
@@ -297,7 +297,8 @@ class Phase2Params(Config):
         targets, batch = self.targets, self.replay.batch_size
         if self.values.q_r is None and targets.q_r != "one_step":
             raise ValueError(f"targets.q_r: {targets.q_r} has no effect while values.q_r is null")
-        if self.values.q_r is None and targets.q_r_advantage_floor is not None:
+        usual = (None, Targets.model_fields["q_r_advantage_floor"].default)
+        if self.values.q_r is None and targets.q_r_advantage_floor not in usual:
             raise ValueError("targets.q_r_advantage_floor has no effect while values.q_r is null")
         if self.replay.capacity < max(batch, self.num_envs):
             raise ValueError(
