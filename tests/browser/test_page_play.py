@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +94,24 @@ def test_a_hidden_policy_is_shown_after_the_move(open_page: Open, long_walk: Sol
     opened.show(view="play")
     opened.tab.keyboard.press("ArrowUp")
     assert "robots' policy before" in opened.tab.inner_text("#panel").lower()
+
+
+LOST = """() => {
+  const lost = (s) => [...m.transitions(s)].some(([, next]) => next === NOT_KEPT);
+  const time = (s) => m.header.kept.times.find((t) => m.known(s, t));
+  const s = range(m.S).find((each) => lost(each) && time(each) !== undefined);
+  return [s, time(s)];
+}"""
+
+
+def test_where_successors_are_not_kept_a_game_says_so(open_page: Open, tmp_path: Path) -> None:
+    params = ExactParams.model_validate({"preset": "paper", "keep": "all"})
+    world = world_of("multigrid/free_the_human", max_steps=8)
+    opened = open_page(solved_page(world, params, tmp_path, max_bytes=200_000).file)
+    opened.ask("place => { inspector.startGame(place); }", opened.ask(LOST))
+    opened.tab.keyboard.press("ArrowUp")
+    assert "not kept in this file" in opened.tab.inner_text("#panel [role=status]")
+    assert opened.said == []
 
 
 PLACE = "() => [inspector.s, inspector.t, inspector.goal, inspector.view]"
