@@ -327,6 +327,21 @@ def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_ch
     assert seen == [0, 1, 1, 2, 2, 2, 2]  # Refreshed at the end of step 3.
 
 
+@pytest.mark.parametrize(("is_table", "share"), [(False, 0.25), (True, 1.0)])
+def test_target_networks_go_a_share_of_the_way_and_tables_all_of_it(
+    is_table: bool, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, _, _ = lesson(target_rate=0.25)
+    if is_table:
+        monkeypatch.setattr(FlatNet, "num_entries", 0, raising=False)
+    newest = net(learner, "q_r").state_dict()
+    before = {name: old.clone() for name, old in target_net(learner, "q_r").state_dict().items()}
+    assert any(not torch.equal(before[name], newest[name]) for name in newest)
+    learner.refresh_targets()
+    for name, now in target_net(learner, "q_r").state_dict().items():
+        torch.testing.assert_close(now, before[name] + share * (newest[name] - before[name]))
+
+
 def test_a_restored_learner_remembers_what_target_networks_said() -> None:
     learner, memory, _ = lesson()
     other, _, _ = lesson()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -193,13 +193,18 @@ class Learner:
         return float(torch.where(weight > 0, away * weight, 0.0).sum() / size.clamp(min=1e-12))
 
     def refresh_targets(self) -> None:
-        """Compute targets with the newest values from now on.
+        """Compute targets with newer values from now on.
 
         Raises:
             NonFiniteError: A weight is not finite.
         """
         states: dict[str, Any] = {q: dict(net.state_dict()) for q, net in self.networks.items()}
         check_finite(flatten(states)[1], "a weight")
+        # All before any is loaded, since encoders may be shared.
+        states = {
+            quantity: moved(target.state_dict(), states[quantity], self._target_rate(quantity))
+            for quantity, target in self._targets.items()
+        }
         for quantity, target in self._targets.items():
             target.load_state_dict(states[quantity])
         self._cache.refresh()
@@ -246,6 +251,11 @@ class Learner:
         self._cache.load_state_dict(state_dict["cache"])
         self._generator.set_state(state_dict["generator"])
         self.skipped = state_dict["skipped"]
+
+    def _target_rate(self, quantity: Quantity) -> float:
+        """The share of the way that a target goes at once; a table's entries go all of it."""
+        is_table = isinstance(self.networks[quantity], Tabular)
+        return 1.0 if is_table else self._params.optimiser.target_rate
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
         query, target, weight = self._regression_batch(quantity, targets)
@@ -305,6 +315,16 @@ class Learner:
                 raise
             self.skipped += 1
             log.warning("step %d: %s; the step was skipped", step, error)
+
+
+def moved(
+    before: Mapping[str, Tensor], newest: Mapping[str, Tensor], rate: float
+) -> dict[str, Tensor]:
+    """Weights a share of the way to the newest ones; what is no weight is copied."""
+    return {
+        name: before[name].lerp(weight, rate) if rate < 1 and weight.is_floating_point() else weight
+        for name, weight in newest.items()
+    }
 
 
 def decision_weight(

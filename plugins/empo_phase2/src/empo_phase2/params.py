@@ -105,8 +105,13 @@ class OptimiserParams(Optimiser):
         100, ge=1, description="Steps after which actors get the newest values."
     )
     target_interval: int = Field(
-        25, ge=1, description="Steps after which targets are computed with the newest values."
+        25, ge=1, description="Steps after which targets are computed with newer values."
     )
+    target_rate: float = Field(
+        0.5, gt=0, le=1,
+        description="Share of the way that target networks then go to the newest weights; tables "
+        "go all of it.",
+    )  # fmt: skip
     on_nan: Literal["stop", "skip"] = Field(
         "stop", description="Reaction to a loss or gradient that is not finite."
     )
