@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from empo_core import Component, Config, hookimpl
+from empo_core.config import HumanPriorRef
 
 COOKS = "12"
 """Signs of the robot and the human in maps."""
@@ -47,6 +48,32 @@ class KitchenPlannerParams(Config):
     )
 
 
+class KitchenParams(Config):
+    """Who learns in copies of the run's kitchen, and what is paid."""
+
+    learners: Literal["both", "robot"] = Field(
+        "both", description="Cooks that learn; where only the robot does, human_prior is the other."
+    )
+    human_prior: HumanPriorRef | None = Field(
+        None, description="Human prior while only the robot learns, e.g. kitchen-planner."
+    )
+    goal: str = Field(
+        "soup 1 served", description="Goal that the human pursues while only the robot learns."
+    )
+    shaping: float = Field(
+        1.0,
+        ge=0,
+        description="Factor of what the game pays on the way: 3 for an onion in a pot, 3 for a "
+        "dish that is of use, 5 for a soup taken. A served soup pays 20.",
+    )
+
+    @model_validator(mode="after")
+    def _knows_the_human(self) -> KitchenParams:
+        if (self.learners == "both") != (self.human_prior is None):
+            raise ValueError("human_prior belongs to learners 'robot': give both, or neither")
+        return self
+
+
 def _check_map(lines: list[str]) -> None:
     """Raise a ValueError where a map is no kitchen."""
     if len({len(line) for line in lines}) != 1 or len(lines) < 3 or len(lines[0]) < 3:
@@ -68,7 +95,7 @@ def _check_map(lines: list[str]) -> None:
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer a world model and a human prior for it."""
+    """Offer a world model, a human prior for it, and an environment made from it."""
     yield Component(
         kind="world_model",
         name="overcooked",
@@ -85,4 +112,12 @@ def empo_components() -> Iterable[Component]:
         target="empo_overcooked.prior:KitchenPlanner",
         api=1,
         summary="Humans of a kitchen take the nearest of what their goal needs next.",
+    )
+    yield Component(
+        kind="environment",
+        name="overcooked",
+        params=KitchenParams,
+        target="empo_overcooked.environment:KitchenEnvironment",
+        api=1,
+        summary="Copies of the run's kitchen, paid for soups as in the game.",
     )
