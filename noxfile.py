@@ -101,6 +101,8 @@ def bench(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """The tests that the quick suite leaves out."""
     session.install(*DEV)
+    # Its rules are compared with ours; what it needs besides only draws.
+    session.install("--no-deps", "overcooked==0.2.1")
     session.run("python", "-m", "pytest", "-m", "slow", *session.posargs)
 
 

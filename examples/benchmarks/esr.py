@@ -9,9 +9,7 @@ are ``table.csv`` and ``table.png``. ``--quick`` takes few episodes with two box
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
-import io
 import json
 import sys
 import tempfile
@@ -37,7 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_blocks" / "te
 
 import esr_robots  # noqa: E402
 from esr_ave import best_actions  # noqa: E402
-from esr_scores import Estimate, mean, paired_difference, share  # noqa: E402
+from esr_scores import Estimate, csv_text, mean, paired_difference, share  # noqa: E402
 from simulator import Episodes, Robot, Scores, played, started  # noqa: E402
 
 CORNERS = 4
@@ -217,19 +215,7 @@ def show(table: list[Row], footer: str) -> None:
 
 def write(table: list[Row], out: Path, footer: str) -> None:
     """``table.csv``, and ``table.png`` and ``.svg``."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for number, row in enumerate(table):
-        flat: dict[str, object] = {}
-        for key, value in vars(row).items():
-            if isinstance(value, Estimate):
-                flat |= {key: value.value, f"{key}_low": value.low, f"{key}_high": value.high}
-            else:
-                flat[key] = value
-        if number == 0:
-            writer.writerow(flat)
-        writer.writerow(flat.values())
-    write_file(out / "table.csv", f"{text.getvalue()}# {footer}\n")
+    write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")
     counts = list(dict.fromkeys(row.boxes for row in table))
     figure, axes = new_figure(columns=3, width=13, height=5)
     for axis, key, label in zip(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,3 +56,20 @@ def paired_difference(ours: np.ndarray, others: np.ndarray, resamples: int, seed
     ]
     low, high = np.quantile(np.concatenate(found)[:resamples], [0.025, 0.975])
     return Estimate(float(difference.mean()), float(low), float(high))
+
+
+def csv_text(table: Sequence[object]) -> str:
+    """Rows of one dataclass as CSV; an estimate has three columns."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for number, row in enumerate(table):
+        flat: dict[str, object] = {}
+        for key, value in vars(row).items():
+            if isinstance(value, Estimate):
+                flat |= {key: value.value, f"{key}_low": value.low, f"{key}_high": value.high}
+            else:
+                flat[key] = value
+        if number == 0:
+            writer.writerow(flat)
+        writer.writerow(flat.values())
+    return text.getvalue()

@@ -1,12 +1,18 @@
-"""Small kitchens are solved exactly; what ``phase2`` learns there is in test_phase2_learning."""
+"""Small kitchens are solved exactly, and cooks learn to serve soups by self-play.
+
+What ``phase2`` learns of small kitchens is in ``test_phase2_learning``.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from empo_core.config import RunConfig
+from empo_core.experiment import execute
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions
@@ -14,6 +20,7 @@ from empo_exact.solver import solve
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner
 from empo_overcooked.world import OvercookedWorld, load_world
+from empo_rollout.result import RolloutResult
 
 SMALL = {"onions": 1, "cook_time": 3, "counter_items": 1, "soups": 1}
 CORRIDOR = SMALL | {"layout": ["XXPXX", "O1 2O", "XDXSX"]}
@@ -46,3 +53,27 @@ def test_the_states_of_a_small_kitchen_can_be_counted() -> None:
     graph = build_graph(world, None)
     assert graph.num_states == 33_768
     assert graph.num_transitions == 36 * graph.num_states
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_both_cooks_learn_to_serve_soups_by_self_play(tmp_path: Path) -> None:
+    """A soup brings about 37 in all, and cooks that act at random hardly ever serve one."""
+    learner = {
+        "total_steps": 2_000_000,
+        "environment": "overcooked",
+        "num_envs": 64,
+        "experience": {"bptt_horizon": 100},
+        "update": {"update_epochs": 4, "minibatch_size": 3200},
+        "optimiser": {"lr": 0.001, "lr_schedule": "linear"},
+        "reporting": {"evaluation_episodes": 20, "deterministic": False},
+    }
+    config = {
+        "world_model": "overcooked",
+        "algorithm": {"name": "rollout", "params": learner},
+        "runs": str(tmp_path),
+        "trackers": [],
+    }
+    result = execute(RunConfig.model_validate(config)).result
+    assert isinstance(result, RolloutResult)
+    assert result.evaluations[-1][2].mean_return > 200

@@ -150,23 +150,15 @@ class KitchenVectorEnv:
         over = copies.over.repeat_interleave(agents).numpy()
         return TimeStep(
             block=block,
-            observation=self._seen(copies.rows),
+            observation=seen(self._world, copies.rows, agents).numpy(),
             reward=copies.reward.repeat_interleave(agents).numpy(),
             terminated=np.zeros_like(over),
             truncated=over,
             starts=copies.begins.repeat_interleave(agents).numpy(),
             acts=np.ones_like(over),
             final_row=np.flatnonzero(over),
-            final_observation=self._seen(copies.final),
+            final_observation=seen(self._world, copies.final, agents).numpy(),
         )
-
-    def _seen(self, rows: Int16[Tensor, "env word"]) -> Float[np.ndarray, "agent feature"]:
-        """What each agent of each copy sees: itself, the other cook, the kitchen."""
-        order = np.arange(rows.shape[1])
-        order[: 2 * COOK_WORDS] = np.roll(order[: 2 * COOK_WORDS], COOK_WORDS)
-        views = [rows, rows[:, order]][: len(self._spec.agents)]
-        both = torch.stack(views, 1).flatten(0, 1)
-        return self._world.spec.featurizer(both).flat().numpy()
 
 
 STATE = ("rows", "left", "reward", "over", "begins", "final")
@@ -206,6 +198,16 @@ class _Copies:
         for name in STATE:
             setattr(self, name, state_dict[name].clone())
         self.generator.set_state(state_dict["generator"])
+
+
+def seen(
+    world: OvercookedWorld, rows: Int16[Tensor, "env word"], agents: int
+) -> Float[Tensor, "agent feature"]:
+    """What the first agents of each copy see: itself, the other cook, the kitchen."""
+    order = np.arange(rows.shape[1])
+    order[: 2 * COOK_WORDS] = np.roll(order[: 2 * COOK_WORDS], COOK_WORDS)
+    views = torch.stack([rows, rows[:, order]][:agents], 1).flatten(0, 1)
+    return world.spec.featurizer(views).flat()
 
 
 def env_spec(world: OvercookedWorld, *, is_alone: bool, copies: int, blocks: int) -> EnvSpec:
