@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -254,6 +255,7 @@ def main() -> None:
     parser.add_argument("--settings", type=Path, default=SETTINGS, help="another file")
     parser.add_argument("--kitchen", action="append", help="only this one; may be repeated")
     given = parser.parse_args()
+    torch.set_num_threads(1)  # Networks are small, and processors may be shared.
     settings = validate_document(Settings, read_yaml(given.settings))
     digest = hashlib.sha256(given.settings.read_bytes()).hexdigest()[:16]
     out, kitchens = given.out.resolve(), given.kitchen or list(settings.kitchens)

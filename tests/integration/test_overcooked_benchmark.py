@@ -22,9 +22,10 @@ SMALL = {
     "episodes: 200": "episodes: 12",
     "bootstrap: 10000": "bootstrap: 100",
     "horizon: 40": "horizon: 8",
-    "EMPO beta_r 100, EMPO beta_r 300, ": "EMPO learned, ",
+    "EMPO beta_r 100, EMPO beta_r 300, ": "",
     "total_steps: 3000000": "total_steps: 6400",
-    "total_steps: 8000": "total_steps: 30\n  warm_up: {v_h_e: 10, q_r: 10, ramp: 10}",
+    "total_steps: 5000": "total_steps: 30",
+    "{v_h_e: 1000, q_r: 500, ramp: 500}": "{v_h_e: 10, q_r: 10, ramp: 10}",
 }
 NAMES = ["aside", "EMPO learned", "EMPO beta_r 1000"]
 Run = Callable[[Path, Path], str]
