@@ -17,6 +17,7 @@ from torch import Tensor
 
 from empo_core.config import RunConfig
 from empo_core.experiment import execute, resume
+from empo_core.saved_run import open_run
 from empo_core.storage.arrays import write_file
 from empo_core.worlds.row_table import RowTable
 from empo_exact.graph import build_graph
@@ -115,8 +116,8 @@ def exact_robot(world: OvercookedWorld, table: RowTable, policy: Tensor) -> Cook
     return act
 
 
-def run_file(folder: Path, config: dict[str, Any]) -> tuple[Path, float]:
-    """The policy file of a run, and its processor seconds; finishes the run where it is not."""
+def run_file(folder: Path, config: dict[str, Any]) -> tuple[Path, float, int]:
+    """The policy file of a run, its processor seconds and steps; finishes the run if need be."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
     folder = folder.with_name(f"{folder.name}_{digest}")
     cpu, begin = folder / "cpu_seconds.json", time.process_time()
@@ -129,7 +130,8 @@ def run_file(folder: Path, config: dict[str, Any]) -> tuple[Path, float]:
                 execute(RunConfig.model_validate({**config, "runs": str(folder)}))
         write_file(cpu, json.dumps(time.process_time() - begin) + "\n")
     (file,) = folder.glob(f"*/{POLICY}")
-    return file, json.loads(cpu.read_text())
+    summary = open_run(file.parents[1]).summary
+    return file, json.loads(cpu.read_text()), int(str(summary.get("env_steps", summary["steps"])))
 
 
 def soups(world: OvercookedWorld, robot: Cook, human: Cook, chance: np.ndarray) -> np.ndarray:

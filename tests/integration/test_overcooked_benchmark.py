@@ -14,8 +14,8 @@ import torch
 FOLDER = Path(__file__).parents[2] / "examples" / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 
-import overcooked  # noqa: E402
 import overcooked_cooks as cooks  # noqa: E402
+import overcooked_soups as benchmark  # noqa: E402
 
 SMALL = {
     "steps: 400": "steps: 60",
@@ -24,6 +24,7 @@ SMALL = {
     "horizon: 40": "horizon: 8",
     "EMPO beta_r 100, EMPO beta_r 300, ": "",
     "total_steps: 3000000": "total_steps: 6400",
+    "total_steps: 4000000": "total_steps: 6400",
     "total_steps: 5000": "total_steps: 30",
     "{v_h_e: 1000, q_r: 500, ramp: 500}": "{v_h_e: 10, q_r: 10, ramp: 10}",
 }
@@ -35,8 +36,8 @@ Run = Callable[[Path, Path], str]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(out: Path, settings: Path) -> str:
         given = [str(out), "--settings", str(settings), "--kitchen", "small room"]
-        monkeypatch.setattr(sys, "argv", ["overcooked.py", *given])
-        overcooked.main()
+        monkeypatch.setattr(sys, "argv", ["overcooked_soups.py", *given])
+        benchmark.main()
         return capsys.readouterr().out
 
     return run
@@ -51,7 +52,7 @@ def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_pat
     settings.write_text(text)
     assert "read from" not in run(out, settings)
     kept = sorted(out.glob("*.json"))
-    assert len(kept) == 2 * (len(overcooked.ALWAYS) + len(NAMES))
+    assert len(kept) == 2 * (len(benchmark.ALWAYS) + len(NAMES))
     before = [path.read_text() for path in kept]
     table = (out / "table.csv").read_text()
     runs = sorted(out.glob("*/*/results/policy.safetensors"))

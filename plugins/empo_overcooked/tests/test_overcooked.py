@@ -232,7 +232,7 @@ def test_every_mistake_has_a_place(params: str, place: str, reason: str) -> None
 
 
 def test_configs_choose_the_world() -> None:
-    components = {component.name: component for component in empo_components()}
+    components = {component.kind: component for component in empo_components()}
     chosen = WorldModelRef.model_validate({"name": "overcooked", "params": {"onions": 1}})
-    world = components["overcooked"].load()(chosen.params)
+    world = components["world_model"].load()(chosen.params)
     assert len(world.spec.goals) == 3 + 1 + 1 + 3 + 4

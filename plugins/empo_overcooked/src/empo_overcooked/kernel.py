@@ -83,7 +83,7 @@ def use_pot(rules: Rules, rows: Rows, row: int, held: int, pot: int) -> int:
     """Add an onion, light the fire, or fill a dish; returns the event."""
     item, onions, cooked = rows[row, held], rows[row, pot], rows[row, pot + 1]
     if item == NOTHING and onions > 0 and cooked == 0:
-        # The fire is lit with 1 subtracted from what pots gain at the end of the step.
+        # Not 1 before the end of the step, when it would become 2; nor 0, which takes onions.
         rows[row, pot + 1] = -1
     elif item == ONION and cooked == 0 and onions < rules[SOUP_ONIONS]:
         rows[row, held] = NOTHING

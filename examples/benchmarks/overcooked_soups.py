@@ -1,9 +1,10 @@
 """Overcooked: soups that a robot and a human serve in 400 steps.
 
-Run ``python examples/benchmarks/overcooked.py [OUT] [--quick]``. Robots are trained or solved as
-the settings say, and play with a human who plans and with one from self-play. Runs and scores are
-kept in OUT (default: ``overcooked``) as they come, so that an interrupted run goes on where it was;
-then there are ``table.csv`` and ``table.png``. ``--quick`` takes few episodes of a small kitchen.
+Run ``python examples/benchmarks/overcooked_soups.py [OUT] [--quick]``. Robots are trained or solved
+as the settings say, and play with a human who plans and with one from self-play. Runs and scores
+are kept in OUT (default: ``overcooked``) as they come, so that an interrupted run goes on where it
+was; then there are ``table.csv`` and ``table.png``. ``--quick`` takes few episodes of a small
+kitchen.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ class Quick(Config):
     ppo_steps: int
 
 
+class SelfPlay(Config):
+    """What differs from ``ppo`` where both cooks learn."""
+
+    shaping: float
+    params: dict[str, Any]
+
+
 class Settings(Config):
     """The file of settings."""
 
@@ -63,6 +71,7 @@ class Settings(Config):
     theory: dict[str, float | str]
     learned: dict[str, Any]
     ppo: dict[str, Any]
+    self_play: SelfPlay
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ class Contest:
         return Score(cooks.soups(world, mine, other, chance), seconds, steps)
 
     def _robot(self, world: OvercookedWorld, name: str) -> tuple[cooks.Cook, float, int]:
-        """A robot, processor seconds and steps of both cooks that it took to make it."""
+        """A robot, and processor seconds and steps of agents that it took to make it."""
         settings = self.settings
         if name == "random":
             return cooks.random, 0.0, 0
@@ -126,11 +135,12 @@ class Contest:
             # The corner to the north of where the robot starts in cramped_room.
             return cooks.fixed(*["north"] * (name == "aside")), 0.0, 0
         if name.startswith("PPO"):
-            file, seconds = self._ppo("both" if name == "PPO self-play" else "robot")
-            return cooks.trained(world, file, ROBOT), seconds, int(settings.ppo["total_steps"])
+            file, seconds, steps = self._ppo("both" if name == "PPO self-play" else "robot")
+            return cooks.trained(world, file, ROBOT), seconds, steps
         if name == "EMPO learned":
-            file, seconds = cooks.run_file(self.out / self._slug(name), self._learned_config())
-            return cooks.learned(world, file, settings.horizon), seconds, 0
+            folder = self.out / self._slug(name)
+            file, seconds, steps = cooks.run_file(folder, self._learned_config())
+            return cooks.learned(world, file, settings.horizon), seconds, steps
         theory = {**settings.theory, "beta_r": float(name.split()[2])}
         # Beside things on counters there are too many states.
         params = json.dumps({**self._params, "counter_items": 0})
@@ -139,20 +149,23 @@ class Contest:
         )
         return cooks.exact_robot(world, table, policy), seconds, 0
 
-    def _ppo(self, learners: str) -> tuple[Path, float]:
+    def _ppo(self, learners: str) -> tuple[Path, float, int]:
         """The policy file of a run of PPO for soups, by self-play or beside the planner."""
-        human = {"name": "kitchen-planner", "params": {"noise": self.settings.noise}}
-        params = {"learners": learners} | ({"human_prior": human} if learners == "robot" else {})
-        environment = {"name": "overcooked", "params": params}
+        settings, algorithm = self.settings, dict(self.settings.ppo)
+        environment: dict[str, Any] = {"learners": learners}
+        if learners == "both":
+            algorithm |= settings.self_play.params
+            environment["shaping"] = settings.self_play.shaping
+        else:
+            human = {"name": "kitchen-planner", "params": {"noise": settings.noise}}
+            environment["human_prior"] = human
+        algorithm["environment"] = {"name": "overcooked", "params": environment}
         return cooks.run_file(
             self.out / self._slug(f"PPO {learners}"),
             {
-                "world_model": self._world(self.settings.steps),
-                "algorithm": {
-                    "name": "rollout",
-                    "params": {**self.settings.ppo, "environment": environment},
-                },
-                "seed": self.settings.seed,
+                "world_model": self._world(settings.steps),
+                "algorithm": {"name": "rollout", "params": algorithm},
+                "seed": settings.seed,
             },
         )
 
@@ -261,8 +274,13 @@ def main() -> None:
     out, kitchens = given.out.resolve(), given.kitchen or list(settings.kitchens)
     if given.quick:
         kitchens, out = settings.quick.kitchens, out / "quick"
-        ppo = {**settings.ppo, "total_steps": settings.quick.ppo_steps}
-        changed = {"episodes": settings.quick.episodes, "ppo": ppo}
+        fewer = {"total_steps": settings.quick.ppo_steps}
+        both = {"params": settings.self_play.params | fewer}
+        changed = {
+            "episodes": settings.quick.episodes,
+            "ppo": settings.ppo | fewer,
+            "self_play": settings.self_play.model_copy(update=both),
+        }
         settings = settings.model_copy(update=changed)
     out.mkdir(parents=True, exist_ok=True)
     table: list[Row] = []
