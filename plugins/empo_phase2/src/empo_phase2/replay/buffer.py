@@ -175,8 +175,7 @@ class Replay:
             count: How many to draw.
             generator: Source of the randomness, on the CPU.
             oldest: Draw only what was added at this training step or later, if that is enough.
-            by_state: Draw from the distinct (state, steps left), of each the newest: with even
-                chances mixed, half and half, with those that make all steps left count alike.
+            by_state: Draw from the distinct (state, steps left); see ``NewestSources.drawn``.
 
         Raises:
             ValueError: The replay is empty.

@@ -55,7 +55,7 @@ class NewestSources:
     def drawn(
         self, count: int, generator: torch.Generator, every: Places, oldest: int | None
     ) -> Int[Tensor, " transition"]:
-        """Positions drawn by state and time; see ``Replay.sample_indices``.
+        """Positions drawn half evenly from the timed states, half so that all times count alike.
 
         Args:
             count: How many to draw.
