@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -198,15 +198,15 @@ class Learner:
         Raises:
             NonFiniteError: A weight is not finite.
         """
-        states: dict[str, Any] = {q: dict(net.state_dict()) for q, net in self.networks.items()}
-        check_finite(flatten(states)[1], "a weight")
+        rate = self._params.optimiser.target_rate
         # All before any is loaded, since encoders may be shared.
-        states = {
-            quantity: moved(target.state_dict(), states[quantity], self._target_rate(quantity))
-            for quantity, target in self._targets.items()
+        newer: dict[str, Any] = {
+            quantity: between(self._targets[quantity], network, rate)
+            for quantity, network in self.networks.items()
         }
+        check_finite(flatten(newer)[1], "a weight")
         for quantity, target in self._targets.items():
-            target.load_state_dict(states[quantity])
+            target.load_state_dict(newer[quantity])
         self._cache.refresh()
 
     def published(self) -> dict[str, Tensor]:
@@ -251,11 +251,6 @@ class Learner:
         self._cache.load_state_dict(state_dict["cache"])
         self._generator.set_state(state_dict["generator"])
         self.skipped = state_dict["skipped"]
-
-    def _target_rate(self, quantity: Quantity) -> float:
-        """The share of the way that a target goes at once; a table's entries go all of it."""
-        is_table = isinstance(self.networks[quantity], Tabular)
-        return 1.0 if is_table else self._params.optimiser.target_rate
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
         query, target, weight = self._regression_batch(quantity, targets)
@@ -317,12 +312,14 @@ class Learner:
             log.warning("step %d: %s; the step was skipped", step, error)
 
 
-def moved(
-    before: Mapping[str, Tensor], newest: Mapping[str, Tensor], rate: float
-) -> dict[str, Tensor]:
-    """Weights a share of the way to the newest ones; what is no weight is copied."""
+def between(target: ValueNetwork, network: ValueNetwork, rate: float) -> dict[str, Tensor]:
+    """Weights a share of the way from one network to another; all of the way for tables."""
+    newest = network.state_dict()
+    if rate == 1 or isinstance(network, Tabular):
+        return dict(newest)
+    before = target.state_dict()
     return {
-        name: before[name].lerp(weight, rate) if rate < 1 and weight.is_floating_point() else weight
+        name: before[name].lerp(weight, rate) if weight.is_floating_point() else weight
         for name, weight in newest.items()
     }
 
