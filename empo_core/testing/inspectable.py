@@ -102,7 +102,7 @@ class InspectableTests:
         assert 0 < part.num_states <= inspection.num_states
         place = [int(np.flatnonzero((inspection.rows == row).all(1))[0]) for row in part.rows]
         both = ~np.isnan(part.v_r)
-        np.testing.assert_array_equal(part.v_r[both], inspection.v_r[:, place][both])
+        np.testing.assert_allclose(part.v_r[both], inspection.v_r[:, place][both], rtol=1e-5)
 
     def test_it_may_begin_elsewhere(
         self, inspection: Inspection, algorithm: Algorithm, context: RunContext
@@ -114,5 +114,6 @@ class InspectableTests:
         wanted = Wanted(start=inspection.rows[state], time=time)
         found = algorithm.inspection(context, wanted)
         here = int(np.flatnonzero((found.rows == inspection.rows[state]).all(1))[0])
-        assert found.v_r[0, here] == inspection.v_r[time, state]
+        # The last digits of a network's answers depend on what else it was asked.
+        assert found.v_r[0, here] == pytest.approx(inspection.v_r[time, state], rel=1e-5)
         assert found.first_time == time

@@ -37,7 +37,7 @@ PHASE2: dict[str, Any] = {
     "total_steps": 30,
     "num_envs": 4,
     "warm_up": {"v_h_e": 2, "q_r": 2, "ramp": 2},
-    "optimiser": {"target_interval": 100},
+    "optimiser": {"target_interval": 12},
     "replay": {"batch_size": 8},
     "collector": {"name": "sync", "params": {"min_env_steps": 8}},
     "reporting": {"log_interval": 1, "checkpoint_interval": 4},
