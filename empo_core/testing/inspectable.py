@@ -31,6 +31,14 @@ class InspectableTests:
         raise NotImplementedError("override the fixture 'world'")
 
     @pytest.fixture
+    def tolerance(self) -> float:
+        """Relative error of a value that is asked for beside others than before.
+
+        The last digits of a network's answers depend on what else it is asked.
+        """
+        return 0.0
+
+    @pytest.fixture
     def context(self, algorithm: Algorithm, world: WorldModel, tmp_path: Path) -> RunContext:
         """Context of a finished run."""
         context = fresh(world, tmp_path / "run")
@@ -102,10 +110,10 @@ class InspectableTests:
         assert 0 < part.num_states <= inspection.num_states
         place = [int(np.flatnonzero((inspection.rows == row).all(1))[0]) for row in part.rows]
         both = ~np.isnan(part.v_r)
-        np.testing.assert_allclose(part.v_r[both], inspection.v_r[:, place][both], rtol=1e-5)
+        np.testing.assert_array_equal(part.v_r[both], inspection.v_r[:, place][both])
 
     def test_it_may_begin_elsewhere(
-        self, inspection: Inspection, algorithm: Algorithm, context: RunContext
+        self, inspection: Inspection, algorithm: Algorithm, context: RunContext, tolerance: float
     ) -> None:
         assert isinstance(algorithm, Inspectable)
         spec, time = inspection.spec, int(inspection.spec.horizon is not None)
@@ -114,6 +122,6 @@ class InspectableTests:
         wanted = Wanted(start=inspection.rows[state], time=time)
         found = algorithm.inspection(context, wanted)
         here = int(np.flatnonzero((found.rows == inspection.rows[state]).all(1))[0])
-        # The last digits of a network's answers depend on what else it was asked.
-        assert found.v_r[0, here] == pytest.approx(inspection.v_r[time, state], rel=1e-5)
+        value = inspection.v_r[time, state]
+        assert abs(found.v_r[0, here] - value) <= tolerance * abs(value)
         assert found.first_time == time

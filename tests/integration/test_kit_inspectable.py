@@ -51,6 +51,10 @@ class TestLearned(InspectableTests):
         return trivial()
 
     @pytest.fixture
+    def tolerance(self, q_r: object) -> float:
+        return 1e-5 if isinstance(q_r, dict) else 0.0
+
+    @pytest.fixture
     def algorithm(self, q_r: object) -> Algorithm:
         values = {"q_r": q_r, "v_h_e": "lookup", "v_r": None if q_r else "lookup"}
         params = {
