@@ -144,7 +144,7 @@ def test_copies_are_in_states_that_follow_each_other(name: str, learners: Any) -
     )
     vector.start(1)
     player = Player(vector)
-    copies = vector._blocks[0]
+    copies = vector.blocks[0]
     for _ in range(12):
         arrival = player.recv()
         rows, left = copies.rows.clone(), copies.left.clone()

@@ -232,7 +232,7 @@ def test_humans_change_their_minds_as_often_as_asked(prob: float) -> None:
     vector.send(0, np.zeros((4000, 1), np.int64))
     vector.recv()
     # One of two goals weighs three times as much: a new goal is another one 3 times in 8.
-    copies = vector._blocks[0]
+    copies = vector.blocks[0]
     assert copies.goals is not None
     right = float((steps == 1).mean())
     assert right == pytest.approx(0.75, abs=0.03)

@@ -12,7 +12,8 @@ from torch import Tensor
 from empo_core.protocols import HumanPrior
 from empo_core.protocols.environments import Action, ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_core.trees import StateDict
-from empo_environments.block_schedule import BlockScheduler, check_action
+from empo_environments.batched_copies import BatchedCopies
+from empo_environments.block_schedule import check_action
 from empo_overcooked import kernel
 from empo_overcooked.kitchen import ACTIONS, COOK_WORDS
 from empo_overcooked.world import OvercookedWorld
@@ -31,7 +32,7 @@ class Partner:
     goal: int
 
 
-class KitchenVectorEnv:
+class KitchenVectorEnv(BatchedCopies["_Copies"]):
     """Many copies of a kitchen, in which both cooks learn, or the robot; a ``VectorEnv``.
 
     Both are paid for what either does. Soups count for nothing once they are paid for, so that the
@@ -57,13 +58,10 @@ class KitchenVectorEnv:
         blocks: int = 1,
         desync: bool = False,
     ) -> None:
-        if copies % blocks:
-            raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
+        super().__init__(copies, blocks)
         self._world, self._partner, self._desync = world, partner, desync
         self._pay = shaping * SHAPED
         self._pay[kernel.SOUP_SERVED] = SOUP
-        self._turns = BlockScheduler(blocks, "rotation")
-        self._blocks: list[_Copies] = []
         self._spec = env_spec(world, is_alone=partner is not None, copies=copies, blocks=blocks)
 
     @property
@@ -71,67 +69,18 @@ class KitchenVectorEnv:
         """Constants of the copies."""
         return self._spec
 
-    def start(self, seed: int) -> None:
-        """Begin an episode in every copy."""
-        self._begin(seed)
-        self._turns.begin()
+    def begun(self, count: int, generator: torch.Generator) -> _Copies:
+        """So many copies at the start of an episode."""
+        return _Copies.of(self._world, count, generator, self._desync)
 
-    def recv(self) -> TimeStep:
-        """The next block, in strict turns.
-
-        Raises:
-            ValueError: None is under way.
-        """
-        (block,) = self._turns.awaited()
-        self._turns.arrive(block)
-        return self._arrival(block)
-
-    def send(self, block: int, action: Action) -> None:
-        """Let a block act.
-
-        Raises:
-            ValueError: It has not arrived, or these are no actions for it.
-        """
-        self._turns.check(block)
-        agents = len(self._spec.agents)
-        check_action(self._spec, action, np.ones(len(action), np.bool_))
-        self._step(self._blocks[block], torch.from_numpy(action).view(-1, agents))
-        self._turns.leave(block)
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
-        return {
-            "queue": self._turns.queue(),
-            "blocks": [copies.state_dict() for copies in self._blocks],
-        }
-
-    def load_state_dict(self, state_dict: StateDict) -> bool:
-        """Go on from what ``state_dict`` returned; always exactly."""
-        self._begin(0)
-        for copies, state in zip(self._blocks, state_dict["blocks"], strict=True):
-            copies.load_state_dict(state)
-        self._turns.begin(state_dict["queue"])
-        return True
-
-    def close(self) -> None:
-        """Nothing: no processes and no files belong to it."""
-
-    def _begin(self, seed: int) -> None:
-        count = self._spec.num_envs // self._spec.num_blocks
-        # A generator per block, so that blocks do not depend on each other's turns.
-        seeds = np.random.SeedSequence(seed).generate_state(self._spec.num_blocks, np.uint64) >> 1
-        self._blocks = [
-            _Copies.of(self._world, count, torch.Generator().manual_seed(own), self._desync)
-            for own in seeds.tolist()
-        ]
-
-    def _step(self, copies: _Copies, options: Int[Tensor, "env learner"]) -> None:
+    def act(self, copies: _Copies, action: Action) -> None:
         """Let everybody act; episodes that end are followed by the next ones at once."""
-        actions = options
+        check_action(self._spec, action, np.ones(len(action), np.bool_))
+        actions = torch.from_numpy(action).view(-1, len(self._spec.agents))
         if self._partner is not None:
             policy = self._partner.prior.policy(copies.rows, 1)[:, self._partner.goal]
             human = torch.multinomial(policy, 1, generator=copies.generator)
-            actions = torch.cat([options, human], 1)
+            actions = torch.cat([actions, human], 1)
         rows, events = kernel.successors(
             self._world.kitchen, copies.rows.numpy(), actions.contiguous().numpy()
         )
@@ -145,19 +94,20 @@ class KitchenVectorEnv:
         copies.left[copies.over] = self._spec.max_episode_steps or 1
         copies.begins = copies.over
 
-    def _arrival(self, block: int) -> TimeStep:
-        copies, agents = self._blocks[block], len(self._spec.agents)
+    def seen(self, block: int, copies: _Copies) -> TimeStep:
+        """What the last step of a block led to."""
+        agents = len(self._spec.agents)
         over = copies.over.repeat_interleave(agents).numpy()
         return TimeStep(
             block=block,
-            observation=seen(self._world, copies.rows, agents).numpy(),
+            observation=seen_by(self._world, copies.rows, agents).numpy(),
             reward=copies.reward.repeat_interleave(agents).numpy(),
             terminated=np.zeros_like(over),
             truncated=over,
             starts=copies.begins.repeat_interleave(agents).numpy(),
             acts=np.ones_like(over),
             final_row=np.flatnonzero(over),
-            final_observation=seen(self._world, copies.final, agents).numpy(),
+            final_observation=seen_by(self._world, copies.final, agents).numpy(),
         )
 
 
@@ -200,7 +150,7 @@ class _Copies:
         self.generator.set_state(state_dict["generator"])
 
 
-def seen(
+def seen_by(
     world: OvercookedWorld, rows: Int16[Tensor, "env word"], agents: int
 ) -> Float[Tensor, "agent feature"]:
     """What the first agents of each copy see: itself, the other cook, the kitchen."""

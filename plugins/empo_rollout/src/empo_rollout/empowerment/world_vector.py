@@ -10,16 +10,16 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
-from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
 from empo_core.worlds.roles import check_roles
-from empo_environments.block_schedule import BlockScheduler, check_action
+from empo_environments.batched_copies import BatchedCopies
+from empo_environments.block_schedule import check_action
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.observation import Learners, WorldObservation
 from empo_rollout.empowerment.world_copies import GOAL, REASONS, Stage, WorldCopies
 
 
-class WorldVectorEnv:
+class WorldVectorEnv(BatchedCopies[WorldCopies]):
     """Many copies of a world, in which all robots learn, or all humans; a ``VectorEnv``.
 
     Robots are paid what ``reward`` says of the state that a step leads to, while humans pursue
@@ -63,83 +63,38 @@ class WorldVectorEnv:
         check_learners(world.spec, learners)
         if (reward is None) == (learners == "robots"):
             raise ValueError("robots need a reward; humans are paid for reaching their goals")
-        if copies % blocks:
-            raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
+        super().__init__(copies, blocks)
         self._sight = WorldObservation(world.spec, learners)
         self._stage = Stage(world, self._sight, prior, reward, goal_resample_prob)
         self._desync = desync
-        self._blocks: list[WorldCopies] = []
-        self._turns = BlockScheduler(blocks, "rotation")
         self._features = StateCache(
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
         )
         self._spec = world_spec(self._sight, copies, blocks)
+        shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
+        self._observations = [torch.zeros(shape) for _ in range(blocks)]
 
     @property
     def spec(self) -> EnvSpec:
         """Constants of the copies."""
         return self._spec
 
-    def start(self, seed: int) -> None:
-        """Begin an episode in every copy."""
-        self._begin(seed)
-        self._turns.begin()
+    def begun(self, count: int, generator: torch.Generator) -> WorldCopies:
+        """So many copies at the start of an episode."""
+        return WorldCopies(self._stage, count, generator, self._desync)
 
-    def recv(self) -> TimeStep:
-        """The next block, in strict turns.
-
-        Raises:
-            ValueError: None is under way.
-        """
-        (block,) = self._turns.awaited()
-        self._turns.arrive(block)
-        return self._arrival(block)
-
-    def send(self, block: int, action: Action) -> None:
-        """Let a block act.
+    def act(self, copies: WorldCopies, action: Action) -> None:
+        """Let everybody act.
 
         Raises:
-            ValueError: It has not arrived, or these are no actions for it.
+            ValueError: These are no actions for it.
             CollectError: What is paid is no number.
         """
-        self._turns.check(block)
-        copies = self._blocks[block]
         check_action(self._spec, action, copies.acts.numpy().reshape(-1))
         copies.step(torch.from_numpy(action).view(copies.acts.shape))
-        self._turns.leave(block)
 
-    def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
-        blocks = [copies.state_dict() for copies in self._blocks]
-        return {"queue": self._turns.queue(), "blocks": blocks}
-
-    def load_state_dict(self, state_dict: StateDict) -> bool:
-        """Go on from what ``state_dict`` returned; always exactly."""
-        self._begin(0)
-        for copies, state in zip(self._blocks, state_dict["blocks"], strict=True):
-            copies.load_state_dict(state)
-        self._turns.begin(state_dict["queue"])
-        return True
-
-    def close(self) -> None:
-        """Nothing: no processes and no files belong to it."""
-
-    def _begin(self, seed: int) -> None:
-        env_spec = self._spec
-        count = env_spec.num_envs // env_spec.num_blocks
-        words = env_spec.observations.words
-        self._observations = [
-            torch.zeros(count, len(env_spec.agents), words) for _ in range(env_spec.num_blocks)
-        ]
-        # A generator per block, so that blocks do not depend on each other's turns.
-        seeds = np.random.SeedSequence(seed).generate_state(env_spec.num_blocks, np.uint64) >> 1
-        self._blocks = [
-            WorldCopies(self._stage, count, torch.Generator().manual_seed(own), self._desync)
-            for own in seeds.tolist()
-        ]
-
-    def _arrival(self, block: int) -> TimeStep:
-        copies = self._blocks[block]
+    def seen(self, block: int, copies: WorldCopies) -> TimeStep:
+        """What the last step of a block led to."""
         observation = self._observations[block]
         self._observe(observation, copies.rows, copies.left, copies.goals)
         row, final = self._final(copies)

@@ -1,0 +1,116 @@
+"""Copies of a world that a program steps all at once, as a ``VectorEnv`` of blocks in turns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from empo_core.protocols.environments import Action, EnvSpec, TimeStep
+from empo_core.trees import StateDict
+from empo_environments.block_schedule import BlockScheduler
+
+
+class Copies(Protocol):
+    """The copies of one block, in the middle of their episodes."""
+
+    def state_dict(self) -> StateDict:
+        """Everything needed to go on exactly so."""
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+C = TypeVar("C", bound=Copies)
+
+
+class BatchedCopies(ABC, Generic[C]):
+    """A ``VectorEnv`` without processes; subclasses begin episodes, step blocks and observe them.
+
+    Attributes:
+        blocks: The copies of each block, once they have begun.
+    """
+
+    def __init__(self, copies: int, blocks: int) -> None:
+        """Divide so many copies into blocks.
+
+        Raises:
+            ValueError: They cannot be divided.
+        """
+        if copies % blocks:
+            raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
+        self.blocks: list[C] = []
+        self._copies, self._count = copies // blocks, blocks
+        self._turns = BlockScheduler(blocks, "rotation")
+
+    @property
+    @abstractmethod
+    def spec(self) -> EnvSpec:
+        """Constants of the copies."""
+
+    @abstractmethod
+    def begun(self, count: int, generator: torch.Generator) -> C:
+        """So many copies at the start of an episode."""
+
+    @abstractmethod
+    def act(self, copies: C, action: Action) -> None:
+        """Let everybody in a block act; episodes that end are followed by the next ones at once.
+
+        Raises:
+            ValueError: These are no actions for it.
+        """
+
+    @abstractmethod
+    def seen(self, block: int, copies: C) -> TimeStep:
+        """What the last step of a block led to."""
+
+    def start(self, seed: int) -> None:
+        """Begin an episode in every copy."""
+        self._begin(seed)
+        self._turns.begin()
+
+    def recv(self) -> TimeStep:
+        """The next block, in strict turns.
+
+        Raises:
+            ValueError: None is under way.
+        """
+        (block,) = self._turns.awaited()
+        self._turns.arrive(block)
+        return self.seen(block, self.blocks[block])
+
+    def send(self, block: int, action: Action) -> None:
+        """Let a block act.
+
+        Raises:
+            ValueError: It has not arrived, or these are no actions for it.
+            CollectError: What is paid is no number.
+        """
+        self._turns.check(block)
+        self.act(self.blocks[block], action)
+        self._turns.leave(block)
+
+    def state_dict(self) -> StateDict:
+        """Everything needed to go on exactly so."""
+        blocks = [copies.state_dict() for copies in self.blocks]
+        return {"queue": self._turns.queue(), "blocks": blocks}
+
+    def load_state_dict(self, state_dict: StateDict) -> bool:
+        """Go on from what ``state_dict`` returned; always exactly."""
+        self._begin(0)
+        for copies, state in zip(self.blocks, state_dict["blocks"], strict=True):
+            copies.load_state_dict(state)
+        self._turns.begin(state_dict["queue"])
+        return True
+
+    def close(self) -> None:
+        """Nothing: no processes and no files belong to it."""
+
+    def _begin(self, seed: int) -> None:
+        # A generator per block, so that blocks do not depend on each other's turns.
+        seeds = np.random.SeedSequence(seed).generate_state(self._count, np.uint64) >> 1
+        self.blocks = [
+            self.begun(self._copies, torch.Generator().manual_seed(own)) for own in seeds.tolist()
+        ]
