@@ -26,7 +26,7 @@ from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 from empo_overcooked import kernel
 from empo_overcooked.kitchen import ACTIONS
-from empo_overcooked.kitchens import seen
+from empo_overcooked.kitchens import seen_by
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner
 from empo_overcooked.world import OvercookedWorld, load_world
@@ -74,7 +74,7 @@ def trained(world: OvercookedWorld, file: Path, cook: int) -> Cook:
     policy = load_policy(file).policy
 
     def act(states: Tensor, step: int) -> Tensor:
-        views = seen(world, states, 2)[cook::2]
+        views = seen_by(world, states, 2)[cook::2]
         return chances(policy, views, torch.ones(len(views), len(ACTIONS), dtype=torch.bool), cook)
 
     return act
