@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 import time
@@ -15,10 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from empo_core.config import RunConfig
-from empo_core.experiment import execute, resume
-from empo_core.saved_run import open_run
-from empo_core.storage.arrays import write_file
 from empo_core.worlds.row_table import RowTable
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
@@ -37,7 +32,6 @@ from empo_rollout.policies.policyfile import load_policy
 Cook = Callable[[Tensor, int], Tensor]
 """From states and the number of the step to the probability of each action."""
 GOAL = "soup 1 served"
-POLICY = "results/policy.safetensors"
 
 
 def kitchen(params: dict[str, Any], steps: int) -> OvercookedWorld:
@@ -114,24 +108,6 @@ def exact_robot(world: OvercookedWorld, table: RowTable, policy: Tensor) -> Cook
         return known[torch.from_numpy(table.find(blind.numpy())).long()].double()
 
     return act
-
-
-def run_file(folder: Path, config: dict[str, Any]) -> tuple[Path, float, int]:
-    """The policy file of a run, its processor seconds and steps; finishes the run if need be."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    folder = folder.with_name(f"{folder.name}_{digest}")
-    cpu, begin = folder / "cpu_seconds.json", time.process_time()
-    if not cpu.is_file():
-        begun = sorted(path.parent for path in folder.glob("*/config.yaml"))
-        if not any((path / POLICY).is_file() for path in begun):
-            if begun:
-                resume(begun[-1])
-            else:
-                execute(RunConfig.model_validate({**config, "runs": str(folder)}))
-        write_file(cpu, json.dumps(time.process_time() - begin) + "\n")
-    (file,) = folder.glob(f"*/{POLICY}")
-    summary = open_run(file.parents[1]).summary
-    return file, json.loads(cpu.read_text()), int(str(summary.get("env_steps", summary["steps"])))
 
 
 def soups(world: OvercookedWorld, robot: Cook, human: Cook, chance: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ sys.path[:0] = [str(HERE)]
 
 import overcooked_cooks as cooks  # noqa: E402
 from esr_scores import Estimate, csv_text, mean, paired_difference  # noqa: E402
+from kept_runs import run_file  # noqa: E402
 
 ALWAYS = ("still", "random", "PPO soups", "PPO self-play")
 HUMANS = ("planner", "self-play")
@@ -139,7 +140,7 @@ class Contest:
             return cooks.trained(world, file, ROBOT), seconds, steps
         if name == "EMPO learned":
             folder = self.out / self._slug(name)
-            file, seconds, steps = cooks.run_file(folder, self._learned_config())
+            file, seconds, steps = run_file(folder, self._learned_config())
             return cooks.learned(world, file, settings.horizon), seconds, steps
         theory = {**settings.theory, "beta_r": float(name.split()[2])}
         # Beside things on counters there are too many states.
@@ -160,7 +161,7 @@ class Contest:
             human = {"name": "kitchen-planner", "params": {"noise": settings.noise}}
             environment["human_prior"] = human
         algorithm["environment"] = {"name": "overcooked", "params": environment}
-        return cooks.run_file(
+        return run_file(
             self.out / self._slug(f"PPO {learners}"),
             {
                 "world_model": self._world(settings.steps),

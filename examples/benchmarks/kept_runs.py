@@ -1,0 +1,34 @@
+"""Runs that benchmarks keep: finished ones are read, interrupted ones go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from empo_core.config import RunConfig
+from empo_core.experiment import execute, resume
+from empo_core.saved_run import open_run
+from empo_core.storage.arrays import write_file
+
+POLICY = "results/policy.safetensors"
+
+
+def run_file(folder: Path, config: dict[str, Any]) -> tuple[Path, float, int]:
+    """The policy file of a run, its processor seconds and steps; finishes the run if need be."""
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+    folder = folder.with_name(f"{folder.name}_{digest}")
+    cpu, begin = folder / "cpu_seconds.json", time.process_time()
+    if not cpu.is_file():
+        begun = sorted(path.parent for path in folder.glob("*/config.yaml"))
+        if not any((path / POLICY).is_file() for path in begun):
+            if begun:
+                resume(begun[-1])
+            else:
+                execute(RunConfig.model_validate({**config, "runs": str(folder)}))
+        write_file(cpu, json.dumps(time.process_time() - begin) + "\n")
+    (file,) = folder.glob(f"*/{POLICY}")
+    summary = open_run(file.parents[1]).summary
+    return file, json.loads(cpu.read_text()), int(str(summary.get("env_steps", summary["steps"])))
