@@ -92,7 +92,7 @@ def quality(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Speed and memory, as tables of ratios measured in one run."""
-    session.install("-r", "requirements-benchmarks.txt")
+    session.install(*DEV)
     for script in sorted(ROOT.glob("tests/benchmarks/bench_*.py")):
         session.run("python", str(script), *session.posargs)
 

@@ -10,7 +10,7 @@ them by 10, see ``empo_environments.registries.PICTURE_HIGHS``. Stable-Baselines
 picture and divides by 255, unless the array is flattened or ``normalize_images`` is False;
 ``--peer`` chooses between the two. The goal is to be within 0.02 of the better one.
 
-Needs what ``requirements-benchmarks.txt`` names; peers that are not installed are left out.
+Needs what ``requirements-dev.txt`` names; peers that are not installed are left out.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/bench_minigrid.py [--seeds 3] [--steps 50000]
 """
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--peer", choices=["raw", "scaled", "both", "none"], default="raw")
     arguments = parser.parse_args()
     if importlib.util.find_spec("minigrid") is None:
-        sys.exit("minigrid is not installed: pip install -r requirements-benchmarks.txt")
+        sys.exit("minigrid is not installed: pip install -r requirements-dev.txt")
     peers = {"raw": ["raw"], "scaled": ["scaled"], "both": ["raw", "scaled"], "none": []}
     names = peers[arguments.peer]
     if names and importlib.util.find_spec("stable_baselines3") is None:

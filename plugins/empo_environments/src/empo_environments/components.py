@@ -23,7 +23,12 @@ from empo_environments.params import (
     WrapperParams,
 )
 from empo_environments.pictures import ResizePicture, with_picture_high
-from empo_environments.registries import make_gymnasium, make_pettingzoo, picture_high
+from empo_environments.registries import (
+    make_gymnasium,
+    make_pettingzoo,
+    package_of,
+    picture_high,
+)
 from empo_environments.single_env import SingleEnv
 from empo_environments.types import GymEnv, GymVectorEnv, Value
 
@@ -186,6 +191,11 @@ class _Registered:
         high = params.picture_high or picture_high(params.id)
         if high is not None:
             env = with_picture_high(env, high)
+        if package_of(params.id) == "minigrid":
+            # Imported here because MiniGrid is an optional dependency.
+            from empo_environments.missions import with_chosen_missions
+
+            env = with_chosen_missions(env)
         if params.keys is None:
             return env
         space = env.observation_space

@@ -142,20 +142,21 @@ def _versions(module: str) -> str:
     return ", ".join(sorted(each for each in found if each.startswith(base) and each != stem))
 
 
-def picture_high(name: str) -> int | None:
-    """The greatest value of an environment's pictures; None: it is what their space declares."""
-    return PICTURE_HIGHS.get(_package_of(name) or "")
-
-
-def _package_of(name: str) -> str | None:
+def package_of(name: str) -> str | None:
+    """The package that registers an id, where one is known."""
     known = packages()
     matching = [prefix for prefix in known if name.startswith(prefix)]
     return known[max(matching, key=len)] if matching else None
 
 
+def picture_high(name: str) -> int | None:
+    """The greatest value of an environment's pictures; None: it is what their space declares."""
+    return PICTURE_HIGHS.get(package_of(name) or "")
+
+
 def _register(name: str) -> None:
     """Import the package that registers an id, where one is known."""
-    package = _package_of(name)
+    package = package_of(name)
     if package is None:
         return
     try:
