@@ -13,9 +13,9 @@ from pettingzoo import ParallelEnv
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
-from empo_core.config import HumanPriorRef, RunConfig
+from empo_core.config import HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import execute
+from empo_core.experiment import build, execute
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
 from empo_learning.learner import EVALUATION_SEED
 
@@ -46,6 +46,7 @@ ROLLOUT: dict[str, Any] = {
     "reporting": {"evaluation_episodes": 6, "evaluation_interval": 2, "checkpoint_interval": 2},
 }
 WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
+TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
 GYMNASIUM = {"environment": "gymnasium/CartPole-v1"}
 MEMORY = {"policy": {"hidden": [8], "memory": "gru", "critic": "shared", "memory_size": 4}}
 
@@ -242,6 +243,32 @@ def test_robots_in_a_world_and_exact_are_asked_about_goals(tmp_path: Path) -> No
         assert isinstance(evaluate_run(run, episodes=2, gifs=0).evaluation, Evaluation)
     with pytest.raises(ConfigError, match="no checkpoints to choose from"):
         evaluate_run(solved, checkpoint="best")
+
+
+def test_learned_robots_know_what_to_do_in_every_start(tmp_path: Path) -> None:
+    power = {"kind": "power", "algorithm": {"name": "exact", "params": {"rollouts": 0}}}
+    learner = {"total_steps": 40, "human_prior": "uniform", "values": TABLES}
+    phase2 = {"world_model": WORLD, "algorithm": {"name": "phase2", "params": learner}}
+    exact = {"world_model": WORLD, "algorithm": {"name": "exact", "params": {"rollouts": 0}}}
+    learned = [
+        executed(in_world(human_prior="uniform", reward=power), tmp_path / "rollout"),
+        executed(phase2, tmp_path / "phase2"),
+    ]
+    solved = executed(exact, tmp_path / "exact")
+    world = build(WorldModelRef.model_validate(WORLD))
+    later = world.transitions(world.initial_state()[None]).states
+    moved = later[(later != world.initial_state()).any(1)][0].tolist()
+    file = tmp_path / "starts.jsonl"
+    file.write_text(json.dumps({"state": moved}))
+    for run in learned:
+        found = evaluate_run(run, episodes=2, gifs=0, starts=file).evaluation
+        assert isinstance(found, Evaluation)
+    with pytest.raises(ConfigError, match=r"starts.jsonl:1: .* with 3 steps left.*\"time\" says"):
+        evaluate_run(solved, episodes=2, gifs=0, starts=file)
+    file.write_text(json.dumps({"state": moved, "time": 1}))
+    found = evaluate_run(solved, episodes=2, gifs=0, starts=file).evaluation
+    assert isinstance(found, Evaluation)
+    assert found.mean_length == 2
 
 
 def test_humans_may_act_differently_than_the_run_assumed(tmp_path: Path) -> None:

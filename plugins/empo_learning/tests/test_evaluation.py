@@ -18,6 +18,7 @@ from empo_core.errors import ConfigError, SolveError
 from empo_core.testing.worlds import INSIDE, TinyWorld
 from empo_core.types import Goal, Overlay, WorldSpec
 from empo_learning.evaluation import EpisodeSampler, evaluate, film
+from empo_learning.evaluation.starts import Starts
 
 EPISODES = 4000
 
@@ -79,7 +80,7 @@ def sampler_of(world: TinyWorld, max_steps: int | None = None) -> EpisodeSampler
 def attainment_by_enumeration(sampler: EpisodeSampler, goal: int) -> tuple[float, float]:
     """Probability of reaching a goal, and the mean time where it is reached."""
     spec = sampler.spec
-    by_time = np.zeros(sampler.last_step + 1)
+    by_time = np.zeros(sampler.last_time() + 1)
     owner = spec.goals[goal].human
     choices = [[goal] if h == owner else list(spec.goals_of(h)) for h in spec.humans]
     for pursued in itertools.product(*choices):
@@ -107,7 +108,7 @@ def enumerate_from(
     if step > 0 and bool(world.achieved(state[None])[0, goal]):
         by_time[step] += weight
         return
-    if step == sampler.last_step or not world.available(state[None]).any():
+    if step == sampler.last_time() or not world.available(state[None]).any():
         return
     left = 1 if spec.horizon is None else spec.horizon - step
     robot = sampler.robots.probabilities(state[None], torch.tensor([left]))[0]
@@ -162,6 +163,39 @@ def test_a_goal_that_holds_at_the_start_counts_once_it_is_arrived_at() -> None:
     assert [goal.mean_time for goal in found.goals] == [None, None, None]
 
 
+def test_episodes_begin_in_listed_states_and_at_listed_times() -> None:
+    row = torch.tensor([[1, 0]], dtype=torch.int16)
+    starts = Starts(row, torch.tensor([-1]), torch.tensor([1]))
+    world = TinyWorld(3)
+    sampler = EpisodeSampler(world, EvenRobots(world), EagerHumans(world), starts=starts)
+    # One step is over: the same as beginning there with a horizon that is one step nearer.
+    shorter = sampler_of(ShiftedWorld(2, start=1))
+    found = evaluate(sampler, episodes=EPISODES, seed=1)
+    for goal, attained in enumerate(found.goals):
+        share, mean_time = attainment_by_enumeration(shorter, goal)
+        assert abs(attained.reached - share) <= 4 * attained.standard_error
+        assert attained.mean_time is not None
+        assert attained.mean_time_standard_error is not None
+        assert abs(attained.mean_time - mean_time) <= 4 * attained.mean_time_standard_error
+    cut = EpisodeSampler(world, EvenRobots(world), EagerHumans(world), 1, starts)
+    assert evaluate(cut, episodes=30, seed=1).mean_length == 1
+
+
+def test_episodes_of_a_goal_take_its_starts_in_turn(tmp_path: Path) -> None:
+    rows = torch.tensor([[0, 0], [1, 0], [1, 1]], dtype=torch.int16)
+    starts = Starts(rows, torch.tensor([2, 1, 1]), torch.tensor([0, 2, 0]))
+    world = DrawnWorld()
+    sampler = EpisodeSampler(world, EvenRobots(world), EagerHumans(world), starts=starts)
+    found = evaluate(sampler, episodes=100, seed=0)
+    assert [goal.goal for goal in found.goals] == [1, 2]
+    # Of the 200 episodes 50 begin where they end, and 50 before the last step.
+    assert found.mean_length <= (50 * 0 + 50 * 1 + 100 * 3) / 200
+    film(sampler, tmp_path, episodes=4, seed=0)
+    begins = [overlay.caption for overlay in world.overlays if "wants" in overlay.caption]
+    assert begins[0] == "t = 0: shouter wants inside"
+    assert "t = 2: walker wants inside" in begins
+
+
 def test_the_seed_decides_everything() -> None:
     sampler = sampler_of(TinyWorld())
     torch.manual_seed(1)
@@ -172,7 +206,7 @@ def test_the_seed_decides_everything() -> None:
 
 
 def test_many_episodes_are_played_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("empo_learning.evaluation.attainment.AT_ONCE", 700)
+    monkeypatch.setattr("empo_learning.evaluation.episodes.AT_ONCE", 700)
     sampler = sampler_of(TinyWorld())
     found = evaluate(sampler, episodes=EPISODES, seed=1)
     for goal, attained in enumerate(found.goals):

@@ -270,6 +270,73 @@ def test_options_that_a_run_cannot_follow_are_messages(
     assert (best.exit_code, "no checkpoint with an evaluation" in best.stderr) == (3, True)
 
 
+def test_a_file_lists_where_episodes_begin(
+    cli: Call, run_dir: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "starts.jsonl"
+    file.write_text(
+        '{"state": [1, 0], "goal": 1, "time": 2}\n\n{"state": [0, 0], "goal": "open"}\n'
+    )
+    done = cli("evaluate", run_dir(), "--episodes", "40", "--json", "--starts", str(file))
+    assert done.exit_code == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["starts"] == str(file)
+    assert [goal["goal"] for goal in summary["goals"]] == [0, 1]
+    # One step is left, and the walker goes in by chance.
+    assert summary["goals"][1]["mean_time"] == 1
+    assert 1 < summary["mean_length"] < 2.5
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"state": [0]}', ":2: state has 1 words; rows of 'door' have 2"),
+        ('{"state": [0, 70000]}', ":2: state [0, 70000]: words go from -32768 to 32767"),
+        ('{"state": [1, 1]}', ":2: the state is terminal"),
+        ('{"state": [7, 7]}', ":2: [7, 7] is no state"),
+        (
+            '{"state": [0, 0], "time": 3}',
+            ":2: time is 3, but 'door' ends after that",
+        ),
+        (
+            '{"state": [0, 0], "goal": "opem"}',
+            ":2: 'door' has no goal 'opem'. Did you mean",
+        ),
+        ('{"state": [0, 0], "goal": "inside"}', ":2: goals [1, 2] are all called 'inside'"),
+        ('{"state": [0, 0], "goal": 3}', ":2: there is no goal 3: 'door' has 3"),
+        ('{"state": [0, true]}', ":2: state.1: Input should be a valid integer; write e.g. {"),
+        ('{"state": [0, 0], "when": 1}', ":2: when: Extra inputs are not permitted"),
+        ('{"state": [0, 0]', ":2: Invalid JSON"),
+        ("x" * 2**22, ": is larger than 4,194,304 bytes"),
+        ("\xff", ": cannot be read: 'utf-8' codec"),
+    ],
+)
+def test_a_line_that_is_no_start_is_named(
+    cli: Call, run_dir: Callable[..., str], tmp_path: Path, line: str, message: str
+) -> None:
+    file = tmp_path / "starts.jsonl"
+    file.write_bytes(b'{"state": [0, 0]}\n' + line.encode("latin-1"))
+    directory = run_dir()
+    done = cli("evaluate", directory, "--starts", str(file))
+    assert done.exit_code == 2
+    assert f"{file}{message}" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (Path(directory) / "evaluation").exists()
+
+
+def test_starts_need_a_file_with_starts_and_a_world(
+    cli: Call, run_dir: Callable[..., str], tmp_path: Path
+) -> None:
+    directory, file = run_dir(), tmp_path / "starts.jsonl"
+    missing = cli("evaluate", directory, "--starts", str(file))
+    assert (missing.exit_code, "cannot be read: No such file" in missing.stderr) == (2, True)
+    file.write_text("\n\n")
+    empty = cli("evaluate", directory, "--starts", str(file))
+    assert (empty.exit_code, "lists no starts; write one" in empty.stderr) == (2, True)
+    other = cli("evaluate", run_dir(world="", algorithm="runner"), "--starts", str(file))
+    assert (other.exit_code, "leave out --starts" in other.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     "option", [("--episodes", "0"), ("--gifs", "-1"), ("--seed", "-1"), ("--max-steps", "0")]
 )

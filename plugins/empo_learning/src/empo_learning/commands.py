@@ -49,6 +49,12 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    starts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A file that lists where episodes begin.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -69,6 +75,7 @@ def evaluate(
             max_steps=max_steps,
             checkpoint="best" if best else "newest",
             human_prior=humans,
+            starts=starts,
         )
     if json:
         print_json(done.summary())

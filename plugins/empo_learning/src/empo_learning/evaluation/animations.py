@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from empo_core.pictures import EPISODE_FPS, episode_overlay, write_gif
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
 from empo_core.worlds.roles import check_humans
-from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep, pursued
+from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep
 
 
 def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) -> list[Path]:
@@ -29,19 +28,19 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
         raise ConfigError(f"{spec.name!r} cannot draw itself; ask for --gifs 0")
     check_humans(spec)
     generator = torch.Generator().manual_seed(seed)
-    asked = torch.arange(episodes) % len(spec.goals)
+    goals, number = sampler.begins.goals(spec), torch.arange(episodes)
+    asked, turn = goals[number % len(goals)], number // len(goals)
     reached = torch.zeros(episodes, dtype=torch.bool)
     frames: list[list[UInt8[np.ndarray, "height width 3"]]] = [[] for _ in range(episodes)]
-    goals = pursued(spec, asked, generator)
-    for step in sampler.play(goals, generator):
+    for step in sampler.play(asked, turn, generator):
         achieved = world.achieved(step.states)
         for position, episode in enumerate(step.episode.tolist()):
             goal = int(asked[episode])
-            reached[episode] |= achieved[position, goal] & (step.time > 0)
+            reached[episode] |= achieved[position, goal] & (step.played > 0)
             word = "has reached" if reached[episode] else "wants"
             wanted = spec.goals[goal]
             caption = f"t = {step.time}: {spec.agents[wanted.human].name} {word} {wanted.name}"
-            overlay = _overlay(spec, step, position, goals[episode].tolist(), caption)
+            overlay = _overlay(spec, step, position, caption)
             frames[episode].append(world.render(step.states[position], overlay))
     return [
         write_gif(shots, directory / f"episode_{number}.gif", EPISODE_FPS)
@@ -49,11 +48,9 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
     ]
 
 
-def _overlay(
-    spec: WorldSpec, step: EpisodeStep, position: int, goals: Sequence[int], caption: str
-) -> Overlay:
+def _overlay(spec: WorldSpec, step: EpisodeStep, position: int, caption: str) -> Overlay:
     """The goals that are pursued, what everybody is about to do, and a line about it."""
-    goal_of = dict(zip(spec.humans, goals, strict=True))
+    goal_of = dict(zip(spec.humans, step.goals[position].tolist(), strict=True))
     if not step.goes_on[position]:
         return episode_overlay(spec, goal_of, caption)
     humans = {

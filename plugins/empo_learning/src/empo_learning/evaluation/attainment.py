@@ -12,10 +12,7 @@ from torch import Tensor
 from empo_core.types import WorldSpec
 from empo_core.worlds.queries import is_terminal
 from empo_core.worlds.roles import check_humans
-from empo_learning.evaluation.episodes import EpisodeSampler, pursued
-
-AT_ONCE = 8192
-"""Episodes that are played at the same time."""
+from empo_learning.evaluation.episodes import EpisodeSampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +49,7 @@ class Evaluation:
     Attributes:
         episodes: Episodes per goal.
         seed: What they were drawn with.
-        goals: One entry per goal of the world, in the order of ``spec.goals``.
+        goals: One entry per goal that was pursued, in the order of ``spec.goals``.
         mean_length: Mean number of steps of all episodes.
         mean_length_standard_error: Of that mean.
         cut: Share of the episodes that were cut before they had ended.
@@ -79,27 +76,29 @@ def evaluate(sampler: EpisodeSampler, *, episodes: int, seed: int) -> Evaluation
     """
     check_humans(sampler.spec)
     generator = torch.Generator().manual_seed(seed)
-    asked = torch.arange(len(sampler.spec.goals)).repeat_interleave(episodes)
+    goals = sampler.begins.goals(sampler.spec)
+    asked = goals.repeat_interleave(episodes)
     reached, length = torch.full(asked.shape, -1), torch.zeros_like(asked)
     cut = torch.zeros(asked.shape, dtype=torch.bool)
-    for first in range(0, len(asked), AT_ONCE):
-        goals = pursued(sampler.spec, asked[first : first + AT_ONCE], generator)
-        for step in sampler.play(goals, generator):
-            number = first + step.episode
-            achieved = sampler.world.achieved(step.states).gather(1, asked[number, None])[:, 0]
-            # As in V_h^e: a goal counts when it is arrived at, so not at the start.
-            is_first = achieved & (reached[number] < 0) & (step.time > 0)
-            reached[number[is_first]] = step.time
-            length[number] = step.time
-            if step.time == sampler.last_step != sampler.spec.horizon:
-                cut[number] = ~is_terminal(sampler.world, step.states)
+    for step in sampler.play(asked, torch.arange(episodes).repeat(len(goals)), generator):
+        number = step.episode
+        achieved = sampler.world.achieved(step.states).gather(1, asked[number, None])[:, 0]
+        # As in V_h^e: a goal counts when it is arrived at, so not at the start.
+        is_first = achieved & (reached[number] < 0) & (step.played > 0)
+        reached[number[is_first]] = step.played
+        length[number] = step.played
+        if step.time == sampler.last_time(step.time - step.played) != sampler.spec.horizon:
+            cut[number] = ~is_terminal(sampler.world, step.states)
     times = reached.view(-1, episodes)
     mean_length, length_error = _mean(length)
     assert mean_length is not None
     return Evaluation(
         episodes=episodes,
         seed=seed,
-        goals=tuple(_attainment(sampler.spec, goal, row) for goal, row in enumerate(times)),
+        goals=tuple(
+            _attainment(sampler.spec, goal, row)
+            for goal, row in zip(goals.tolist(), times, strict=True)
+        ),
         mean_length=mean_length,
         mean_length_standard_error=length_error or 0.0,
         cut=float(cut.double().mean()),

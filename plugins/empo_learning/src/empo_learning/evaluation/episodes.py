@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,7 +14,10 @@ from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
 from empo_core.worlds.queries import checked_chances, is_terminal
+from empo_learning.evaluation.starts import Starts
 
+AT_ONCE = 8192
+"""Episodes that are played at the same time."""
 MOST_STEPS = 1000
 """Steps after which an episode is cut in a world that has no horizon."""
 
@@ -23,8 +27,11 @@ class EpisodeStep:
     """All episodes that go on, or have just ended, at one step.
 
     Attributes:
-        time: Steps taken so far.
+        time: Steps of the episode so far, those before its start included.
+        played: Steps since its start.
         episode: Their numbers.
+        goals: What each human (in the order of ``spec.humans``) pursues, as positions on the
+            ``goal`` axis.
         states: The state each is in.
         goes_on: Whether another step follows.
         robot: The robots' policy; zeros where the episode is over.
@@ -33,7 +40,9 @@ class EpisodeStep:
     """
 
     time: int
+    played: int
     episode: Int[Tensor, " episode"]
+    goals: Int[Tensor, "episode human"]
     states: Int[Tensor, "episode word"]
     goes_on: Bool[Tensor, " episode"]
     robot: Float[Tensor, "episode robot_action"]
@@ -51,44 +60,66 @@ class EpisodeSampler:
         humans: How the humans act.
         max_steps: Cut episodes after so many steps; None: at the horizon, or after
             ``MOST_STEPS`` where there is none.
+        starts: Where episodes begin; None: in the world's initial state.
     """
 
     world: WorldModel
     robots: RobotPolicy
     humans: HumanPrior
     max_steps: int | None = None
+    starts: Starts | None = None
 
     @property
     def spec(self) -> WorldSpec:
         """The world's specification."""
         return self.world.spec
 
-    @property
-    def last_step(self) -> int:
-        """Steps after which no episode goes on."""
-        limits = [limit for limit in (self.spec.horizon, self.max_steps) if limit is not None]
+    @cached_property
+    def begins(self) -> Starts:
+        """Where episodes begin."""
+        return self.starts or Starts.initial(self.world)
+
+    def last_time(self, begin: int = 0) -> int:
+        """Time from which no episode that began at another goes on."""
+        cut = None if self.max_steps is None else begin + self.max_steps
+        limits = [limit for limit in (self.spec.horizon, cut) if limit is not None]
         return min(limits, default=MOST_STEPS)
 
     def play(
-        self, goals: Int[Tensor, "episode human"], generator: torch.Generator
+        self,
+        asked: Int[Tensor, " episode"],
+        turn: Int[Tensor, " episode"],
+        generator: torch.Generator,
     ) -> Iterator[EpisodeStep]:
-        """One step after the other, until all episodes are over.
+        """Steps of all episodes; of those that begin at the same time, one after the other.
 
         Args:
-            goals: What each human (in the order of ``spec.humans``) pursues in each episode, as
-                positions on the ``goal`` axis.
+            asked: The goal in question in each episode, as a position on the ``goal`` axis.
+            turn: How many episodes of this goal come before it.
             generator: Source of the randomness.
 
         Raises:
-            SolveError: A policy is no probability distribution.
+            SolveError: A policy is no probability distribution, or weights of goals are all 0.
         """
-        episode = torch.arange(len(goals))
-        states = self.world.initial_state().expand(len(goals), -1).clone()
-        for time in range(self.last_step + 1):
-            goes_on = ~is_terminal(self.world, states) & (time < self.last_step)
+        chosen = self.begins.chosen(asked, turn)
+        times = self.begins.time[chosen]
+        for begin in torch.unique(times).tolist():
+            for episode in torch.split(torch.nonzero(times == begin)[:, 0], AT_ONCE):
+                goals = pursued(self.spec, asked[episode], generator)
+                states = self.begins.states[chosen[episode]]
+                yield from self._play(begin, episode, states, goals, generator)
+
+    def _play(
+        self, begin: int, episode: Tensor, states: Tensor, goals: Tensor, generator: torch.Generator
+    ) -> Iterator[EpisodeStep]:
+        """One step after the other, until all of these episodes are over."""
+        last = self.last_time(begin)
+        for time in range(begin, last + 1):
+            goes_on = ~is_terminal(self.world, states) & (time < last)
             robot, humans = self._policies(time, states, goes_on, goals)
             actions = self._draw(robot, humans, goes_on, generator)
-            yield EpisodeStep(time, episode, states, goes_on, robot, humans, actions)
+            played = time - begin
+            yield EpisodeStep(time, played, episode, goals, states, goes_on, robot, humans, actions)
             if not goes_on.any():
                 return
             episode, goals = episode[goes_on], goals[goes_on]

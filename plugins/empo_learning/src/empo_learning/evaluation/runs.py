@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from empo_core.config import HumanPriorRef, installed
+from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError
 from empo_core.experiment import build, saved_policies, seed_everything
-from empo_core.plugins.registry import Registry
 from empo_core.protocols import (
     CheckpointChoice,
     Drawable,
@@ -21,6 +20,7 @@ from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import EpisodeSampler
 from empo_learning.evaluation.returns import ReturnEvaluation, evaluate_returns
+from empo_learning.evaluation.starts import read_starts
 
 EVALUATION = "evaluation"
 EPISODES_IN_WORLD, EPISODES_IN_ENVIRONMENT = 1000, 100
@@ -38,6 +38,7 @@ class Evaluated:
         evaluation: What playing showed: attainment of goals in a world, or returns.
         files: What was written: ``evaluation.json`` and the animations.
         human_prior: The humans who were played instead of the run's own, if any.
+        starts: The file that lists where episodes began, if not in the world's initial state.
     """
 
     run_dir: Path
@@ -46,6 +47,7 @@ class Evaluated:
     evaluation: Evaluation | ReturnEvaluation
     files: tuple[Path, ...]
     human_prior: HumanPriorRef | None = None
+    starts: Path | None = None
 
     def summary(self) -> dict[str, Any]:
         """All of it as JSON data."""
@@ -54,6 +56,8 @@ class Evaluated:
         about |= {where: self.place}
         if self.human_prior is not None:
             about |= {"human_prior": self.human_prior.model_dump(mode="json")}
+        if self.starts is not None:
+            about |= {"starts": str(self.starts)}
         files = [str(path.relative_to(self.run_dir)) for path in self.files]
         return about | asdict(self.evaluation) | {"files": files}
 
@@ -67,7 +71,7 @@ def evaluate_run(
     max_steps: int | None = None,
     checkpoint: CheckpointChoice = "newest",
     human_prior: HumanPriorRef | None = None,
-    registry: Registry | None = None,
+    starts: Path | None = None,
     environment: Callable[[], object] | None = None,
 ) -> Evaluated:
     """Play what a run has computed or learned, and write what that shows into its directory.
@@ -81,7 +85,7 @@ def evaluate_run(
         max_steps: Cut episodes here; None: at the horizon, or after ``MOST_STEPS`` without one.
         checkpoint: Which weights of the run.
         human_prior: How humans act; None: as the run assumed.
-        registry: The components its config may name; default: the installed ones.
+        starts: A file that lists where episodes begin; None: in the world's initial state.
         environment: Makes an environment, where the run was given one from Python.
 
     Raises:
@@ -90,9 +94,8 @@ def evaluate_run(
         SolveError: Its policies make no sense.
         CollectError: An environment failed.
     """
-    registry = registry if registry is not None else installed()
     seed_everything(seed)
-    config, context, found = saved_policies(run_dir, checkpoint, registry, environment)
+    config, context, found = saved_policies(run_dir, checkpoint, environment=environment)
     path, world = context.directory, context.world
     files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
@@ -101,14 +104,20 @@ def evaluate_run(
             raise ConfigError(f"{run_dir}: this run has no world to play in")
         robots, humans = found
         if human_prior is not None:
-            humans = build(human_prior, world, registry=registry)
-        sampler = EpisodeSampler(world, robots, humans, max_steps)
+            humans = build(human_prior, world)
+        begins = None if starts is None else read_starts(starts, world, robots, humans)
+        sampler = EpisodeSampler(world, robots, humans, max_steps, begins)
         evaluation, animations = _in_world(sampler, path, episodes, gifs, seed)
         files += animations
-    elif gifs or human_prior is not None:
-        option, what = ("--gifs", "animated") if gifs else ("--human-prior", "played by a prior")
+    elif wanted := [
+        option
+        for option, given in (
+            ("--gifs", gifs), ("--human-prior", human_prior), ("--starts", starts)
+        )
+        if given
+    ]:  # fmt: skip
         raise ConfigError(
-            f"{path}: only episodes in a world of human goals are {what}; leave out {option}"
+            f"{path}: {wanted[0]} is for episodes in a world of human goals; leave out {wanted[0]}"
         )
     else:
         each = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
@@ -121,6 +130,7 @@ def evaluate_run(
         evaluation=evaluation,
         files=tuple(files),
         human_prior=human_prior,
+        starts=starts,
     )
     write_file(done.files[0], strict_json(done.summary()) + "\n")
     return done
