@@ -75,6 +75,7 @@ from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Trac
 from empo_core.protocols.world import (
     Compactable as Compactable,
     Drawable as Drawable,
+    FirstPerson as FirstPerson,
     Headed as Headed,
     HumanPrior as HumanPrior,
     Located as Located,

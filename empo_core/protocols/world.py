@@ -107,6 +107,17 @@ class Headed(Protocol):
 
 
 @runtime_checkable
+class FirstPerson(Protocol):
+    """A world whose agents have views of their own; optional.
+
+    Each sees itself first, so that one policy can be learned by all and act for any of them.
+    """
+
+    def views(self, states: Int[Tensor, "state word"]) -> Float[Tensor, "state agent feature"]:
+        """What each agent sees of each state."""
+
+
+@runtime_checkable
 class Compactable(Protocol):
     """A world whose states can be stored with everything a network needs to know; optional.
 

@@ -141,3 +141,8 @@ def test_the_environment_needs_a_kitchen_and_one_of_its_goals() -> None:
             KitchenEnvironment(KitchenParams(), EnvironmentContext(world=world))
     with pytest.raises(ConfigError, match="no goal 'eat'; it has: hold an onion, hold a dish"):
         environment(goal="eat")
+
+
+def test_the_environment_needs_a_kitchen_in_which_episodes_end() -> None:
+    with pytest.raises(ConfigError, match=r"needs world_model\.params\.max_steps"):
+        environment({"max_steps": None}).vector(1, VectorLayout())

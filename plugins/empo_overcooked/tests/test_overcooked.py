@@ -13,11 +13,12 @@ from package import random_row
 from empo_core.config import WorldModelRef
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.protocols import Located, VectorDrawable, WorldModel
+from empo_core.inspection import Sketchable
+from empo_core.protocols import FirstPerson, Located, VectorDrawable, WorldModel
 from empo_core.testing.world_model import WorldModelTests
 from empo_core.types import Overlay
 from empo_overcooked.kitchen import ACTIONS, DISH, NOTHING, ONION
-from empo_overcooked.plugin import OvercookedParams, empo_components
+from empo_overcooked.plugin import TILES, OvercookedParams, empo_components
 from empo_overcooked.world import OvercookedWorld, load_world
 
 CORRIDOR = ["XXPXX", "O1 2O", "XDXSX"]
@@ -38,6 +39,11 @@ def played(world: OvercookedWorld, *turns: str, start: list[int] | None = None) 
         state = world.step(state, torch.tensor(actions), torch.Generator())
     row: list[int] = state[0].tolist()
     return row
+
+
+def names_of(world: OvercookedWorld) -> list[str]:
+    """Names of all goals."""
+    return [goal.name for goal in world.spec.goals]
 
 
 def goals_at(world: OvercookedWorld, row: list[int]) -> set[str]:
@@ -148,12 +154,52 @@ def test_networks_see_a_one_for_the_value_of_each_word() -> None:
     world = world_of(layout=CORRIDOR, onions=1, cook_time=2, soups=1)
     states = torch.stack([world.initial_state(), torch.tensor(played(world, "west, east"))])
     found = world.spec.featurizer(states.short()).flat()
-    assert found.shape == (2, world.spec.featurizer.shape.flat) == (2, sum(world.kitchen.values))
-    assert (found.sum(1) == world.spec.state_words).all()
-    assert found[0, : 3 + 4 + 4].tolist() == [1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]
-    assert found[1, : 3 + 4 + 4].tolist() == [1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0]
+    words = found[:, : sum(world.kitchen.values)]
+    assert found.shape == (2, world.spec.featurizer.shape.flat)
+    assert (words.sum(1) == world.spec.state_words).all()
+    assert words[0, : 3 + 4 + 4].tolist() == [1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]
+    assert words[1, : 3 + 4 + 4].tolist() == [1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0]
     with pytest.raises(WorldError, match=r"shape \[state, 12\]"):
         world.spec.featurizer(states[:, :2])
+
+
+def test_networks_see_what_follows_from_several_words() -> None:
+    """The human of the corridor cannot reach the dishes, where the robot stands."""
+    world = world_of(layout=CORRIDOR, onions=2, cook_time=2)
+    row, kitchen = world.kitchen.start(), world.kitchen
+    row[1] = ACTIONS.index("south") - 1
+    row[kitchen.first_counter : kitchen.first_counter + 2] = [ONION, DISH]
+    row[kitchen.first_pot : kitchen.first_pot + 2] = [2, 2]
+    found = world.spec.featurizer(torch.tensor([row], dtype=torch.int16)).flat()[0].tolist()
+    places, tiles, stations = 9, 6, 5
+    rest = found[sum(kitchen.values) :]
+    both, rest = rest[:places], rest[places:]
+    assert both == [0, 0, 1, 0, 0, 0, 0, 0, 0]
+    faced, rest = rest[:tiles], rest[tiles:]
+    assert faced[TILES.index("D")] == sum(faced) == 1
+    near, rest = rest[:stations], rest[stations:]
+    assert near == pytest.approx([1, 1, 1, 0.9, 0])
+    faced, rest = rest[:tiles], rest[tiles:]
+    assert faced[TILES.index("X")] == sum(faced) == 1
+    near, rest = rest[:stations], rest[stations:]
+    assert near == pytest.approx([1, 1, 0, 0.9, 1])
+    waiting, cooks, is_ready, lying = rest[:3], rest[3], rest[4], rest[5:]
+    assert waiting == [0, 0, 0]
+    assert (cooks, is_ready) == (0, 1)
+    assert lying == [1, 1, 0, 0]
+
+
+def test_each_cook_sees_itself_first() -> None:
+    world = world_of(layout=CORRIDOR, max_steps=None)
+    assert isinstance(world, FirstPerson)
+    assert world.spec.horizon is None
+    views = world.views(torch.tensor([played(world, "west, east", "interact, stay")]))
+    cook = 3 + 4 + 6
+    assert views.shape == (1, 2, sum(world.kitchen.values))
+    assert (views[0, 0, :cook] == views[0, 1, cook : 2 * cook]).all()
+    assert (views[0, 1, :cook] == views[0, 0, cook : 2 * cook]).all()
+    assert (views[0, 0, 2 * cook :] == views[0, 1, 2 * cook :]).all()
+    assert views[0, 0, 3 + 4 + ONION] == 1
 
 
 def test_descriptions_tell_everything() -> None:
@@ -168,6 +214,26 @@ def test_descriptions_tell_everything() -> None:
         "pot (2,0): onions 0, cooked 0/20",
         "soups served: 0",
     ]
+
+
+def test_a_page_gets_glyphs_of_cooks_things_and_pots() -> None:
+    world = world_of(layout=CORRIDOR)
+    assert isinstance(world, Sketchable)
+    row = played(world, "west, stay", "interact, stay", "north, west", "interact, stay")
+    found = world.sketch(torch.tensor([world.kitchen.start(), row]))
+    names = [name for name, _ in found.glyphs]
+    assert [names[glyph] for glyph in found.ground[:3]] == ["counter", "counter", "stove"]
+    assert [names[glyph] for glyph in found.things[1, 1:3]] == [
+        "an onion", "pot: onions 0, cooked 0/20",
+    ]  # fmt: skip
+    assert [[names[glyph] for glyph in each] for each in found.agents] == [
+        ["robot, faces north", "human, faces north"],
+        ["robot, faces north", "human, faces west"],
+    ]
+    assert found.places.tolist() == [[6, 8], [6, 7]]
+    assert found.headings.tolist() == [[3, 3], [3, 2]]
+    assert np.flatnonzero(found.goals[names_of(world).index("at the window")]).tolist() == [13]
+    assert all(picture.startswith("<svg") for name, picture in found.glyphs if name)
 
 
 def test_pictures_show_everything_that_differs() -> None:

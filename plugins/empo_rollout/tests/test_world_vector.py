@@ -309,6 +309,23 @@ def test_cutting_off_spreads_the_ends_of_episodes_and_keeps_what_was_seen_last()
     assert min(ends) > 0
 
 
+@pytest.mark.parametrize("steps", [2, 3])
+def test_every_episode_is_cut_off_after_the_steps_that_it_may_have(steps: int) -> None:
+    vector = WorldVectorEnv(Corridor(), copies=20, reward=by_openness, steps_per_episode=steps)
+    age, ended = np.zeros(20, np.int64), 0
+    for arrival in played(vector, 20):
+        age = np.where(arrival.starts, age, age + 1)
+        if arrival.terminated.any() or arrival.truncated.any():
+            cut = arrival.truncated
+            assert (age[cut] == steps - 1).all()
+            assert (arrival.terminated | cut == arrival.starts).all()
+            ended += int(arrival.terminated.sum())
+        assert (age < steps).all()
+        age[arrival.starts] = 0
+        assert arrival.observation[:, 1] == pytest.approx(1 - age / 6)
+    assert ended > 0
+
+
 def test_a_reward_that_is_no_number_names_the_state() -> None:
     vector = WorldVectorEnv(
         Corridor(), copies=3, reward=lambda states, steps_left: states[:, 0] / 0.0 * 0

@@ -16,6 +16,8 @@ ACTIONS = ("stay", "north", "south", "east", "west", "interact")
 INTERACT = 5
 MOVES = ((0, -1), (0, 1), (1, 0), (-1, 0))
 """Change of (x, y) in each direction: north, south, east, west."""
+DIRECTIONS = ACTIONS[1:INTERACT]
+"""Which cooks face."""
 FLOOR, COUNTER, ONIONS, DISHES, POT, WINDOW = range(len(TILES))
 """Kinds of tiles."""
 NOTHING, ONION, DISH = range(3)

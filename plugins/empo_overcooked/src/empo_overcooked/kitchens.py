@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Bool, Float, Int, Int16
 from torch import Tensor
 
+from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior
 from empo_core.protocols.environments import Action, ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_overcooked import kernel
-from empo_overcooked.kitchen import ACTIONS, COOK_WORDS
+from empo_overcooked.kitchen import ACTIONS
 from empo_overcooked.world import OvercookedWorld
 
 SHAPED = torch.tensor([0.0, 3.0, 3.0, 5.0, 0.0])
@@ -36,8 +37,8 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
     """Many copies of a kitchen, in which both cooks learn, or the robot; a ``VectorEnv``.
 
     Both are paid for what either does. Soups count for nothing once they are paid for, so that the
-    goal to serve one never ends. An agent sees the state's features with itself as the first cook.
-    Episodes are truncated at the world's horizon: how many steps are left is not seen.
+    goal to serve one never ends. An agent sees its view of the world. Episodes are truncated at the
+    world's horizon: how many steps are left is not seen.
 
     Args:
         world: The kitchen.
@@ -46,6 +47,9 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         partner: The human where only the robot learns.
         blocks: How many blocks the copies are divided into.
         desync: Whether first episodes are shorter, so that they do not all end together.
+
+    Raises:
+        ConfigError: Episodes in the kitchen never end.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         blocks: int = 1,
         desync: bool = False,
     ) -> None:
+        if world.spec.horizon is None:
+            raise ConfigError("environment 'overcooked' needs world_model.params.max_steps")
         super().__init__(copies, blocks)
         self._world, self._partner, self._desync = world, partner, desync
         self._pay = shaping * SHAPED
@@ -100,15 +106,19 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         over = copies.over.repeat_interleave(agents).numpy()
         return TimeStep(
             block=block,
-            observation=seen_by(self._world, copies.rows, agents).numpy(),
+            observation=self._seen(copies.rows),
             reward=copies.reward.repeat_interleave(agents).numpy(),
             terminated=np.zeros_like(over),
             truncated=over,
             starts=copies.begins.repeat_interleave(agents).numpy(),
             acts=np.ones_like(over),
             final_row=np.flatnonzero(over),
-            final_observation=seen_by(self._world, copies.final, agents).numpy(),
+            final_observation=self._seen(copies.final),
         )
+
+    def _seen(self, rows: Int16[Tensor, "env word"]) -> Float[np.ndarray, "agent feature"]:
+        """What the agents that learn see, copy by copy."""
+        return self._world.views(rows)[:, : len(self._spec.agents)].flatten(0, 1).numpy()
 
 
 STATE = ("rows", "left", "reward", "over", "begins", "final")
@@ -150,21 +160,11 @@ class _Copies:
         self.generator.set_state(state_dict["generator"])
 
 
-def seen_by(
-    world: OvercookedWorld, rows: Int16[Tensor, "env word"], agents: int
-) -> Float[Tensor, "agent feature"]:
-    """What the first agents of each copy see: itself, the other cook, the kitchen."""
-    order = np.arange(rows.shape[1])
-    order[: 2 * COOK_WORDS] = np.roll(order[: 2 * COOK_WORDS], COOK_WORDS)
-    views = torch.stack([rows, rows[:, order]][:agents], 1).flatten(0, 1)
-    return world.spec.featurizer(views).flat()
-
-
 def env_spec(world: OvercookedWorld, *, is_alone: bool, copies: int, blocks: int) -> EnvSpec:
     """Constants of so many copies of a kitchen, in which the robot is the only learner or not."""
     names = tuple(agent.name for agent in world.spec.agents)
     return EnvSpec(
-        observations=ObservationSpec(world.spec.featurizer.shape.flat),
+        observations=ObservationSpec(sum(world.kitchen.values)),
         actions=ActionSpec(choices=(len(ACTIONS),)),
         agents=names[:1] if is_alone else names,
         num_envs=copies,

@@ -31,7 +31,7 @@ _ONION: Final[RGB] = (226, 190, 70)
 _DISH: Final[RGB] = (250, 250, 250)
 _POT: Final[RGB] = (70, 74, 82)
 _SOUP: Final[RGB] = (214, 120, 40)
-_TINTS: Final[tuple[RGB, RGB]] = ((110, 115, 125), (240, 190, 30))
+TINTS: Final[tuple[RGB, RGB]] = ((110, 115, 125), (240, 190, 30))
 
 
 def sheet(
@@ -50,39 +50,40 @@ def sheet(
     def paint(pen: Pen, human: int | None) -> None:
         pens = [pen.inset(*kitchen.at(cell), 1) for cell in range(len(kitchen.tile))]
         for each, kind in zip(pens, kitchen.tile.tolist(), strict=True):
-            _tile(each, kind)
+            draw_tile(each, kind)
         for cell in kitchen.counters:
-            _item(pens[cell], row[kitchen.word[cell]], 0.5, 0.5)
+            draw_item(pens[cell], row[kitchen.word[cell]], 0.5, 0.5)
         for cell in kitchen.pots:
             onions, cooked = row[kitchen.word[cell] :][:2]
-            _pot(pens[cell], onions, cooked / kitchen.cook_time)
+            draw_pot(pens[cell], onions, cooked / kitchen.cook_time)
         if human is not None:
             _goals(pens, kitchen, goals, spec, shown)
-        for agent, tint in enumerate(_TINTS):
+        for agent, tint in enumerate(TINTS):
             place, facing, held = row[COOK_WORDS * agent :][:COOK_WORDS]
-            _cook(pens[kitchen.floor[place]], agent, tint, facing, held)
+            draw_cook(pens[kitchen.floor[place]], agent, tint, facing, held)
             policy = shown.policies.get(agent)
             taken = shown.actions.get(agent)
             _moves(pens[kitchen.floor[place]], policy, taken)
         pen.text((0.04, 0.03), f"served {row[-1]}", 0.18, anchor="lt", halo=PAPER)
 
     tile = usual_tile_size(kitchen.width, height, shown)
-    return PictureSheet(spec, _TINTS, shown, tile, kitchen.width, height, paint)
+    return PictureSheet(spec, TINTS, shown, tile, kitchen.width, height, paint)
 
 
-def _tile(pen: Pen, kind: int) -> None:
+def draw_tile(pen: Pen, kind: int) -> None:
+    """A tile with what is always there."""
     pen.rect((0, 0), (1, 1), _LINE)
     colour = GROUND if kind == FLOOR else _WINDOW if kind == WINDOW else _BENCH
     pen.rect((0.015, 0.015), (0.985, 0.985), colour)
     if kind == ONIONS:
         for x, y in ((0.32, 0.62), (0.68, 0.62), (0.5, 0.36)):
-            _item(pen, ONION, x, y)
+            draw_item(pen, ONION, x, y)
     elif kind == DISHES:
         for y in (0.62, 0.5, 0.38):
-            _item(pen, DISH, 0.5, y)
+            draw_item(pen, DISH, 0.5, y)
 
 
-def _item(pen: Pen, item: int, x: float, y: float) -> None:
+def draw_item(pen: Pen, item: int, x: float, y: float) -> None:
     """An onion is a small disc, a dish a large white one, with as many onions as its soup has."""
     if item == ONION:
         pen.circle((x, y), 0.13, INK)
@@ -95,17 +96,18 @@ def _item(pen: Pen, item: int, x: float, y: float) -> None:
             pen.text((x, y), str(item - DISH), 0.2, text_on(_SOUP))
 
 
-def _pot(pen: Pen, onions: int, cooked: float) -> None:
+def draw_pot(pen: Pen, onions: int, cooked: float) -> None:
     """A pot with its onions, above a bar of how far it is cooked."""
     pen.rect((0.16, 0.2), (0.84, 0.86), _POT, radius=0.1)
     for number in range(onions):
-        _item(pen, ONION, 0.5 + 0.24 * (number - (onions - 1) / 2), 0.44)
+        draw_item(pen, ONION, 0.5 + 0.24 * (number - (onions - 1) / 2), 0.44)
     if cooked:
         pen.rect((0.22, 0.66), (0.78, 0.78), PAPER)
         pen.rect((0.22, 0.66), (0.22 + 0.56 * cooked, 0.78), _SOUP)
 
 
-def _cook(pen: Pen, agent: int, tint: RGB, facing: int, held: int) -> None:
+def draw_cook(pen: Pen, agent: int, tint: RGB, facing: int, held: int) -> None:
+    """A cook, a line to what it faces, and what it holds."""
     for size, colour in ((0.3, INK), (0.27, tint)):
         if agent == 0:
             pen.rect((0.5 - size, 0.5 - size), (0.5 + size, 0.5 + size), colour, radius=0.04)
@@ -114,7 +116,7 @@ def _cook(pen: Pen, agent: int, tint: RGB, facing: int, held: int) -> None:
     x, y = MOVES[facing]
     pen.line([(0.5 + 0.3 * x, 0.5 + 0.3 * y), (0.5 + 0.46 * x, 0.5 + 0.46 * y)], INK, 0.07)
     if held != NOTHING:
-        _item(pen, held, 0.5, 0.5)
+        draw_item(pen, held, 0.5, 0.5)
 
 
 def _goals(
@@ -126,13 +128,13 @@ def _goals(
 ) -> None:
     """Frames, letters and the largest value of the goals of each station."""
     pursued = shown.pursued.get(1)
-    for station in (ONIONS, DISHES, POT, WINDOW):
-        mine = [number for number, goal in enumerate(goals) if _station(goal) == station]
+    for kind in (ONIONS, DISHES, POT, WINDOW):
+        mine = [number for number, goal in enumerate(goals) if station(goal) == kind]
         values = [] if shown.goal_values is None else [shown.goal_values[each] for each in mine]
         best = max((value for value in values if value is not None), default=None)
         colour = INK if pursued in mine else GROUND if best is None else heat_colour(best)
         number = "" if best is None else f"{best:.2f}".removeprefix("0")
-        for cell in kitchen.cells_of([station]):
+        for cell in kitchen.cells_of([kind]):
             frame = [(0.06, 0.06), (0.94, 0.06), (0.94, 0.94), (0.06, 0.94)]
             pens[cell].outline(frame, colour, 0.08)
             keys = " ".join(goal_key(spec, each) for each in mine)
@@ -140,7 +142,7 @@ def _goals(
                 pens[cell].text(at, text, 0.15, text_on(colour), anchor=anchor, halo=colour)
 
 
-def _station(goal: KitchenGoal) -> int:
+def station(goal: KitchenGoal) -> int:
     """The kind of tile where a goal is drawn."""
     if goal.kind == AT:
         return goal.about

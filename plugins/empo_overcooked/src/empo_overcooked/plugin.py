@@ -30,7 +30,9 @@ class OvercookedParams(Config):
         None, ge=0, description="Most things on all counters together; null: one on each."
     )
     soups: int = Field(3, ge=1, le=100, description="Served soups are counted up to this many.")
-    max_steps: int = Field(400, ge=1, description="Steps after which an episode ends.")
+    max_steps: int | None = Field(
+        400, ge=1, description="Steps after which an episode ends; null: it never does."
+    )
 
     @field_validator("layout")
     @classmethod

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int16, UInt8
+from jaxtyping import Bool, Float, Int, Int16, UInt8
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_core.inspection import Sketch
 from empo_core.picture_sheet import PictureSheet
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.worlds.base import BaseWorld
 from empo_core.worlds.queries import checked_actions
 from empo_overcooked import goals, kernel, planner
 from empo_overcooked.features import KitchenFeatures
-from empo_overcooked.kitchen import ACTIONS, COOK_WORDS, PLACE, Kitchen
+from empo_overcooked.kitchen import ACTIONS, COOK_WORDS, DIRECTIONS, PLACE, Kitchen
 from empo_overcooked.picture import sheet
 from empo_overcooked.plugin import OvercookedParams
-
-DIRECTIONS = ("north", "south", "east", "west")
+from empo_overcooked.sketch import sketch
 
 
 def load_world(params: OvercookedParams) -> OvercookedWorld:
@@ -37,7 +37,7 @@ class OvercookedWorld(BaseWorld):
             the number of soups served.
     """
 
-    def __init__(self, kitchen: Kitchen, name: str, max_steps: int) -> None:
+    def __init__(self, kitchen: Kitchen, name: str, max_steps: int | None) -> None:
         self.kitchen = kitchen
         self._goals = tuple(goals.kitchen_goals(kitchen))
         self._limits = np.array(kitchen.values)
@@ -56,7 +56,7 @@ class OvercookedWorld(BaseWorld):
             state_dtype=torch.int16,
             horizon=max_steps,
             releases_gil=True,
-            features=KitchenFeatures(kitchen.values),
+            features=KitchenFeatures(kitchen),
         )
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -99,6 +99,15 @@ class OvercookedWorld(BaseWorld):
         cells = self.kitchen.floor[self._checked(states)[:, PLACE : 2 * COOK_WORDS : COOK_WORDS]]
         return torch.from_numpy(np.stack(self.kitchen.at(cells.astype(np.int64)), -1))
 
+    def views(self, states: Int[Tensor, "state word"]) -> Float[Tensor, "state agent feature"]:
+        """What each cook sees: itself, the other cook, the kitchen; words, one-hot."""
+        rows = torch.from_numpy(self._checked(states))
+        order = np.arange(rows.shape[1])
+        order[: 2 * COOK_WORDS] = np.roll(order[: 2 * COOK_WORDS], COOK_WORDS)
+        both = torch.stack([rows, rows[:, order]], 1)
+        seen = KitchenFeatures(self.kitchen).words(both.flatten(0, 1))
+        return seen.view(*both.shape[:2], seen.shape[1])
+
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """A line about each cook, each thing that lies or cooks anywhere, and soups served."""
         row, kitchen = self._checked(state[None])[0].tolist(), self.kitchen
@@ -128,6 +137,10 @@ class OvercookedWorld(BaseWorld):
     def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
         """The same picture as an SVG document."""
         return self._sheet(state, overlay).svg()
+
+    def sketch(self, states: Int[Tensor, "state word"]) -> Sketch:
+        """Pictures of many states for a page that draws them."""
+        return sketch(self.kitchen, self._goals, self.spec, self._checked(states))
 
     def _sheet(self, state: Int[Tensor, " word"], overlay: Overlay | None) -> PictureSheet:
         row = self._checked(state[None])[0]

@@ -36,6 +36,15 @@ def empo_components() -> Iterable[Component]:
         summary="Humans who learned to reach each goal, from a run of 'rollout'.",
     )
     yield Component(
+        kind="human_prior",
+        name="self-play",
+        params="empo_rollout.ppo_params:SelfPlayParams",
+        target="empo_rollout.empowerment.self_play:SelfPlay",
+        api=1,
+        summary="Humans who pursue some goals as they learned it by self-play in a run of "
+        "'rollout'.",
+    )
+    yield Component(
         kind="environment",
         name="world",
         params="empo_rollout.world_params:WorldParams",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from empo_core import Config
-from empo_core.config import ConfigPath
+from empo_core.config import ConfigPath, HumanPriorRef
 from empo_learning.entropy_params import EntropyParams
 
 
@@ -38,4 +38,20 @@ class GoalPpoParams(Config):
     file: ConfigPath = Field(description="The run's directory, or its results/policy.safetensors.")
     exploration: float = Field(
         0.0, ge=0, le=1, description="Share of the time in which humans act evenly at random."
+    )
+
+
+class SelfPlayParams(Config):
+    """Humans who pursue some of their goals as agents of a run of ``rollout`` learned to act."""
+
+    file: ConfigPath = Field(description="The run's directory, or its results/policy.safetensors.")
+    goals: list[str] = Field(min_length=1, description="Names of the goals that they pursue so.")
+    others: HumanPriorRef = Field(
+        description="Human prior for all other goals, and for goals that are achieved."
+    )
+    exploration: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the time in which humans with these goals act evenly at random.",
     )

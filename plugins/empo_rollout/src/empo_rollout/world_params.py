@@ -55,6 +55,9 @@ class WorldParams(Config):
         description="Chance per step that a human pursues another goal while robots learn; 1 is "
         "what equation (4) averages over.",
     )
+    steps_per_episode: int | None = Field(
+        None, ge=1, description="Cut episodes here; null lets them end by themselves."
+    )
 
     @model_validator(mode="after")
     def _pays_who_learns(self) -> WorldParams:

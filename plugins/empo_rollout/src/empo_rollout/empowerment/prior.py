@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from empo_core.errors import StorageError
 from empo_core.protocols import WorldModel
 from empo_core.storage.run_directory import CONFIG, RESULTS, existing_run
@@ -21,9 +23,7 @@ class GoalPpo(LearnedHumans):
         Raises:
             StorageError: They are missing or damaged, learned in another world, or remember.
         """
-        path = params.file
-        if (path / CONFIG).is_file():
-            path = existing_run(path) / RESULTS / POLICY
+        path = policy_path(params.file)
         saved = load_policy(path)
         if saved.world is None:
             raise StorageError(
@@ -42,3 +42,8 @@ class GoalPpo(LearnedHumans):
             super().__init__(world, saved.policy, params.exploration)
         except ValueError as error:
             raise StorageError(f"{path}: {error}") from error
+
+
+def policy_path(path: Path) -> Path:
+    """The file of a policy, given as such or as the directory of its run."""
+    return existing_run(path) / RESULTS / POLICY if (path / CONFIG).is_file() else path

@@ -18,7 +18,7 @@ from empo_rollout.empowerment.observation import WorldObservation
 
 REASONS = ("terminal", "horizon", "cut", "goal")
 TERMINAL, HORIZON, CUT, GOAL = range(4)
-"""No agent can act any more; no steps are left; the first episode was cut off; a human arrived."""
+"""No agent can act any more; no steps are left; the episode was cut off; a human arrived."""
 
 STATE = (
     "rows", "left", "available", "cut", "acts", "starts", "reward", "terminated", "truncated",
@@ -39,6 +39,7 @@ class Stage:
         goals: Those that humans pursue; None where no prior and no learner needs one.
         pays_goals: Whether humans are paid for reaching their goals.
         goal_resample_prob: Chance per step that a human pursues another goal.
+        steps_per_episode: Steps after which episodes are cut off; None cuts none.
         start: The state that episodes start in.
         available: Which actions everybody has there.
     """
@@ -50,8 +51,10 @@ class Stage:
         prior: HumanPrior | None,
         reward: IntrinsicReward | None,
         goal_resample_prob: float = 0.0,
+        steps_per_episode: int | None = None,
     ) -> None:
         self.world, self.sight = world, sight
+        self.steps_per_episode = steps_per_episode
         self.goal_resample_prob = goal_resample_prob
         self.pays_goals = sight.learners == "humans"
         self.goals = Goals(world.spec) if self.pays_goals or prior is not None else None
@@ -144,9 +147,9 @@ class WorldCopies:
         self.left = torch.full((count,), stage.episode_steps)
         self.available = stage.available.expand(count, -1, -1).clone()
         self.goals = None if stage.goals is None else stage.goals.draw(count, generator)
-        self.cut = torch.zeros(count, dtype=torch.int64)
+        self.cut = torch.full((count,), stage.steps_per_episode or 0)
         if cut:
-            longest = stage.world.spec.horizon or MOST_STEPS
+            longest = stage.steps_per_episode or stage.world.spec.horizon or MOST_STEPS
             self.cut = torch.randint(1, longest + 1, (count,), generator=generator)
         self.acts = torch.ones((count, agents), dtype=torch.bool)
         self.starts = torch.ones((count, agents), dtype=torch.bool)
@@ -205,7 +208,7 @@ class WorldCopies:
     def _cut_off(
         self, acted: Bool[Tensor, "env agent"], over: Bool[Tensor, " env"]
     ) -> Bool[Tensor, " env"]:
-        """Cut first episodes off where it is time; who is over then."""
+        """Cut episodes off where it is time; who is over then."""
         self.final = None
         self.truncated = torch.zeros_like(acted)
         if not self.cut.any():
@@ -227,6 +230,7 @@ class WorldCopies:
             return
         self.rows[over] = stage.start
         self.left[over] = stage.episode_steps
+        self.cut[over] = stage.steps_per_episode or 0
         self.available[over] = stage.available
         self.acts = self.acts | over[:, None]
         if stage.goals is not None:

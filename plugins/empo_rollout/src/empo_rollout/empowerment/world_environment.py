@@ -66,6 +66,7 @@ class WorldEnvironment:
             reward=self._reward,
             prior=self._prior,
             goal_resample_prob=self._params.goal_resample_prob,
+            steps_per_episode=self._params.steps_per_episode,
             blocks=layout.blocks,
             desync=layout.desync,
         )

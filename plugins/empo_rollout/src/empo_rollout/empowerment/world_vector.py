@@ -29,8 +29,8 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
     until all have arrived or the episode is over. Robots act at random while humans learn.
 
     Episodes end where the world is terminal, and at its horizon. Both are ``terminated``: in
-    EMPO nothing is worth anything after the horizon, and how many steps are left is seen. Only
-    with ``desync`` are episodes truncated, the first of each copy.
+    EMPO nothing is worth anything after the horizon, and how many steps are left is seen. Episodes
+    are truncated only after ``steps_per_episode``, and with ``desync`` the first of each copy.
 
     Args:
         world: The world.
@@ -39,6 +39,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         reward: What robots are paid; only for them.
         prior: How humans act while robots learn; None: evenly at random.
         goal_resample_prob: Chance per step that a human with a prior pursues another goal.
+        steps_per_episode: Steps after which episodes are truncated; None: see above.
         blocks: How many blocks the copies are divided into.
         desync: Whether to cut off first episodes, so that they do not all end together.
 
@@ -57,6 +58,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         reward: IntrinsicReward | None = None,
         prior: HumanPrior | None = None,
         goal_resample_prob: float = 0.0,
+        steps_per_episode: int | None = None,
         blocks: int = 1,
         desync: bool = False,
     ) -> None:
@@ -65,7 +67,9 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
             raise ValueError("robots need a reward; humans are paid for reaching their goals")
         super().__init__(copies, blocks)
         self._sight = WorldObservation(world.spec, learners)
-        self._stage = Stage(world, self._sight, prior, reward, goal_resample_prob)
+        self._stage = Stage(
+            world, self._sight, prior, reward, goal_resample_prob, steps_per_episode
+        )
         self._desync = desync
         self._features = StateCache(
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True

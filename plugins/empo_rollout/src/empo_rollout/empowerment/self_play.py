@@ -1,0 +1,87 @@
+"""Humans who learned by self-play, used as a human prior."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from empo_core.errors import ConfigError, StorageError
+from empo_core.experiment import build
+from empo_core.protocols import FirstPerson, HumanPrior, WorldModel
+from empo_rollout.empowerment.playback import chances, forgetful
+from empo_rollout.empowerment.prior import policy_path
+from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.ppo_params import SelfPlayParams
+
+
+class SelfPlay:
+    """Humans with some goals act by a learned policy, all others as another prior says.
+
+    A policy that sees no time and no goal acts alike at any time and for each of these goals.
+    """
+
+    def __init__(self, params: SelfPlayParams, world: WorldModel) -> None:
+        """Load the policy.
+
+        Raises:
+            ConfigError: Agents of the world have no views, or its humans no such goals.
+            StorageError: The policy is missing or damaged, remembers, or was learned by agents of
+                other names, who saw or did other things.
+        """
+        if not isinstance(world, FirstPerson):
+            raise ConfigError(
+                f"human_prior 'self-play' needs a world whose agents have views (FirstPerson in "
+                f"docs/reference/protocols.md); {world.spec.name!r} has none: use 'goal-ppo'"
+            )
+        names = [goal.name for goal in world.spec.goals]
+        for name in params.goals:
+            if name not in names:
+                raise ConfigError(
+                    f"human_prior.params.goals: humans have no goal {name!r}; they have: "
+                    f"{', '.join(names)}"
+                )
+        self._world, self._views = world, world
+        self._exploration = params.exploration
+        self._goals = [names.index(name) for name in params.goals]
+        self._others: HumanPrior = build(params.others, world)
+        path = policy_path(params.file)
+        saved = load_policy(path)
+        self._learners = {}
+        for human in world.spec.humans:
+            agent, seen = world.spec.agents[human], saved.env_spec.observations.words
+            words = world.views(world.initial_state()[None]).shape[-1]
+            options = saved.env_spec.actions.choices
+            if agent.name not in saved.env_spec.agents or (seen, *options) != (
+                words,
+                len(agent.actions),
+            ):
+                raise StorageError(
+                    f"{path}: was learned by {', '.join(saved.env_spec.agents)}, who saw {seen} "
+                    f"numbers and had {', '.join(map(str, options))} options; {agent.name!r} of "
+                    f"{world.spec.name!r} sees {words} and has {len(agent.actions)}"
+                )
+            self._learners[human] = saved.env_spec.agents.index(agent.name)
+        try:
+            self._policy = forgetful(saved.policy)
+        except ValueError as error:
+            raise StorageError(f"{path}: {error}") from error
+
+    def policy(
+        self, states: Int[Tensor, "state word"], steps_left: int
+    ) -> Float[Tensor, "state goal action"]:
+        """Action probabilities of each goal's human."""
+        spec, views = self._world.spec, self._views.views(states)
+        found = self._others.policy(states, steps_left).to(torch.float32)
+        available, achieved = self._world.available(states), self._world.achieved(states)
+        for goal in self._goals:
+            human = spec.goals[goal].human
+            options = available[:, human, : spec.num_actions[human]]
+            options = options | ~options.any(1, keepdim=True)
+            even = options.double() / options.sum(1, keepdim=True)
+            learned = chances(self._policy, views[:, human], options, self._learners[human])
+            own = self._exploration * even + (1 - self._exploration) * learned
+            found[:, goal, : own.shape[1]] = torch.where(
+                achieved[:, goal, None], found[:, goal, : own.shape[1]], own.float()
+            )
+        return found
