@@ -37,7 +37,10 @@ INSPECTORS: dict[str, tuple[Sequence[str], str]] = {
     "thicket.html": (BUSHES, "inspector.html"),
     "commitment.html": (("table/commitment", *DECIDED), "inspector.html"),
 }
-SCRIPTS = {"compare_beta_r.png": "examples/compare_beta_r.py"}
+SCRIPTS = {
+    "compare_beta_r.png": "examples/compare_beta_r.py",
+    "minigrid_maps.png": "examples/minigrid_maps.py",
+}
 
 
 def draw(names: Sequence[str], target: Path) -> None:

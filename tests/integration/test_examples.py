@@ -27,6 +27,7 @@ MARK = "# yaml-language-server: $schema="
 EXPECTED: dict[str, tuple[list[str], str]] = {
     "compare_beta_r.py": (["plot.png"], "Wrote plot.png"),
     "compare_ppo_with_exact.py": (["2048", "RUNS"], "PPO, 2,048 steps"),
+    "minigrid_maps.py": (["maps.png"], "Wrote maps.png"),
     "python_world.py": ([], "X_h = "),
     "solve_in_python.py": (["runs=RUNS"], "sooner or later"),
 }

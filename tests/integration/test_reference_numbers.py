@@ -18,7 +18,7 @@ from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
-from empo_multigrid.interchange import from_reference
+from empo_multigrid.interchange.public_states import from_reference
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 

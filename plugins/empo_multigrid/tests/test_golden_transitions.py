@@ -13,7 +13,7 @@ import pytest
 from reference_transition import transition
 
 from empo_multigrid import kernel
-from empo_multigrid.interchange import from_reference
+from empo_multigrid.interchange.public_states import from_reference
 from empo_multigrid.layout import Layout
 from empo_multigrid.world import MultigridWorld, world_from_text
 

@@ -11,7 +11,7 @@ from reference_scene import Scene
 from reference_transition import transition
 
 from empo_multigrid import kernel
-from empo_multigrid.interchange import from_reference, to_reference
+from empo_multigrid.interchange.public_states import from_reference, to_reference
 from empo_multigrid.layout import (
     ANY_SIDE,
     DISABLING_SWITCH,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from empo_core import Component, Config, ConfigFile, hookimpl
+from empo_core import Command, Component, Config, ConfigFile, hookimpl
 
 Simultaneity = Literal["exact", "reference"]
 
@@ -57,4 +57,15 @@ def empo_components() -> Iterable[Component]:
         target="empo_multigrid.heuristic:PathHeuristic",
         api=1,
         summary="Humans walk along shortest paths and use keys and doors on the way.",
+    )
+
+
+@hookimpl
+def empo_commands() -> Iterable[Command]:
+    """Offer maps of MiniGrid as world files."""
+    yield Command(
+        name="from-minigrid",
+        help="Write a map of MiniGrid as a world file.",
+        target="empo_multigrid.commands:from_minigrid",
+        api=1,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from empo_core.errors import WorldError
-from empo_multigrid.interchange import from_reference, to_reference
+from empo_multigrid.interchange.public_states import from_reference, to_reference
 from empo_multigrid.world import world_from_text
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden"

@@ -1,0 +1,1 @@
+"""States of the public implementation, here and back, and maps of MiniGrid."""
