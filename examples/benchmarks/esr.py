@@ -1,9 +1,11 @@
 """The obstacle gridworld benchmark: robots that help a human whose goal they cannot see.
 
-Run ``python examples/benchmarks/esr.py [OUT] [--quick]``. Robots are scored by a simulator that was
-written from the rules alone and shares no code with the world that EMPO solves. Results are kept
-in OUT (default: ``esr``) as they come, so that an interrupted run goes on where it was; then there
-are ``table.csv`` and ``table.png``. ``--quick`` takes few episodes with two boxes.
+Run ``python examples/benchmarks/esr.py [OUT] [--boxes 2 3] [--learned] [--only TEXT] [--quick]``.
+Robots are scored by a simulator that was written from the rules alone and shares no code with the
+world that EMPO solves. Results are kept in OUT (default: ``esr``) as they come, so that an
+interrupted run goes on where it was; then there are ``table.csv`` and ``table.png``. ``--learned``
+adds robots that learn, ``--only`` leaves out others than the primary one whose names lack the text,
+``--quick`` takes few episodes with two boxes.
 """
 
 from __future__ import annotations
@@ -24,61 +26,22 @@ from rich.table import Table
 
 from empo_blocks.plugin import BlocksParams
 from empo_blocks.world import load_world
-from empo_core import Config
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.figures import new_figure, write_figure
 from empo_core.storage.arrays import write_file
 
 HERE = Path(__file__).parent
-SETTINGS = HERE / "esr_blocks.yaml"
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_blocks" / "tests")]
 
+import esr_learners  # noqa: E402
 import esr_robots  # noqa: E402
 from esr_ave import best_actions  # noqa: E402
 from esr_scores import Estimate, csv_text, mean, paired_difference, share  # noqa: E402
+from esr_settings import LEARNED, SETTINGS, LearnedSettings, Settings  # noqa: E402
+from kept_runs import run_file  # noqa: E402
 from simulator import Episodes, Robot, Scores, played, started  # noqa: E402
 
 CORNERS = 4
-
-
-class Quick(Config):
-    """What ``--quick`` changes."""
-
-    boxes: list[int]
-    episodes: int
-
-
-class Empo(Config):
-    """The rows of EMPO: all humans times all beta_r."""
-
-    theory: dict[str, float | str]
-    beta_r: list[float]
-    humans: list[str]
-
-
-class Ave(Config):
-    """The exact variant of assistance via empowerment."""
-
-    steps: int
-    discount: float
-    sweeps: int
-
-
-class Settings(Config):
-    """The file of settings."""
-
-    size: int
-    steps: int
-    boxes: list[int]
-    start: str
-    episodes: int
-    seed: int
-    quick: Quick
-    bootstrap: int
-    empo: Empo
-    primary: str
-    robots: list[str]
-    ave: Ave
 
 
 @dataclass(frozen=True)
@@ -99,16 +62,34 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Score:
+    """What became of a robot's episodes, and what it took to make the robot."""
+
+    scores: Scores
+    cpu_seconds: float
+    env_steps: int
+
+
+@dataclass(frozen=True)
 class Contest:
-    """All episodes with one number of boxes."""
+    """All episodes with one number of boxes, and where results are kept."""
 
     settings: Settings
+    learned: LearnedSettings | None
     boxes: int
     episodes: Episodes
     chance: np.ndarray
+    out: Path
 
     @classmethod
-    def of(cls, settings: Settings, boxes: int, episodes: int) -> Contest:
+    def of(
+        cls,
+        settings: Settings,
+        boxes: int,
+        episodes: int,
+        out: Path,
+        learned: LearnedSettings | None = None,
+    ) -> Contest:
         """Episodes of all corners, each drawn from a seed of its own."""
         seeds = settings.seed + np.arange(CORNERS * episodes)
         parts = [
@@ -117,7 +98,8 @@ class Contest:
         ]
         fields = zip(*(vars(part).values() for part in parts), strict=True)
         chance = [np.random.default_rng([seed, 2]).random(settings.steps) for seed in seeds]
-        return cls(settings, boxes, Episodes(*map(np.concatenate, fields)), np.stack(chance))
+        drawn = Episodes(*map(np.concatenate, fields))
+        return cls(settings, learned, boxes, drawn, np.stack(chance), out)
 
     def robots(self) -> Iterator[str]:
         """Names of all robots."""
@@ -125,60 +107,98 @@ class Contest:
         empo = self.settings.empo
         for humans in empo.humans:
             yield from (f"EMPO {humans}, beta_r {beta:g}" for beta in empo.beta_r)
+        if self.learned is not None:
+            values = [f"EMPO {name}" for name in self.learned.empo.values]
+            for name in (*self.learned.env_steps, *values):
+                yield from (f"{name} learned, seed {seed}" for seed in self.learned.seeds)
 
-    def score(self, name: str) -> tuple[Scores, float]:
-        """Scores of a robot, and the processor seconds that it took to solve its world."""
+    def score(self, name: str) -> Score:
+        """Scores of a robot, and the processor seconds that it took to make it."""
         begin = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            robot = self._robot(name, Path(folder))
-            seconds = time.process_time() - begin
-            return played(robot, self.episodes), seconds
+            robot, steps, earlier = self._robot(name, Path(folder))
+            seconds = time.process_time() - begin + earlier
+            return Score(played(robot, self.episodes), seconds, steps)
 
-    def _robot(self, name: str, folder: Path) -> Robot:
+    def _robot(self, name: str, folder: Path) -> tuple[Robot, int, float]:
+        """A robot, steps of the environment, and processor seconds before this process."""
         settings, size = self.settings, self.settings.size
         if name == "still":
-            return esr_robots.still(size)
+            return esr_robots.still(size), 0, 0.0
         if name == "random125":
-            return esr_robots.random125(size, self.chance)
+            return esr_robots.random125(size, self.chance), 0, 0.0
         if name == "random-effective":
-            return esr_robots.random_effective(self.chance)
+            return esr_robots.random_effective(self.chance), 0, 0.0
+        if " learned, seed " in name:
+            return self._learned_robot(name)
         if name.startswith("AvE "):
             world = load_world(BlocksParams(size=size, boxes=self.boxes))
             ave = settings.ave.model_dump()
-            return esr_robots.greedy(best_actions(world, name.split()[1], **ave), world)
+            best = best_actions(world, name.split()[1], **ave)
+            return esr_robots.greedy(best, world), 0, 0.0
         humans, _, beta_r = name.removeprefix("EMPO ").partition(", beta_r ")
         theory = {**settings.empo.theory, "beta_r": float(beta_r)}
         result = esr_robots.solved(size, self.boxes, settings.steps, humans, theory, folder)
-        return esr_robots.empo(result, self.chance)
+        return esr_robots.empo(result.robot_policies, self.chance), 0, 0.0
+
+    def _learned_robot(self, name: str) -> tuple[Robot, int, float]:
+        """A robot that learns, of one seed."""
+        assert self.learned is not None
+        learned, settings = self.learned, self.settings
+        kind, _, seed = name.partition(" learned, seed ")
+        if kind.startswith("EMPO "):
+            values, folder = kind.removeprefix("EMPO "), self.out / self.slug(name)
+            config = esr_robots.learned_config(settings, learned.empo, self.boxes, values)
+            file, seconds, steps = run_file(folder, {**config, "seed": int(seed)})
+            policies = esr_robots.learned_policies(file, settings, self.boxes)
+            return esr_robots.empo(policies, self.chance), steps, seconds
+        steps = learned.env_steps[kind]
+        course = esr_learners.Course(kind, settings, self.boxes, learned.learning)
+        learner = course.robot(steps, int(seed))
+        return esr_learners.robot_of(learner, settings.size, self.chance), steps, 0.0
+
+    def slug(self, name: str) -> str:
+        """Name of a robot's files."""
+        return f"{self.boxes}_boxes_{name}".lower().replace(",", "").replace(" ", "_")
 
 
-def scores(contest: Contest, out: Path, digest: str) -> dict[str, tuple[Scores, float]]:
-    """Scores of all robots; those of an earlier run of the same settings are read."""
+def scores(contest: Contest, names: list[str], digests: list[str]) -> dict[str, Score]:
+    """Scores of robots; those of an earlier run of the same settings are read.
+
+    The first digest is that of the settings, the last covers those of robots that learn.
+    """
     found = {}
-    for name in contest.robots():
-        slug = name.lower().replace(",", "").replace(" ", "_")
-        path = out / f"{contest.boxes}_boxes_{slug}.json"
+    for name in names:
+        digest = digests[-1 if " learned, " in name else 0]
+        path = contest.out / f"{contest.slug(name)}.json"
         number = len(contest.episodes.goal)
         if path.is_file():
             kept = json.loads(path.read_text())
             if (kept["settings"], kept["episodes"]) == (digest, number):
                 arrays = {key: np.array(values) for key, values in kept["scores"].items()}
-                found[name] = Scores(**arrays), kept["cpu_seconds"]
+                steps = kept.get("env_steps", 0)
+                found[name] = Score(Scores(**arrays), kept["cpu_seconds"], steps)
                 print(f"{contest.boxes} boxes, {name}: read from {path}", flush=True)
                 continue
-        scored, seconds = found[name] = contest.score(name)
-        data = {key: values.tolist() for key, values in asdict(scored).items()}
-        kept = {"settings": digest, "episodes": number, "cpu_seconds": seconds, "scores": data}
+        found[name] = score = contest.score(name)
+        kept = {
+            "settings": digest,
+            "episodes": number,
+            "cpu_seconds": score.cpu_seconds,
+            "env_steps": score.env_steps,
+            "scores": {key: values.tolist() for key, values in asdict(score.scores).items()},
+        }
         write_file(path, json.dumps(kept) + "\n")
-        print(f"{contest.boxes} boxes, {name}: {seconds:.1f} CPU seconds", flush=True)
+        print(f"{contest.boxes} boxes, {name}: {score.cpu_seconds:.1f} CPU seconds", flush=True)
     return found
 
 
-def rows(contest: Contest, found: dict[str, tuple[Scores, float]]) -> Iterator[Row]:
+def rows(contest: Contest, found: dict[str, Score]) -> Iterator[Row]:
     """The lines of the table."""
     settings = contest.settings
-    primary, _ = found[settings.primary]
-    for name, (scored, seconds) in found.items():
+    primary = found[settings.primary].scores
+    for name, score in found.items():
+        scored = score.scores
         succeeds = scored.reward > 0
         yield Row(
             boxes=contest.boxes,
@@ -192,15 +212,24 @@ def rows(contest: Contest, found: dict[str, tuple[Scores, float]]) -> Iterator[R
             behind_primary=paired_difference(
                 primary.reward, scored.reward, settings.bootstrap, settings.seed
             ),
-            cpu_seconds=seconds,
-            env_steps=0,  # None of these robots learns from the environment.
+            cpu_seconds=score.cpu_seconds,
+            env_steps=score.env_steps,
         )
 
 
 def show(table: list[Row], footer: str) -> None:
     """Print the table."""
     shown = Table(title="Obstacle gridworld", caption=footer)
-    columns = ("success", "reward", "crushed", "arrival", "failures", "primary ahead by", "CPU s")
+    columns = (
+        "success",
+        "reward",
+        "crushed",
+        "arrival",
+        "failures",
+        "primary ahead by",
+        "CPU s",
+        "steps",
+    )
     for column in ("boxes", "robot", *columns):
         shown.add_column(column, justify="left" if column == "robot" else "right")
     for row in table:
@@ -209,6 +238,7 @@ def show(table: list[Row], footer: str) -> None:
             row.crushed.shown(3), f"{row.arrival:.1f}",
             f"{row.failures} ({row.failures_with_box_on_goal} box on goal)",
             row.behind_primary.shown(2), f"{row.cpu_seconds:.1f}",
+            f"{row.env_steps:,}",
         )  # fmt: skip
     Console(width=170).print(shown)
 
@@ -241,24 +271,44 @@ def load_kernels(settings: Settings) -> None:
         esr_robots.solved(2, 1, 1, humans, dict(settings.empo.theory), Path())
 
 
-def main() -> None:
-    """Score all robots, print and write the table."""
+def digest(path: Path) -> str:
+    """Digest of a file of settings."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", type=Path, default=Path("esr"))
+    parser.add_argument("--boxes", type=int, nargs="+", help="other numbers than in the settings")
+    parser.add_argument("--learned", action="store_true", help="robots that learn, too")
+    parser.add_argument("--only", default="", metavar="TEXT", help="robots whose names have it")
     parser.add_argument("--quick", action="store_true", help="few episodes with two boxes")
     parser.add_argument("--settings", type=Path, default=SETTINGS, help="another file")
-    given = parser.parse_args()
+    parser.add_argument("--learned-settings", type=Path, default=LEARNED, help="another file")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Score all robots, print and write the table."""
+    given = arguments()
     settings = validate_document(Settings, read_yaml(given.settings))
-    digest = hashlib.sha256(given.settings.read_bytes()).hexdigest()[:16]
+    digests, footer = [digest(given.settings)], f"settings {given.settings.name}"
+    learned = None
+    if given.learned:
+        learned = validate_document(LearnedSettings, read_yaml(given.learned_settings))
+        digests.append(f"{digests[0]} {digest(given.learned_settings)}")
+        footer += f" and {given.learned_settings.name}"
     given.out.mkdir(parents=True, exist_ok=True)
     size = settings.quick if given.quick else settings
     load_kernels(settings)
     table: list[Row] = []
-    for boxes in size.boxes:
-        contest = Contest.of(settings, boxes, size.episodes)
-        table += rows(contest, scores(contest, given.out, digest))
+    for boxes in given.boxes or size.boxes:
+        contest = Contest.of(settings, boxes, size.episodes, given.out, learned)
+        names = [n for n in contest.robots() if n == settings.primary or given.only in n]
+        table += rows(contest, scores(contest, names, digests))
     number = CORNERS * size.episodes
-    footer = f"{number} episodes each; 95 % intervals; settings {given.settings.name} {digest}"
+    footer = f"{number} episodes each; 95 % intervals; {footer} {digests[-1]}"
     show(table, footer)
     write(table, given.out, footer)
     print(f"Wrote {given.out / 'table.csv'}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from esr_settings import EmpoLearned, Settings
 from simulator import STAY, Robot
+from torch import Tensor
 
 from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
 from empo_blocks.prior import GreedyDistance
@@ -16,6 +20,7 @@ from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
+from empo_phase2.policyfile import load_policy
 
 KEPT_IN_RAM = 3
 """Boxes up to which all values fit into memory (1.2 GB); beyond they go to disk (6 GB for 4)."""
@@ -47,13 +52,13 @@ def random_effective(chance: np.ndarray) -> Robot:
     return robot
 
 
-def empo(result: ExactResult, chance: np.ndarray) -> Robot:
-    """It draws from the exact policy of a solved world."""
+def empo(policies: Callable[[Tensor, int], Tensor], chance: np.ndarray) -> Robot:
+    """It draws from the policy in each state and with so many steps left."""
 
     def robot(human: np.ndarray, boxes: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         cells = box_cells(boxes)
         rows = torch.from_numpy(np.concatenate([human[:, None], cells], 1).astype(np.int16))
-        policy = result.robot_policies(rows, chance.shape[1] - step).numpy()
+        policy = policies(rows, chance.shape[1] - step).numpy()
         action = (policy.cumsum(1) < chance[:, step, None]).sum(1)
         return pushed(cells, action.clip(max=policy.shape[1] - 1))
 
@@ -98,6 +103,44 @@ def solved(
     ranks, assumed = ranks_of(world), Assumptions(human_prior=prior)
     everywhere = ranks.unrank(np.arange(ranks.count))
     return solve(world, params, assumed, directory=folder, start=everywhere)
+
+
+def learned_config(
+    settings: Settings, learned: EmpoLearned, boxes: int, values: str
+) -> dict[str, Any]:
+    """A run that learns in all corners, with further boxes in so many ways."""
+    ways = learned.starts if boxes > 2 else 1
+    worlds = [
+        {
+            "name": "blocks",
+            "params": {
+                "size": settings.size,
+                "boxes": boxes,
+                "corner": corner,
+                "extra_seed": seed,
+                "max_steps": settings.steps,
+            },
+        }
+        for seed in range(ways)
+        for corner in range(4)
+    ]
+    # The human is the benchmark's, without a beta_h.
+    theory = {key: value for key, value in settings.empo.theory.items() if key != "beta_h"}
+    params = {
+        **learned.params,
+        "human_prior": "greedy-distance",
+        "theory": {**theory, "beta_r": learned.beta_r},
+        "values": {"q_r": values, "v_h_e": values},
+        "ensemble": {"worlds": worlds[1:]},
+    }
+    return {"world_model": worlds[0], "algorithm": {"name": "phase2", "params": params}}
+
+
+def learned_policies(file: Path, settings: Settings, boxes: int) -> Callable[[Tensor, int], Tensor]:
+    """The policy that a run of ``phase2`` left."""
+    params = BlocksParams(size=settings.size, boxes=boxes, max_steps=settings.steps)
+    policy = load_policy(file, load_world(params))
+    return lambda rows, left: policy.probabilities(rows, torch.full((len(rows),), left))
 
 
 def ranks_of(world: BlocksWorld) -> Ranks:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "benchmarks"
@@ -16,12 +17,15 @@ for folder in (FOLDER, ROOT / "plugins" / "empo_blocks" / "tests"):
     sys.path.insert(0, str(folder))
 
 import esr  # noqa: E402
+import esr_learners  # noqa: E402
 from esr_ave import FLOOR, best_actions, rewards  # noqa: E402
 from esr_robots import ranks_of  # noqa: E402
 from esr_scores import mean, paired_difference, share  # noqa: E402
+from esr_settings import LEARNED, LearnedSettings, Settings  # noqa: E402
 
 from empo_blocks.plugin import BlocksParams  # noqa: E402
 from empo_blocks.world import load_world  # noqa: E402
+from empo_core.config.files import read_yaml, validate_document  # noqa: E402
 
 SMALL = {
     "size: 5": "size: 3",
@@ -33,30 +37,49 @@ SMALL = {
     "bootstrap: 10000": "bootstrap: 200",
     "sweeps: 200": "sweeps: 60",
 }
+SMALL_LEARNED = {
+    "[0, 1, 2]": "[0]",
+    "300000": "800",
+    "environments: 100": "environments: 50",
+    "batch_size: 256": "batch_size: 32",
+    "5000}": "4, warm_up: {v_h_e: 1, x_h: 0, u_r: 0, q_r: 1, v_r: 0, ramp: 1}}",
+}
 RARE = 0.11
 """Share that is less than one in ten, and noise."""
 
 
-Run = Callable[[Path, Path], str]
+Run = Callable[..., str]
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(out: Path, settings: Path) -> str:
-        monkeypatch.setattr(sys, "argv", ["esr.py", str(out), "--settings", str(settings)])
+    def run(out: Path, settings: Path, *options: str) -> str:
+        given = ["esr.py", str(out), "--settings", str(settings), *options]
+        monkeypatch.setattr(sys, "argv", given)
         esr.main()
         return capsys.readouterr().out
 
     return run
 
 
-def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_path: Path) -> None:
-    text = (FOLDER / "esr_blocks.yaml").read_text()
-    for old, new in SMALL.items():
+def smaller(file: Path, changes: dict[str, str], folder: Path) -> Path:
+    """A copy of a file of settings with less to do."""
+    text = file.read_text()
+    for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
-    settings = tmp_path / "small.yaml"
-    settings.write_text(text)
+    (folder / file.name).write_text(text)
+    return folder / file.name
+
+
+def learning(**changes: float) -> esr_learners.Learning:
+    """As in the settings, but for some."""
+    settings = validate_document(LearnedSettings, read_yaml(LEARNED))
+    return settings.learning.model_copy(update=changes)
+
+
+def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_path: Path) -> None:
+    settings = smaller(FOLDER / "esr_blocks.yaml", SMALL, tmp_path)
     out = tmp_path / "out"
     assert "read from" not in run(out, settings)
     kept = sorted(out.glob("*.json"))
@@ -78,8 +101,80 @@ def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_pat
     assert float(primary["success"]) > float(rows["random125"]["success"]) + 0.2
     assert float(primary["crushed"]) < RARE
     assert float(primary["behind_primary"]) == 0
-    settings.write_text(f"{text}# Other settings.\n")
+    settings.write_text(f"{settings.read_text()}# Other settings.\n")
     assert "read from" not in run(out, settings)
+
+
+def test_robots_that_learn_stand_in_the_table_with_their_steps(run: Run, tmp_path: Path) -> None:
+    settings = smaller(FOLDER / "esr_blocks.yaml", SMALL, tmp_path)
+    learned = smaller(LEARNED, SMALL_LEARNED, tmp_path)
+    out, options = tmp_path / "out", ("--learned", "--learned-settings", str(learned))
+    assert "read from" not in run(out, settings, *options, "--only", " learned,")
+    table = (out / "table.csv").read_text().splitlines()
+    rows = {row["robot"]: row for row in csv.DictReader(table[:-1])}
+    names = ["AvE", "AvE clipped", "contrastive", "EMPO mlp"]
+    assert [*rows][1:] == [f"{name} learned, seed 0" for name in names]
+    assert [int(row["env_steps"]) for row in rows.values()][:4] == [0, 800, 800, 800]
+    assert all(0 <= float(row["success"]) <= 1 for row in rows.values())
+    assert run(out, settings, *options, "--only", " learned,").count("read from") == 5
+
+
+@pytest.mark.parametrize(("is_clipped", "share_of_moves"), [(False, 0.8), (True, 4 / 45)])
+def test_rollouts_estimate_the_room_to_move(is_clipped: bool, share_of_moves: float) -> None:
+    boxes = np.zeros((2, 3, 3), bool)
+    boxes[:, 1, [0, 2]] = True
+    boxes[1, [0, 2], 1] = True  # Locked in.
+    once = learning(rollouts=40_000, rollout_steps=1)
+    found = esr_learners.variance(
+        np.array([4, 4]), boxes, once, np.random.default_rng(0), is_clipped=is_clipped
+    )
+    # Half of the moves, up and down, are free in the first.
+    known = [np.log(share_of_moves / 2 / 2 + once.variance_floor), np.log(once.variance_floor)]
+    assert found == pytest.approx(known, abs=0.03)
+
+
+def test_a_robot_that_learns_room_to_move_frees_the_human() -> None:
+    settings = validate_document(Settings, read_yaml(esr.SETTINGS)).model_copy(
+        update={"size": 3, "steps": 8}
+    )
+    few = learning(environments=50, batch_size=64, target_rate=0.05)
+    robot = esr_learners.Course("AvE", settings, 2, few).robot(16_000, seed=0)
+    contest = esr.Contest.of(settings, 2, 50, Path())
+    found = esr.played(esr_learners.robot_of(robot, 3, contest.chance), contest.episodes)
+    random = esr.played(esr.esr_robots.random_effective(contest.chance), contest.episodes)
+    assert share(found.reward > 0).low > share(random.reward > 0).high
+
+
+def test_features_learn_how_much_an_action_tells_of_the_future() -> None:
+    """Where futures follow the human's action alone, the reward is the logarithm of how many."""
+    torch.manual_seed(0)
+    contrast = esr_learners.Contrast(3, learning(feature_lr=0.003))
+    rng = np.random.default_rng(0)
+    nothing, still = np.zeros((128, 3, 3), bool), torch.full((128,), 36)
+    for _ in range(150):
+        action = rng.integers(4, size=128)
+        here = esr_learners.boards(np.full(128, 4), nothing)
+        future = esr_learners.boards(action, nothing)  # The cell is the action's number.
+        reward = contrast.rewards(here, still, torch.from_numpy(action), future)
+    # In units of logits, up to a constant: futures of other actions tell against them.
+    other = contrast.rewards(here, still, torch.from_numpy((action + 1) % 4), future)
+    assert float((reward - other).min()) / 32 > 2
+
+
+def test_policies_keep_the_entropy_that_was_asked_for() -> None:
+    torch.manual_seed(0)
+    robot = esr_learners.SoftQ(3, learning(entropy=0.6, q_lr=0.01))
+    boxes = np.zeros((64, 3, 3), bool)
+    boxes[:, 0, 1] = True
+    board = esr_learners.boards(np.full(64, 4), boxes)
+    policy = robot.policy(board)
+    assert policy[:, 4:8].sum(1) + policy[:, 36] == pytest.approx(1)  # The box, or nothing.
+    action = torch.multinomial(policy, 1)[:, 0]
+    for _ in range(200):
+        robot.update(board, action, (action == 36).float(), board)
+    policy = robot.policy(board)
+    entropy = -(policy * policy.clamp(min=1e-12).log()).sum(1).mean()
+    assert float(entropy) == pytest.approx(0.6, abs=0.1)
 
 
 def test_intervals_are_the_known_ones() -> None:
