@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -291,6 +292,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Score all robots, print and write the table."""
+    torch.set_num_threads(1)  # For small networks more only wait for each other.
     given = arguments()
     settings = validate_document(Settings, read_yaml(given.settings))
     digests, footer = [digest(given.settings)], f"settings {given.settings.name}"

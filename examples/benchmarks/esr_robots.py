@@ -130,7 +130,8 @@ def learned_config(
         **learned.params,
         "human_prior": "greedy-distance",
         "theory": {**theory, "beta_r": learned.beta_r},
-        "values": {"q_r": values, "v_h_e": values},
+        # The numbers of boxes, by which actions go, change as they move; states do not care.
+        "values": {"q_r": None, "v_r": values, "v_h_e": values},
         "ensemble": {"worlds": worlds[1:]},
     }
     return {"world_model": worlds[0], "algorithm": {"name": "phase2", "params": params}}

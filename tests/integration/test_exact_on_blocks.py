@@ -15,6 +15,7 @@ from empo_blocks.board import Board
 from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
 from empo_blocks.prior import GreedyDistance
 from empo_blocks.world import BlocksWorld, load_world
+from empo_core.errors import SolveError
 from empo_core.types import Successors
 from empo_exact.algorithm import Exact
 from empo_exact.graph import build_graph
@@ -141,3 +142,10 @@ def test_one_solution_serves_several_starts() -> None:
         alone = solve(world, params)
         assert together.at(row, 0).V_r == alone.at(row, 0).V_r
         assert torch.equal(policy, alone.robot_policies(row[None], 6)[0])
+
+
+def test_more_boxes_than_memory_holds_are_refused_long_before_it_is_full() -> None:
+    world = load_world(BlocksParams(boxes=10))
+    params = exact(compute={"ram_limit_gb": 3.0, "workers": 1})
+    with pytest.raises(SolveError, match=r"(?s)10 boxes.*needs 3\.\d+ GiB.*states found so far"):
+        solve(world, params)

@@ -94,11 +94,30 @@ def test_extrapolated_layers_hold_those_of_worlds_seen() -> None:
 def test_the_share_explored_is_a_share_and_near_the_truth_late() -> None:
     layers = [1, 60, 498, 1808, 4548, 11196, 27564, 62764, 134410, 264356]
     shares = [
-        share_explored(Explored(layers[: d + 1], layers[d], layers[d + 1]), 9) for d in range(9)
+        share_explored(Explored(layers[: d + 1], layers[d], layers[d + 1], 0), 9) for d in range(9)
     ]
     assert all(0 <= share <= 1 for share in shares)
     assert shares[5] < 0.3
     assert shares[7] == pytest.approx(62764 / 134410, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["multigrid/key_and_door", "multigrid/corridor_control"])
+def test_states_found_announce_no_more_than_is_needed_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    world, announced = library_world(name), list[int]()
+    monkeypatch.setattr("empo_exact.graph.ITEMS_PER_BLOCK", 1 << 12)
+
+    def progress(explored: Explored) -> bool:
+        announced.append(ram.sizes_found(explored, world.spec).exploring_bytes)
+        return True
+
+    graph = build_graph(world, world.spec.horizon, progress=progress)
+    needed = Sizes.of(graph).exploring_bytes
+    assert announced[-1] == needed
+    assert max(announced) < 1.05 * needed
+    # Long before everything was found, most is known.
+    assert max(announced[: len(announced) // 2]) > 0.4 * needed
 
 
 class Watcher(Tracker):

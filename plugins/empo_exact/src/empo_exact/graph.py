@@ -114,11 +114,13 @@ class Explored:
         layers: ``layers[d]`` states are reachable within ``d`` steps, as far as that is known.
         expanded: States whose transitions are known.
         known: States found so far.
+        transitions: Number of transitions that are known.
     """
 
     layers: list[int]
     expanded: int
     known: int
+    transitions: int
 
 
 Progress = Callable[[Explored], bool]
@@ -158,7 +160,7 @@ def build_graph(
     table = RowTable(world.spec.state_words, initial.dtype)
     codes = RowTable(2, np.dtype(np.float64))
     table.number(initial)
-    layers, expanded, goes_on = [len(initial)], 0, True
+    layers, expanded, transitions, goes_on = [len(initial)], 0, 0, True
     counts: list[Int64[np.ndarray, " pair"]] = []
     successor: list[Int32[np.ndarray, " transition"]] = []
     code: list[Codes] = []
@@ -185,13 +187,15 @@ def build_graph(
                 code.append(_narrow(codes.number(np.stack([prob, duration], -1))))
                 counts.append(np.diff(offsets))
                 expanded += found.num_pairs // joint
+                transitions += len(prob)
                 if table.count > max_states:
                     raise SolveError(
                         f"{world.spec.name!r} has more than {max_states} reachable states "
                         f"({table.count} after {len(layers) - 1} complete steps). Use a smaller "
                         "max_steps or raise max_states."
                     )
-                if progress and not progress(Explored(layers, expanded, table.count)):
+                now = Explored(layers, expanded, table.count, transitions)
+                if progress and not progress(now):
                     goes_on = False
                     break
             layers.append(table.count)

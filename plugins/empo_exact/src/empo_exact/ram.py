@@ -15,7 +15,7 @@ from jaxtyping import Int64
 from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
 from empo_exact.goal_axis import goal_order
-from empo_exact.graph import ITEMS_PER_BLOCK, StateGraph
+from empo_exact.graph import ITEMS_PER_BLOCK, Explored, StateGraph
 from empo_exact.plugin import ExactParams
 
 log = logging.getLogger("empo_exact")
@@ -66,6 +66,14 @@ class Sizes:
         return 6 * self.transitions + 4 * pairs + row * self.states
 
     @property
+    def exploring_bytes(self) -> int:
+        """Bytes of RAM at the end of an exploration."""
+        row = self.spec.state_words * self.spec.state_dtype.itemsize
+        pairs = self.expanded * self.spec.num_joint_actions
+        # Rows and their hash table double as they grow; a pair has a count and an offset.
+        return 6 * self.transitions + 12 * pairs + (3 * row + 16) * self.states
+
+    @property
     def by_time(self) -> Int64[np.ndarray, " time"]:
         """States that are valued at each time [time]."""
         if self.spec.horizon is None:
@@ -85,10 +93,7 @@ def disk_bytes(sizes: Sizes, keep: str) -> int:
 
 def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
     """Bytes that a solve takes at its peak, beyond those of the process before it."""
-    spec, joint = sizes.spec, sizes.spec.num_joint_actions
-    row = spec.state_words * spec.state_dtype.itemsize
-    # Rows and their hash table double as they grow; a pair has a count and an offset.
-    exploring = 6 * sizes.transitions + 12 * sizes.expanded * joint + (3 * row + 16) * sizes.states
+    spec = sizes.spec
     goals = len(goal_order(spec))
     now = sizes.by_time
     after = np.append(now[1:], sizes.states)
@@ -100,7 +105,7 @@ def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
         later = np.append(np.cumsum(values[:0:-1])[::-1], 0)
     inducing = int((later + tables + np.maximum(temporary, values)).max())
     inducing += sizes.graph_bytes + 2 * goals * sizes.states
-    return block_bytes(sizes, params) + max(exploring, inducing)
+    return block_bytes(sizes, params) + max(sizes.exploring_bytes, inducing)
 
 
 def block_bytes(sizes: Sizes, params: ExactParams) -> int:
@@ -131,19 +136,33 @@ def _used() -> int:
     return used
 
 
-def refuse_beyond(limit_bytes: int, states: int) -> None:
-    """Stop exploring when RAM runs out.
+def refuse_beyond(limit_bytes: int, explored: Explored, spec: WorldSpec) -> None:
+    """Stop exploring when RAM runs out, or will do so in the states that were found already.
 
     Raises:
-        SolveError: The process holds more than the limit.
+        SolveError: The process holds more than the limit, or will.
     """
-    used = _used()
-    if used > limit_bytes:
-        raise SolveError(
-            f"this process holds {used / GIB:.2f} GiB with {states} states found so far; the limit "
-            f"is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
-            "compute.ram_limit_gb."
-        )
+    used, least = _used(), sizes_found(explored, spec).exploring_bytes
+    if max(used, least) <= limit_bytes:
+        return
+    holds = f"holds {used / GIB:.2f} GiB with {explored.known} states found so far"
+    needs = (
+        f"needs {least / GIB:.2f} GiB for the {explored.known} states found so far and where their "
+        "actions lead"
+    )
+    raise SolveError(
+        f"exploring {spec.name!r}, this process {holds if used > limit_bytes else needs}; the "
+        f"limit is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
+        "compute.ram_limit_gb."
+    )
+
+
+def sizes_found(explored: Explored, spec: WorldSpec) -> Sizes:
+    """The sizes if no further states were found, and others have as many transitions."""
+    is_last = spec.horizon is not None and len(explored.layers) >= spec.horizon
+    expanded = explored.layers[-1] if is_last else explored.known
+    each = explored.transitions / max(1, explored.expanded)
+    return Sizes(spec, np.array([explored.known]), expanded, int(each * expanded))
 
 
 def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:

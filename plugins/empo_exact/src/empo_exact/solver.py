@@ -112,7 +112,7 @@ def _explore(
 
     def progress(explored: Explored) -> bool:
         nonlocal share, shown
-        ram.refuse_beyond(limit, explored.known)
+        ram.refuse_beyond(limit, explored, world.spec)
         if clock.monotonic() - shown > PROGRESS_S:
             shown = clock.monotonic()
             share = max(share, share_explored(explored, horizon))
