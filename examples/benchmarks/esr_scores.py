@@ -13,6 +13,8 @@ import numpy as np
 Z = 1.959964
 """Quantile of the normal distribution for 95 %."""
 AT_ONCE = 100
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Quantiles of Student's distributions of 1, 2, ... degrees of freedom for 95 %."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ def mean(values: np.ndarray) -> Estimate:
     # Cornish and Fisher: t quantiles of so many degrees of freedom to three digits.
     t = Z + (Z**3 + Z) / (4 * degrees)
     half = t * float(values.std(ddof=1)) / math.sqrt(len(values))
+    middle = float(values.mean())
+    return Estimate(middle, middle - half, middle + half)
+
+
+def mean_of_few(values: np.ndarray) -> Estimate:
+    """A mean of two to ten numbers, such as those of runs of training, with its t interval."""
+    half = STUDENT[len(values) - 2] * float(values.std(ddof=1)) / math.sqrt(len(values))
     middle = float(values.mean())
     return Estimate(middle, middle - half, middle + half)
 

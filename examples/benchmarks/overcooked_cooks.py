@@ -21,12 +21,11 @@ from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 from empo_overcooked import kernel
 from empo_overcooked.kitchen import ACTIONS
-from empo_overcooked.kitchens import seen_by
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner
 from empo_overcooked.world import OvercookedWorld, load_world
 from empo_phase2.policyfile import load_policy as load_learned
-from empo_rollout.empowerment.playback import chances
+from empo_rollout.empowerment.playback import LearnedRobots, chances
 from empo_rollout.policies.policyfile import load_policy
 
 Cook = Callable[[Tensor, int], Tensor]
@@ -34,16 +33,21 @@ Cook = Callable[[Tensor, int], Tensor]
 GOAL = "soup 1 served"
 
 
-def kitchen(params: dict[str, Any], steps: int) -> OvercookedWorld:
+def kitchen(params: dict[str, Any], steps: int | None) -> OvercookedWorld:
     """A kitchen in which soups count for nothing once they are served."""
     return load_world(OvercookedParams.model_validate({**params, "soups": 1, "max_steps": steps}))
 
 
+def prior(world: OvercookedWorld, noise: float) -> KitchenPlanner:
+    """Humans who plan, with each of the goals."""
+    return KitchenPlanner(KitchenPlannerParams(noise=noise), world)
+
+
 def planner(world: OvercookedWorld, noise: float) -> Cook:
     """A human who wants a soup served."""
-    prior = KitchenPlanner(KitchenPlannerParams(noise=noise), world)
     goal = [goal.name for goal in world.spec.goals].index(GOAL)
-    return lambda states, step: prior.policy(states, 1)[:, goal]
+    human = prior(world, noise)
+    return lambda states, step: human.policy(states, 1)[:, goal]
 
 
 def random(states: Tensor, step: int) -> Tensor:
@@ -68,16 +72,22 @@ def trained(world: OvercookedWorld, file: Path, cook: int) -> Cook:
     policy = load_policy(file).policy
 
     def act(states: Tensor, step: int) -> Tensor:
-        views = seen_by(world, states, 2)[cook::2]
+        views = world.views(states)[:, cook]
         return chances(policy, views, torch.ones(len(views), len(ACTIONS), dtype=torch.bool), cook)
 
     return act
 
 
-def learned(world: OvercookedWorld, file: Path, horizon: int) -> Cook:
-    """The robot of a run of ``phase2``, as if an episode began in each step."""
+def learned(world: OvercookedWorld, file: Path) -> Cook:
+    """The robot of a run of ``phase2`` in a kitchen without end."""
     policy = load_learned(file, world)
-    return lambda states, step: policy.probabilities(states, torch.full((len(states),), horizon))
+    return lambda states, step: policy.probabilities(states, torch.ones(len(states)).long())
+
+
+def paid_for_power(world: OvercookedWorld, file: Path) -> Cook:
+    """The robot of a run of ``rollout`` in a kitchen without end."""
+    policy = LearnedRobots(world, load_policy(file).policy)
+    return lambda states, step: policy.probabilities(states, torch.ones(len(states)).long())
 
 
 @cache
@@ -89,7 +99,7 @@ def solved(params: str, horizon: int, noise: float, theory: str) -> tuple[RowTab
     exact = ExactParams.model_validate(
         {"preset": "paper", "theory": json.loads(theory), "keep": "root", "rollouts": 0}
     )
-    assumed = Assumptions(human_prior=KitchenPlanner(KitchenPlannerParams(noise=noise), world))
+    assumed = Assumptions(human_prior=prior(world, noise))
     with tempfile.TemporaryDirectory() as folder:
         result = solve(world, exact, assumed, directory=Path(folder), start=rows)
         policy = torch.as_tensor(result.robot_policies(torch.from_numpy(rows), horizon))

@@ -34,11 +34,22 @@ SETTINGS = HERE / "overcooked.yaml"
 sys.path[:0] = [str(HERE)]
 
 import overcooked_cooks as cooks  # noqa: E402
-from esr_scores import Estimate, csv_text, mean, paired_difference  # noqa: E402
+from esr_scores import Estimate, csv_text, mean, mean_of_few, paired_difference  # noqa: E402
 from kept_runs import run_file  # noqa: E402
+from overcooked_ave import ave_robot  # noqa: E402
 
 ALWAYS = ("still", "random", "PPO soups", "PPO self-play")
 HUMANS = ("planner", "self-play")
+TRAINED = ("PPO soups", "PPO self-play", "EMPO learned", "EMPO by PPO")
+USED = {
+    "PPO soups": {"ppo"},
+    "PPO self-play": {"ppo", "self_play"},
+    "self-play": {"ppo", "self_play"},
+    "AvE": {"ave"},
+    "EMPO learned": {"learned"},
+    "EMPO by PPO": {"learned", "ppo", "by_ppo"},
+}
+"""Settings that scores of robots and humans depend on, besides those that all depend on."""
 ROBOT, HUMAN = 0, 1
 
 
@@ -57,6 +68,13 @@ class SelfPlay(Config):
     params: dict[str, Any]
 
 
+class ByPpo(Config):
+    """What differs from ``ppo`` where the robot is paid U_r."""
+
+    environment: dict[str, Any]
+    params: dict[str, Any]
+
+
 class Settings(Config):
     """The file of settings."""
 
@@ -67,21 +85,28 @@ class Settings(Config):
     noise: float
     quick: Quick
     kitchens: dict[str, dict[str, Any]]
+    runs: dict[str, dict[str, int]]
     robots: dict[str, list[str]]
     horizon: int
     theory: dict[str, float | str]
+    ave: dict[str, int]
     learned: dict[str, Any]
+    by_ppo: ByPpo
     ppo: dict[str, Any]
     self_play: SelfPlay
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: a robot with a human in a kitchen."""
+    """A line of the table: a robot with a human in a kitchen.
+
+    Intervals are over the means of runs of training where there are several, else over episodes.
+    """
 
     kitchen: str
     human: str
     robot: str
+    runs: int
     soups: Estimate
     ahead_of_still: Estimate
     ahead_of_random: Estimate
@@ -91,11 +116,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Score:
-    """Soups of each episode, and what it took to make the robot."""
+    """Soups of each run of training and episode, and what a run took on average."""
 
     soups: np.ndarray
     cpu_seconds: float
     env_steps: int
+
+    def estimate(self) -> Estimate:
+        """The mean number of soups."""
+        return mean_of_few(self.soups.mean(1)) if len(self.soups) > 1 else mean(self.soups[0])
+
+    def ahead_of(self, other: Score, resamples: int, seed: int) -> Estimate:
+        """The mean difference to a robot that was not trained, in the same episodes."""
+        if len(self.soups) == 1:
+            return paired_difference(self.soups[0], other.soups[0], resamples, seed)
+        return mean_of_few((self.soups - other.soups).mean(1))
 
 
 @dataclass(frozen=True)
@@ -120,14 +155,21 @@ class Contest:
         world = cooks.kitchen(self._params, settings.horizon)
         rng = np.random.default_rng(settings.seed)
         chance = rng.random((settings.steps, settings.episodes, 2))
-        if human == "planner":
-            other = cooks.planner(world, settings.noise)
-        else:
-            other = cooks.trained(world, self._ppo("both")[0], HUMAN)
-        mine, seconds, steps = self._robot(world, robot)
-        return Score(cooks.soups(world, mine, other, chance), seconds, steps)
+        planner = cooks.planner(world, settings.noise)
+        soups, cpu_seconds, env_steps = [], [], []
+        for run in range(self._runs(robot)):
+            mine, seconds, steps = self._robot(world, robot, run)
+            other = planner
+            if human == "self-play":
+                # Only its own robot meets another human than all others do.
+                partner = run if robot == "PPO self-play" else 0
+                other = cooks.trained(world, self._ppo("both", partner)[0], HUMAN)
+            soups.append(cooks.soups(world, mine, other, chance))
+            cpu_seconds.append(seconds)
+            env_steps.append(steps)
+        return Score(np.array(soups), float(np.mean(cpu_seconds)), env_steps[0])
 
-    def _robot(self, world: OvercookedWorld, name: str) -> tuple[cooks.Cook, float, int]:
+    def _robot(self, world: OvercookedWorld, name: str, run: int) -> tuple[cooks.Cook, float, int]:
         """A robot, and processor seconds and steps of agents that it took to make it."""
         settings = self.settings
         if name == "random":
@@ -135,13 +177,18 @@ class Contest:
         if name in ("still", "aside"):
             # The corner to the north of where the robot starts in cramped_room.
             return cooks.fixed(*["north"] * (name == "aside")), 0.0, 0
-        if name.startswith("PPO"):
-            file, seconds, steps = self._ppo("both" if name == "PPO self-play" else "robot")
+        if name == "AvE":
+            prior = cooks.prior(world, settings.noise)
+            return ave_robot(world, prior, **settings.ave, seed=settings.seed), 0.0, 0
+        if name in ("PPO soups", "PPO self-play"):
+            file, seconds, steps = self._ppo("both" if name == "PPO self-play" else "robot", run)
             return cooks.trained(world, file, ROBOT), seconds, steps
         if name == "EMPO learned":
-            folder = self.out / self._slug(name)
-            file, seconds, steps = run_file(folder, self._learned_config())
-            return cooks.learned(world, file, settings.horizon), seconds, steps
+            file, seconds, steps = self._learned(run)
+            return cooks.learned(self._endless(), file), seconds, steps
+        if name == "EMPO by PPO":
+            file, seconds, steps = self._by_ppo(run)
+            return cooks.paid_for_power(self._endless(), file), seconds, steps
         theory = {**settings.theory, "beta_r": float(name.split()[2])}
         # Beside things on counters there are too many states.
         params = json.dumps({**self._params, "counter_items": 0})
@@ -150,7 +197,7 @@ class Contest:
         )
         return cooks.exact_robot(world, table, policy), seconds, 0
 
-    def _ppo(self, learners: str) -> tuple[Path, float, int]:
+    def _ppo(self, learners: str, run: int) -> tuple[Path, float, int]:
         """The policy file of a run of PPO for soups, by self-play or beside the planner."""
         settings, algorithm = self.settings, dict(self.settings.ppo)
         environment: dict[str, Any] = {"learners": learners}
@@ -158,41 +205,80 @@ class Contest:
             algorithm |= settings.self_play.params
             environment["shaping"] = settings.self_play.shaping
         else:
-            human = {"name": "kitchen-planner", "params": {"noise": settings.noise}}
-            environment["human_prior"] = human
+            environment["human_prior"] = self._planner
         algorithm["environment"] = {"name": "overcooked", "params": environment}
+        return self._run(f"PPO {learners}", "rollout", algorithm, settings.steps, run)
+
+    def _learned(self, run: int) -> tuple[Path, float, int]:
+        """The policy file of a run of ``phase2``."""
+        settings = self.settings
+        theory = {**settings.theory, **settings.learned["theory"]}
+        params = {**settings.learned, "theory": theory, "human_prior": self._planner}
+        return self._run("EMPO learned", "phase2", params, None, run)
+
+    def _by_ppo(self, run: int) -> tuple[Path, float, int]:
+        """The policy file of a run of PPO that is paid U_r as a run of ``phase2`` left it."""
+        settings = self.settings
+        known, seconds, _ = self._learned(run)
+        reward = {"kind": "power", "run": str(known.parents[1])}
+        environment = {
+            **settings.by_ppo.environment, "reward": reward, "human_prior": self._planner,
+        }  # fmt: skip
+        params = {
+            **settings.ppo, **settings.by_ppo.params,
+            "environment": {"name": "world", "params": environment},
+        }  # fmt: skip
+        file, more, steps = self._run("EMPO by PPO", "rollout", params, None, run)
+        return file, seconds + more, steps
+
+    def _run(
+        self, name: str, algorithm: str, params: dict[str, Any], max_steps: int | None, run: int
+    ) -> tuple[Path, float, int]:
+        world = {**self._params, "soups": 1, "max_steps": max_steps}
         return run_file(
-            self.out / self._slug(f"PPO {learners}"),
+            self.out / self._slug(name),
             {
-                "world_model": self._world(settings.steps),
-                "algorithm": {"name": "rollout", "params": algorithm},
-                "seed": settings.seed,
+                "world_model": {"name": "overcooked", "params": world},
+                "algorithm": {"name": algorithm, "params": params},
+                "seed": self.settings.seed + run,
             },
         )
 
-    def _learned_config(self) -> dict[str, Any]:
-        settings = self.settings
-        human = {"name": "kitchen-planner", "params": {"noise": settings.noise}}
-        theory = {**settings.theory, **settings.learned["theory"]}
-        params = {**settings.learned, "theory": theory, "human_prior": human}
-        return {
-            "world_model": self._world(settings.horizon),
-            "algorithm": {"name": "phase2", "params": params},
-            "seed": settings.seed,
-        }
+    @property
+    def _planner(self) -> dict[str, Any]:
+        return {"name": "kitchen-planner", "params": {"noise": self.settings.noise}}
 
-    def _world(self, steps: int) -> dict[str, Any]:
-        return {"name": "overcooked", "params": {**self._params, "soups": 1, "max_steps": steps}}
+    def _endless(self) -> OvercookedWorld:
+        return cooks.kitchen(self._params, None)
+
+    def _runs(self, robot: str) -> int:
+        return self.settings.runs.get(self.name, {}).get(robot, 1)
 
     def _slug(self, name: str) -> str:
         return f"{self.name} {name}".lower().replace(" ", "_")
 
-    def scores(self, digest: str) -> dict[tuple[str, str], Score]:
+    def _digest(self, robot: str, human: str) -> str:
+        """Digest of the settings that a score depends on."""
+        settings = self.settings.model_dump(mode="json")
+        used = {"steps", "episodes", "seed", "noise", "horizon"}
+        if robot.startswith("EMPO"):
+            used |= {"theory"}
+        for name, parts in USED.items():
+            if name in (robot, human):
+                used |= parts
+        about = {key: settings[key] for key in used} | {
+            "kitchen": self._params,
+            "runs": self._runs(robot),
+        }
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+    def scores(self) -> dict[tuple[str, str], Score]:
         """Scores by human and robot; those of an earlier run of the same settings are read."""
         found = {}
         for robot in self.robots():
             for human in HUMANS:
                 path = self.out / f"{self._slug(robot)}_with_{human}.json"
+                digest = self._digest(robot, human)
                 if path.is_file() and (kept := json.loads(path.read_text()))["settings"] == digest:
                     score = Score(np.array(kept["soups"]), kept["cpu_seconds"], kept["env_steps"])
                     print(f"{self.name}, {robot} with {human}: read from {path}", flush=True)
@@ -208,16 +294,16 @@ class Contest:
 
 def rows(contest: Contest, found: dict[tuple[str, str], Score]) -> Iterator[Row]:
     """The lines of one kitchen."""
-    resamples, seed = contest.settings.bootstrap, contest.settings.seed
+    chance = contest.settings.bootstrap, contest.settings.seed
     for (human, robot), score in sorted(found.items(), key=lambda each: HUMANS.index(each[0][0])):
-        still, random = (found[human, name].soups for name in ("still", "random"))
         yield Row(
             kitchen=contest.name,
             human=human,
             robot=robot,
-            soups=mean(score.soups),
-            ahead_of_still=paired_difference(score.soups, still, resamples, seed),
-            ahead_of_random=paired_difference(score.soups, random, resamples, seed),
+            runs=len(score.soups) if robot in TRAINED else 0,
+            soups=score.estimate(),
+            ahead_of_still=score.ahead_of(found[human, "still"], *chance),
+            ahead_of_random=score.ahead_of(found[human, "random"], *chance),
             cpu_seconds=score.cpu_seconds,
             env_steps=score.env_steps,
         )
@@ -228,12 +314,13 @@ def show(table: list[Row], footer: str) -> None:
     shown = Table(title="Soups in an episode", caption=footer)
     for column in ("kitchen", "human", "robot"):
         shown.add_column(column)
-    for column in ("soups", "ahead of still", "ahead of random", "CPU s", "steps"):
+    for column in ("runs", "soups", "ahead of still", "ahead of random", "CPU s", "steps"):
         shown.add_column(column, justify="right")
     for row in table:
         shown.add_row(
-            row.kitchen, row.human, row.robot, row.soups.shown(2), row.ahead_of_still.shown(2),
-            row.ahead_of_random.shown(2), f"{row.cpu_seconds:.0f}", f"{row.env_steps:,}",
+            row.kitchen, row.human, row.robot, str(row.runs or ""), row.soups.shown(2),
+            row.ahead_of_still.shown(2), row.ahead_of_random.shown(2),
+            f"{row.cpu_seconds:.0f}", f"{row.env_steps:,}",
         )  # fmt: skip
     Console(width=170).print(shown)
 
@@ -261,6 +348,11 @@ def write(table: list[Row], out: Path, footer: str) -> None:
     write_figure(figure, out / "table.png")
 
 
+def settings_of(path: Path) -> Settings:
+    """The settings in a file."""
+    return validate_document(Settings, read_yaml(path))
+
+
 def main() -> None:
     """Train, solve and score all robots, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -270,7 +362,7 @@ def main() -> None:
     parser.add_argument("--kitchen", action="append", help="only this one; may be repeated")
     given = parser.parse_args()
     torch.set_num_threads(1)  # Networks are small, and processors may be shared.
-    settings = validate_document(Settings, read_yaml(given.settings))
+    settings = settings_of(given.settings)
     digest = hashlib.sha256(given.settings.read_bytes()).hexdigest()[:16]
     out, kitchens = given.out.resolve(), given.kitchen or list(settings.kitchens)
     if given.quick:
@@ -279,6 +371,7 @@ def main() -> None:
         both = {"params": settings.self_play.params | fewer}
         changed = {
             "episodes": settings.quick.episodes,
+            "runs": {},
             "ppo": settings.ppo | fewer,
             "self_play": settings.self_play.model_copy(update=both),
         }
@@ -287,7 +380,7 @@ def main() -> None:
     table: list[Row] = []
     for name in kitchens:
         contest = Contest(settings, name, out)
-        table += rows(contest, contest.scores(digest))
+        table += rows(contest, contest.scores())
     footer = (
         f"{settings.episodes} episodes of {settings.steps} steps; 95 % intervals; rules of "
         f"overcooked 0.2.1; settings {given.settings.name} {digest}"

@@ -18,17 +18,25 @@ import overcooked_cooks as cooks  # noqa: E402
 import overcooked_soups as benchmark  # noqa: E402
 
 SMALL = {
-    "steps: 400": "steps: 60",
-    "episodes: 200": "episodes: 12",
+    "steps: 400": "steps: 30",
+    "episodes: 200": "episodes: 10",
     "bootstrap: 10000": "bootstrap: 100",
-    "horizon: 40": "horizon: 8",
+    "onions: 1, cook_time: 3": "onions: 1, cook_time: 1",
     "EMPO beta_r 100, EMPO beta_r 300, ": "",
-    "total_steps: 3000000": "total_steps: 6400",
-    "total_steps: 4000000": "total_steps: 6400",
-    "total_steps: 5000": "total_steps: 30",
-    "{v_h_e: 1000, q_r: 500, ramp: 500}": "{v_h_e: 10, q_r: 10, ramp: 10}",
+    "EMPO beta_r 1000]": "EMPO beta_r 1000, EMPO by PPO]",
+    "horizon: 40": "horizon: 8",
+    "ave: {steps: 5, rollouts: 20}": "ave: {steps: 2, rollouts: 3}",
+    "total_steps: 5500": "total_steps: 6",
+    "warm_up: {v_h_e: 2000, q_r: 1000, ramp: 500}": "warm_up: {v_h_e: 2, q_r: 2, ramp: 2}",
+    "batch_size: 96": "batch_size: 8",
+    "total_steps: 500000": "total_steps: 800",
+    "total_steps: 3000000": "total_steps: 800",
+    "num_envs: 64": "num_envs: 4",
+    "minibatch_size: 3200": "minibatch_size: 400",
+    "total_steps: 4000000": "total_steps: 800",
 }
-NAMES = ["aside", "EMPO learned", "EMPO beta_r 1000"]
+ALWAYS = ("still", "random", "PPO self-play")
+NAMES = ["aside", "AvE", "EMPO beta_r 1000", "EMPO by PPO"]
 Run = Callable[[Path, Path], str]
 
 
@@ -37,13 +45,16 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run(out: Path, settings: Path) -> str:
         given = [str(out), "--settings", str(settings), "--kitchen", "small room"]
         monkeypatch.setattr(sys, "argv", ["overcooked_soups.py", *given])
+        monkeypatch.setattr(benchmark, "ALWAYS", ALWAYS)
         benchmark.main()
         return capsys.readouterr().out
 
     return run
 
 
-def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_path: Path) -> None:
+def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (FOLDER / "overcooked.yaml").read_text()
     for old, new in SMALL.items():
         assert old in text
@@ -52,24 +63,41 @@ def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_pat
     settings.write_text(text)
     assert "read from" not in run(out, settings)
     kept = sorted(out.glob("*.json"))
-    assert len(kept) == 2 * (len(benchmark.ALWAYS) + len(NAMES))
+    assert len(kept) == 2 * (len(ALWAYS) + len(NAMES))
     before = [path.read_text() for path in kept]
     table = (out / "table.csv").read_text()
     runs = sorted(out.glob("*/*/results/policy.safetensors"))
-    assert len(runs) == 3
-    for path in kept[:6]:
-        path.unlink()
-    assert run(out, settings).count("read from") == len(kept) - 6
+    assert len(runs) == 3, "self-play, U_r, and PPO that is paid U_r"
+    for path in kept:
+        if "aside" in path.name or "ppo_self" in path.name:
+            path.unlink()
+    contest = benchmark.Contest(benchmark.settings_of(settings), "small room", out)
+    contest.scores()
+    assert capsys.readouterr().out.count("read from") == len(kept) - 4
     assert sorted(out.glob("*/*/results/policy.safetensors")) == runs
     # All but the seconds of what is solved.
-    assert [path.read_text().partition(", ")[0] for path in kept] == [
-        each.partition(", ")[0] for each in before
+    assert [path.read_text().partition(', "cpu')[0] for path in kept] == [
+        each.partition(', "cpu')[0] for each in before
     ]
     assert (out / "table.png").stat().st_size > 10_000
     found = {(row["human"], row["robot"]): row for row in csv.DictReader(table.splitlines()[:-1])}
     assert float(found["planner", "still"]["soups"]) == 0
-    assert float(found["planner", "EMPO beta_r 1000"]["ahead_of_still_low"]) > 1
-    assert found["planner", "PPO soups"]["env_steps"] == "6400"
+    assert float(found["planner", "EMPO beta_r 1000"]["ahead_of_still_low"]) > 0
+    assert [found["planner", name]["runs"] for name in ("AvE", "EMPO by PPO")] == ["0", "1"]
+    assert found["planner", "PPO self-play"]["env_steps"] == "800"
+
+
+def test_intervals_are_over_runs_of_training_where_there_are_several() -> None:
+    soups = np.array([[4, 6, 5, 5], [7, 7, 6, 8], [9, 9, 8, 10]])
+    other = benchmark.Score(np.array([[1, 2, 1, 2]]), 0.0, 0)
+    runs, run = benchmark.Score(soups, 0.0, 0), benchmark.Score(soups[:1], 0.0, 0)
+    half = 4.303 * 2 / 3**0.5
+    assert vars(runs.estimate()) == pytest.approx(
+        {"value": 7, "low": 7 - half, "high": 7 + half}, abs=1e-3
+    )
+    assert runs.ahead_of(other, 100, 0).value == pytest.approx(5.5)
+    assert run.estimate() == benchmark.mean(soups[0])
+    assert run.ahead_of(other, 100, 0).value == pytest.approx(3.5)
 
 
 def test_soups_are_those_that_the_human_serves_beside_a_robot_that_makes_way() -> None:

@@ -171,22 +171,35 @@ def test_networks_see_what_follows_from_several_words() -> None:
     row[kitchen.first_counter : kitchen.first_counter + 2] = [ONION, DISH]
     row[kitchen.first_pot : kitchen.first_pot + 2] = [2, 2]
     found = world.spec.featurizer(torch.tensor([row], dtype=torch.int16)).flat()[0].tolist()
-    places, tiles, stations = 9, 6, 5
     rest = found[sum(kitchen.values) :]
-    both, rest = rest[:places], rest[places:]
+    both, rest = rest[:9], rest[9:]
     assert both == [0, 0, 1, 0, 0, 0, 0, 0, 0]
-    faced, rest = rest[:tiles], rest[tiles:]
-    assert faced[TILES.index("D")] == sum(faced) == 1
-    near, rest = rest[:stations], rest[stations:]
-    assert near == pytest.approx([1, 1, 1, 0.9, 0])
-    faced, rest = rest[:tiles], rest[tiles:]
-    assert faced[TILES.index("X")] == sum(faced) == 1
-    near, rest = rest[:stations], rest[stations:]
-    assert near == pytest.approx([1, 1, 0, 0.9, 1])
-    waiting, cooks, is_ready, lying = rest[:3], rest[3], rest[4], rest[5:]
-    assert waiting == [0, 0, 0]
-    assert (cooks, is_ready) == (0, 1)
+    tiles, contents, stations = 6, 5 + 6, 5
+    sizes = [tiles, contents, stations] * 2
+    parts = torch.tensor(rest[: sum(sizes)]).split(sizes)
+    assert parts[0].nonzero().tolist() == [[TILES.index("D")]]
+    assert parts[1].nonzero().tolist() == [[NOTHING]]
+    assert parts[2].tolist() == pytest.approx([1, 1, 1, 0.9, 0])
+    assert parts[3].nonzero().tolist() == [[TILES.index("X")]]
+    assert parts[4].nonzero().tolist() == [[DISH]]
+    assert parts[5].tolist() == pytest.approx([1, 1, 0, 0.9, 1])
+    stages, lying = rest[sum(sizes) : -4], rest[-4:]
+    assert stages == [0, 0, 0, 0, 1, 0], "a soup that counts is ready"
     assert lying == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("pot", "stage"),
+    [([0, 0], 0), ([2, 0], 2), ([1, 1], 3), ([2, 2], 4), ([1, 2], 5)],
+)
+def test_networks_see_what_is_in_the_pot_that_a_cook_faces(pot: list[int], stage: int) -> None:
+    world = world_of(layout=CORRIDOR, onions=2, cook_time=2)
+    row, kitchen = world.kitchen.start(), world.kitchen
+    row[0], row[3] = 1, 2
+    row[kitchen.first_pot : kitchen.first_pot + 2] = pot
+    found = world.spec.featurizer(torch.tensor([row], dtype=torch.int16)).flat()[0]
+    first = sum(kitchen.values) + 9 + 6
+    assert found[first : first + 11].nonzero().tolist() == [[5 + stage]]
 
 
 def test_each_cook_sees_itself_first() -> None:

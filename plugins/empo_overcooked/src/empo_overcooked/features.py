@@ -36,9 +36,9 @@ NEARNESS = 0.9
 class KitchenFeatures:
     """Words, one-hot, and what follows from several of them.
 
-    That is where both cooks stand; the kind of tile that each faces; how near each is to each kind
-    of station, around the other cook; pots by what is in them; and how many of each item lie on
-    counters.
+    That is where both cooks stand; the kind of tile that each faces, and what is on or in it; how
+    near each is to each kind of station, around the other cook; pots by what is in them; and how
+    many of each item lie on counters.
 
     Attributes:
         kitchen: What the words are about.
@@ -50,10 +50,21 @@ class KitchenFeatures:
     def shape(self) -> FeatureShape:
         """Numbers about the kitchen as a whole, and no others."""
         kitchen = self.kitchen
-        cooks = len(kitchen.floor) ** 2 + 2 * (len(TILES) + len(STATIONS))
+        each = len(TILES) + self._contents + len(STATIONS)
+        cooks = len(kitchen.floor) ** 2 + 2 * each
         return FeatureShape(
-            globals=sum(kitchen.values) + cooks + (kitchen.onions + 3) + (DISH + kitchen.onions)
+            globals=sum(kitchen.values) + cooks + self._stages + (DISH + kitchen.onions)
         )
+
+    @property
+    def _stages(self) -> int:
+        """Of pots: each number of onions that do not cook, soups that cook, count, do not count."""
+        return self.kitchen.onions + 4
+
+    @property
+    def _contents(self) -> int:
+        """What cells may have: nothing, items, pots by their stages."""
+        return DISH + self.kitchen.onions + 1 + self._stages
 
     def __call__(self, states: Int[Tensor, "state word"]) -> Features:
         """The features of each state, on the device of ``states``.
@@ -84,21 +95,35 @@ class KitchenFeatures:
         """Both places, and what each cook faces and is near to."""
         places = len(self.kitchen.floor)
         robot, human = rows[:, PLACE], rows[:, COOK_WORDS + PLACE]
-        near, faced = (table.to(rows.device) for table in (self._near, self._faced))
+        near, ahead, tile = (table.to(rows.device) for table in self._tables)
+        contents = self._in_cells(rows)
         parts = [one_hot(robot * places + human, places**2)]
         for own, other, word in ((robot, human, 0), (human, robot, COOK_WORDS)):
-            parts += [one_hot(faced[own, rows[:, word + FACING]], len(TILES)), near[other, own]]
+            cell = ahead[own, rows[:, word + FACING]]
+            inside = contents.gather(1, cell[:, None])[:, 0]
+            parts += [one_hot(tile[cell], len(TILES)), one_hot(inside, self._contents)]
+            parts.append(near[other, own])
         return torch.cat([part.float() for part in parts], 1)
 
-    def _pots(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state feature"]:
-        """Pots with each number of onions that do not cook, pots that cook, soups that count."""
+    def _in_cells(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state cell"]:
+        """What each counter and pot has; 0 for nothing."""
         kitchen = self.kitchen
+        found = rows.new_zeros(len(rows), len(kitchen.tile))
+        found[:, kitchen.counters] = rows[:, kitchen.first_counter : kitchen.first_pot]
+        found[:, kitchen.pots] = DISH + kitchen.onions + 1 + self._stage(rows)
+        return found
+
+    def _stage(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state pot"]:
+        kitchen, full = self.kitchen, self.kitchen.onions
         onions = rows[:, kitchen.first_pot : -1 : 2]
         cooked = rows[:, kitchen.first_pot + 1 : -1 : 2]
-        waiting = [(onions == number) & (cooked == 0) for number in range(kitchen.onions + 1)]
-        is_ready = (onions == kitchen.onions) & (cooked == kitchen.cook_time)
-        cooks = (cooked > 0) & (cooked < kitchen.cook_time)
-        return torch.stack([*waiting, cooks, is_ready], -1).sum(1).float()
+        done = torch.where(onions == full, full + 2, full + 3)
+        later = torch.where(cooked < kitchen.cook_time, full + 1, done)
+        return torch.where(cooked == 0, onions, later)
+
+    def _pots(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state feature"]:
+        """How many pots are in each stage."""
+        return one_hot(self._stage(rows), self._stages).sum(1).float()
 
     def _items(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state feature"]:
         """How many of each item lie on counters."""
@@ -106,10 +131,12 @@ class KitchenFeatures:
         return one_hot(items, DISH + self.kitchen.onions + 1).sum(1)[:, 1:].float()
 
     @cached_property
-    def _faced(self) -> Int[Tensor, "place direction"]:
-        return torch.from_numpy(self.kitchen.tile[self.kitchen.ahead]).long()
+    def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Nearness of stations, the cell ahead in each direction, and kinds of tiles."""
+        kitchen = self.kitchen
+        ahead, tile = (torch.from_numpy(each).long() for each in (kitchen.ahead, kitchen.tile))
+        return self._near(), ahead, tile
 
-    @cached_property
     def _near(self) -> Float[Tensor, "place place station"]:
         """Of a cook who goes around a place: that place, its own, the kind of station."""
         kitchen = self.kitchen
