@@ -29,12 +29,15 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_blocks" / "te
 
 import esr  # noqa: E402
 import esr_robots  # noqa: E402
+from esr_settings import SETTINGS, Settings  # noqa: E402
 from simulator import MOVES, STAY, Scores, human_choice, played, target_cells  # noqa: E402
 
 SETTLED = 10
 """Step from which a human that has not arrived is asked why; before, it is being freed."""
 LATE = 40
 """Step from which decisions are about the end of the episode, and so are left out."""
+NO_HOPE = 1e-6
+"""V_h^m below which a human takes all actions alike."""
 CAUSES = ("box on goal", "no way", "detour needed", "walking")
 
 
@@ -67,7 +70,7 @@ def watched(contest: esr.Contest, humans: str, beta_r: float, folder: Path) -> W
     settings = contest.settings
     theory = {**settings.empo.theory, "beta_r": beta_r}
     result = esr_robots.solved(settings.size, contest.boxes, settings.steps, humans, theory, folder)
-    robot, seen = esr_robots.empo(result, contest.chance), []
+    robot, seen = esr_robots.empo(result.robot_policies, contest.chance), []
 
     def watch(human: np.ndarray, boxes: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         seen.append((human.copy(), boxes.copy()))
@@ -184,7 +187,8 @@ class Split:
 
     share: dict[str, float]  # Of |Q_r|.
     attainable: dict[str, float]  # V_h^e while it stays.
-    hopeless: int  # Goals for which the human expects nothing: V_h^m is 0.
+    hopeless: tuple[int, int]  # Goals whose V_h^m is 0 after either action.
+    power: tuple[float, float]  # X_h after either action.
 
 
 def split(result: ExactResult, row: list[int], time: int, goal: int, action: str) -> Split:
@@ -193,10 +197,14 @@ def split(result: ExactResult, row: list[int], time: int, goal: int, action: str
     here, scale = result.at(row, time), abs(float(why.policies.q_r[0, why.first]))
     kinds = kinds_of_cells(round(len(here.V_e) ** 0.5), goal)
     parts = why.parts.sum(0) / scale
+    world, moved = result.problem.world, torch.tensor([[0, why.first], [0, why.second]])
+    after = world.transitions(torch.tensor([row, row]), moved).states.tolist()
+    later = [result.at(state, time + 1) for state in after]
     return Split(
         {kind: float(parts[cells].sum()) for kind, cells in kinds.items()},
         {kind: float(here.V_e[cells].mean()) for kind, cells in kinds.items()},
-        int((here.V_m < 1e-6).sum()),
+        (int((later[0].V_m < NO_HOPE).sum()), int((later[1].V_m < NO_HOPE).sum())),
+        (later[0].X_h[0], later[1].X_h[0]),
     )
 
 
@@ -244,11 +252,11 @@ def main() -> None:
     """Play, sort, explain, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", type=Path, default=Path("esr"))
-    parser.add_argument("--settings", type=Path, default=esr.SETTINGS, help="another file")
+    parser.add_argument("--settings", type=Path, default=SETTINGS, help="another file")
     given = parser.parse_args()
-    settings = validate_document(esr.Settings, read_yaml(given.settings))
+    settings = validate_document(Settings, read_yaml(given.settings))
     given.out.mkdir(parents=True, exist_ok=True)
-    contest = esr.Contest.of(settings, 2, settings.episodes)
+    contest = esr.Contest.of(settings, 2, settings.episodes, given.out)
     goals, largest = contest.episodes.goal, max(settings.empo.beta_r)
     with tempfile.TemporaryDirectory() as folder:
         robots = {
@@ -272,7 +280,11 @@ def main() -> None:
             parts = ", ".join(f"{kind} {100 * part:+.2f}" for kind, part in found.share.items())
             values = ", ".join(f"{kind} {part:.3f}" for kind, part in found.attainable.items())
             print(f"{humans}: {100 * sum(found.share.values()):+.2f} % of Q_r ({parts})")
-            print(f"  attainable: {values}; goals without hope: {found.hopeless}")
+            print(f"  attainable: {values}")
+            hope, power = found.hopeless, found.power
+            print(
+                f"  then without hope: {hope[0]} or {hope[1]}; X_h {power[0]:.2f} or {power[1]:.2f}"
+            )
     draw(robots, splits, given.out / "failures.png")
     print(f"Wrote {given.out / 'failures.png'}")
 

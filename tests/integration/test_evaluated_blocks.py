@@ -33,7 +33,7 @@ def simulated(result: ExactResult, state: list[int], time: int, goals: np.ndarra
     boxes = np.isin(np.arange(SIZE**2), state[1:]).reshape(1, SIZE, SIZE).repeat(len(goals), 0)
     human = np.full(len(goals), state[0])
     noise, actions = rng.random(shape) < NOISE, rng.integers(5, size=shape)
-    robot = esr_robots.empo(result, rng.random(shape))
+    robot = esr_robots.empo(result.robot_policies, rng.random(shape))
     return played(robot, Episodes(human, boxes, goals, noise, actions)).reward > 0
 
 

@@ -14,6 +14,7 @@ for folder in (ROOT / "examples" / "benchmarks", ROOT / "plugins" / "empo_blocks
 
 import esr  # noqa: E402
 import esr_failures  # noqa: E402
+from esr_settings import SETTINGS, Settings  # noqa: E402
 
 from empo_core.config.files import read_yaml, validate_document  # noqa: E402
 
@@ -42,10 +43,10 @@ def test_boxes_leave_a_goal_by_free_cells_and_not_over_the_human() -> None:
 
 
 def test_robots_are_asked_about_failures_and_their_reasons_add_up(tmp_path: Path) -> None:
-    given = read_yaml(esr.SETTINGS)
+    given = read_yaml(SETTINGS)
     given.data |= {"size": 3, "steps": 12}
-    settings = validate_document(esr.Settings, given)
-    contest = esr.Contest.of(settings, 2, 30)
+    settings = validate_document(Settings, given)
+    contest = esr.Contest.of(settings, 2, 30, tmp_path)
     goals = contest.episodes.goal
     robot = esr_failures.watched(contest, "pessimistic", 100.0, tmp_path)
     assert 0 < len(robot.failures) < len(goals)
