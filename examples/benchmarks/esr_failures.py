@@ -1,6 +1,6 @@
 """Failures of EMPO with two boxes in the obstacle gridworld, and the decisions behind them.
 
-Run ``python examples/benchmarks/esr_failures.py [OUT]`` (a minute). It plays the robots of
+Run ``python examples/benchmarks/esr_failures.py [OUT]``. It plays the robots of
 ``esr_blocks.yaml``, sorts their failures by what kept the human from its goal, and asks every robot
 about the decisions in which the most failing one leaves a box on the goal of a human that waits
 beside it. Numbers are printed; OUT (default: ``esr``) gets ``failures.png`` and ``.svg``.
