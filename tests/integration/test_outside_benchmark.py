@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from pettingzoo import ParallelEnv
 
 pytest.importorskip("minigrid")
 pytest.importorskip("mpe2")
@@ -87,14 +88,34 @@ def test_an_episode_that_was_cut_off_says_so_to_the_other_library() -> None:
     assert (copies.taken, len(copies.newest)) == (2 * 3 * 25, 6)
 
 
-def test_who_has_died_sees_and_is_paid_nothing_until_the_others_end() -> None:
-    mortal = {"name": "pettingzoo", "params": {"id": "butterfly/knights_archers_zombies_v11"}}
-    game, still = games.game(mortal), np.full(4, 5)
-    game.begin(0)
-    while game.alive.all() and not game.terminated:
-        game.step(still)
-    assert not game.terminated, "one dies before all do"
-    rows, paid = game.step(still)
-    assert not rows[~game.alive].any()
-    assert not paid[~game.alive].any()
-    assert rows[game.alive].any() or game.terminated
+class Mortal(ParallelEnv[str, np.ndarray, int]):
+    """Two agents who see and are paid ones; the first dies in the first step, the other later."""
+
+    metadata = {"name": "mortal"}  # noqa: RUF012
+    possible_agents = ["first", "second"]  # noqa: RUF012
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Box(0, 1, (2,), np.float32)
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        return dict.fromkeys(self.agents, np.ones(2)), {}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        acted, gone = [*actions], self.agents.pop(0)
+        seen = dict.fromkeys(acted, np.ones(2))
+        dead = {name: name == gone for name in acted}
+        return seen, dict.fromkeys(acted, 1.0), dead, dict.fromkeys(acted, False), {}
+
+
+def test_who_has_died_acts_and_is_paid_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(games, "make_pettingzoo", lambda *_: Mortal())
+    game = games.game(SPREAD)
+    assert game.begin().tolist() == [[1, 1], [1, 1]]
+    _, paid = game.step(np.zeros(2, np.int64))
+    assert (paid.tolist(), game.alive.tolist(), game.terminated) == ([1, 1], [False, True], False)
+    _, paid = game.step(np.zeros(2, np.int64))
+    assert (paid.tolist(), game.terminated, game.truncated) == ([0, 1], True, False)
