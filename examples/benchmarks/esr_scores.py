@@ -13,7 +13,7 @@ import numpy as np
 Z = 1.959964
 """Quantile of the normal distribution for 95 %."""
 AT_ONCE = 100
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+STUDENT = (12.70620, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
 """Quantiles of Student's distributions of 1, 2, ... degrees of freedom for 95 %."""
 
 
@@ -40,19 +40,15 @@ def share(successes: np.ndarray) -> Estimate:
 
 
 def mean(values: np.ndarray) -> Estimate:
-    """A mean with its t interval."""
-    degrees = len(values) - 1
-    # Cornish and Fisher: t quantiles of so many degrees of freedom to three digits.
-    t = Z + (Z**3 + Z) / (4 * degrees)
+    """A mean with its t interval, which a single value has none of."""
+    middle, degrees = float(values.mean()), len(values) - 1
+    if degrees == 0:
+        return Estimate(middle, math.nan, math.nan)
+    if degrees <= len(STUDENT):
+        t = STUDENT[degrees - 1]
+    else:  # Cornish and Fisher: to three digits.
+        t = Z + (Z**3 + Z) / (4 * degrees)
     half = t * float(values.std(ddof=1)) / math.sqrt(len(values))
-    middle = float(values.mean())
-    return Estimate(middle, middle - half, middle + half)
-
-
-def mean_of_few(values: np.ndarray) -> Estimate:
-    """A mean of two to ten numbers, such as those of runs of training, with its t interval."""
-    half = STUDENT[len(values) - 2] * float(values.std(ddof=1)) / math.sqrt(len(values))
-    middle = float(values.mean())
     return Estimate(middle, middle - half, middle + half)
 
 

@@ -25,7 +25,6 @@ import torch
 from pydantic import Field
 from rich.console import Console
 from rich.table import Table
-from scipy import stats
 
 from empo_core import Config
 from empo_core.config.files import read_yaml, validate_document
@@ -38,7 +37,7 @@ SETTINGS = HERE / "outside.yaml"
 sys.path[:0] = [str(HERE)]
 
 import outside_games as games  # noqa: E402
-from esr_scores import Estimate, csv_text  # noqa: E402
+from esr_scores import Estimate, csv_text, mean  # noqa: E402
 from kept_runs import run_file  # noqa: E402
 
 OURS, THEIRS = "EMPO", "Stable-Baselines3"
@@ -163,24 +162,15 @@ def learned(settings: Settings, name: str, who: str, seed: int, out: Path) -> Ru
     return run
 
 
-def interval(values: Sequence[float]) -> Estimate:
-    """A mean and its 95 % t interval; without one where there is a single value."""
-    middle = float(np.mean(values))
-    if len(values) < 2:
-        return Estimate(middle, np.nan, np.nan)
-    half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
-    return Estimate(middle, middle - half, middle + half)
-
-
 def row(task: str, who: str, runs: Sequence[Run]) -> Row:
     """The line of some seeds."""
     return Row(
         task=task,
         who=who,
         steps=max(run.curve[-1][0] for run in runs),
-        judged=interval([run.judged for run in runs]),
-        training=interval([run.curve[-1][1] for run in runs]),
-        cpu_seconds=interval([run.cpu_seconds for run in runs]),
+        judged=mean(np.array([run.judged for run in runs])),
+        training=mean(np.array([run.curve[-1][1] for run in runs])),
+        cpu_seconds=mean(np.array([run.cpu_seconds for run in runs])),
     )
 
 
@@ -208,7 +198,7 @@ def draw(found: dict[str, dict[str, list[Run]]], out: Path) -> None:
             last = min(run.curve[-1][0] for run in runs)
             steps = np.linspace(0, last, POINTS + 1)[1:]
             at = np.array([np.interp(steps, *np.transpose(run.curve)) for run in runs])
-            points = [interval(column) for column in at.T]
+            points = [mean(column) for column in at.T]
             axes.plot(steps, [point.value for point in points], label=who)
             low, high = [point.low for point in points], [point.high for point in points]
             axes.fill_between(steps, low, high, alpha=0.2, linewidth=0)

@@ -34,7 +34,7 @@ SETTINGS = HERE / "overcooked.yaml"
 sys.path[:0] = [str(HERE)]
 
 import overcooked_cooks as cooks  # noqa: E402
-from esr_scores import Estimate, csv_text, mean, mean_of_few, paired_difference  # noqa: E402
+from esr_scores import Estimate, csv_text, mean, paired_difference  # noqa: E402
 from kept_runs import run_file  # noqa: E402
 from overcooked_ave import ave_robot  # noqa: E402
 
@@ -124,13 +124,13 @@ class Score:
 
     def estimate(self) -> Estimate:
         """The mean number of soups."""
-        return mean_of_few(self.soups.mean(1)) if len(self.soups) > 1 else mean(self.soups[0])
+        return mean(self.soups.mean(1) if len(self.soups) > 1 else self.soups[0])
 
     def ahead_of(self, other: Score, resamples: int, seed: int) -> Estimate:
         """The mean difference to a robot that was not trained, in the same episodes."""
         if len(self.soups) == 1:
             return paired_difference(self.soups[0], other.soups[0], resamples, seed)
-        return mean_of_few((self.soups - other.soups).mean(1))
+        return mean((self.soups - other.soups).mean(1))
 
 
 @dataclass(frozen=True)
