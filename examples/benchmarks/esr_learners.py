@@ -23,9 +23,8 @@ from simulator import (
     Robot,
     holds_box,
     human_choice,
-    moved_boxes,
-    moved_human,
     started,
+    stepped,
     target_cells,
 )
 from torch import Tensor, nn
@@ -189,10 +188,8 @@ class Course:
             choice = human_choice(human, grid, begun.goal)
             move = np.where(begun.is_noise[:, step], begun.noise_action[:, step], choice)
             move = np.where((human == begun.goal) | holds_box(human, grid), STAY, move)
-            human = moved_human(human, move, grid)
-            void = (human == begun.goal) | holds_box(human, grid)
-            pushed = moved_boxes(grid, *pushes(chosen, settings.size))
-            grid = np.where(void[:, None, None], grid, pushed)
+            pushed = pushes(chosen, settings.size)
+            human, grid = stepped(human, grid, begun.goal, move, *pushed)
             played.append((*before, chosen, move, self._reward(human, grid, rng)))
         humans, grids, *others = (list(part) for part in zip(*played, strict=True))
         return Batch(*map(np.stack, ([*humans, human], [*grids, grid], *others)))

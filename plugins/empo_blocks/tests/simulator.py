@@ -94,6 +94,20 @@ def moved_boxes(boxes: np.ndarray, cell: np.ndarray, direction: np.ndarray) -> n
     return result
 
 
+def stepped(
+    human: np.ndarray,
+    boxes: np.ndarray,
+    goal: np.ndarray,
+    action: np.ndarray,
+    cell: np.ndarray,
+    direction: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Human and boxes after the human's and the robot's action, which is void at the end."""
+    human = np.where(human == goal, human, moved_human(human, action, boxes))
+    void = (human == goal) | holds_box(human, boxes)
+    return human, np.where(void[:, None, None], boxes, moved_boxes(boxes, cell, direction))
+
+
 def played(robot: Robot, episodes: Episodes) -> Scores:
     """Scores of a robot that sees human and boxes, never the goal."""
     human, boxes, goal = episodes.human.copy(), episodes.boxes.copy(), episodes.goal
@@ -106,10 +120,8 @@ def played(robot: Robot, episodes: Episodes) -> Scores:
             episodes.noise_action[:, step],
             human_choice(human, boxes, goal),
         )
-        human = np.where(human == goal, human, moved_human(human, action, boxes))
+        human, boxes = stepped(human, boxes, goal, action, cell, direction)
         on_goal = human == goal
-        void = on_goal | holds_box(human, boxes)
-        boxes = np.where(void[:, None, None], boxes, moved_boxes(boxes, cell, direction))
         reward += on_goal
         arrival = np.where(on_goal & (arrival == 0), step + 1, arrival)
     return Scores(reward, holds_box(human, boxes), arrival, holds_box(goal, boxes))
