@@ -44,12 +44,15 @@ def mean(values: np.ndarray) -> Estimate:
     middle, degrees = float(values.mean()), len(values) - 1
     if degrees == 0:
         return Estimate(middle, math.nan, math.nan)
-    if degrees <= len(STUDENT):
-        t = STUDENT[degrees - 1]
-    else:  # Cornish and Fisher: to three digits.
-        t = Z + (Z**3 + Z) / (4 * degrees)
+    t = STUDENT[degrees - 1] if degrees <= len(STUDENT) else _student(degrees)
     half = t * float(values.std(ddof=1)) / math.sqrt(len(values))
     return Estimate(middle, middle - half, middle + half)
+
+
+def _student(degrees: int) -> float:
+    """Student's quantile by two terms of Cornish and Fisher, to three digits from 10 degrees on."""
+    second = (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96
+    return Z + (Z**3 + Z) / (4 * degrees) + second / degrees**2
 
 
 def paired_difference(ours: np.ndarray, others: np.ndarray, resamples: int, seed: int) -> Estimate:
