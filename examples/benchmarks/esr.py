@@ -11,7 +11,6 @@ adds robots that learn, ``--only`` leaves out others than the primary one whose 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 import tempfile
@@ -39,10 +38,12 @@ import esr_robots  # noqa: E402
 from esr_ave import best_actions  # noqa: E402
 from esr_scores import Estimate, csv_text, mean, paired_difference, share  # noqa: E402
 from esr_settings import LEARNED, SETTINGS, LearnedSettings, Settings  # noqa: E402
-from kept_runs import run_file  # noqa: E402
+from kept_runs import file_digest, run_file  # noqa: E402
 from simulator import Episodes, Robot, Scores, played, started  # noqa: E402
 
 CORNERS = 4
+LEARNED_FROM = " learned, seed "
+"""Stands between a robot that learns and its seed."""
 
 
 @dataclass(frozen=True)
@@ -111,52 +112,53 @@ class Contest:
         if self.learned is not None:
             values = [f"EMPO {name}" for name in self.learned.empo.values]
             for name in (*self.learned.env_steps, *values):
-                yield from (f"{name} learned, seed {seed}" for seed in self.learned.seeds)
+                yield from (f"{name}{LEARNED_FROM}{seed}" for seed in self.learned.seeds)
 
     def score(self, name: str) -> Score:
         """Scores of a robot, and the processor seconds that it took to make it."""
+        if LEARNED_FROM in name:
+            robot, seconds, steps = self._learned_robot(name)
+            return Score(played(robot, self.episodes), seconds, steps)
         begin = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            robot, steps, earlier = self._robot(name, Path(folder))
-            seconds = time.process_time() - begin + earlier
-            return Score(played(robot, self.episodes), seconds, steps)
+            robot = self._robot(name, Path(folder))
+            seconds = time.process_time() - begin
+            return Score(played(robot, self.episodes), seconds, 0)
 
-    def _robot(self, name: str, folder: Path) -> tuple[Robot, int, float]:
-        """A robot, steps of the environment, and processor seconds before this process."""
+    def _robot(self, name: str, folder: Path) -> Robot:
+        """A robot that does not learn."""
         settings, size = self.settings, self.settings.size
         if name == "still":
-            return esr_robots.still(size), 0, 0.0
+            return esr_robots.still(size)
         if name == "random125":
-            return esr_robots.random125(size, self.chance), 0, 0.0
+            return esr_robots.random125(size, self.chance)
         if name == "random-effective":
-            return esr_robots.random_effective(self.chance), 0, 0.0
-        if " learned, seed " in name:
-            return self._learned_robot(name)
+            return esr_robots.random_effective(self.chance)
         if name.startswith("AvE "):
             world = load_world(BlocksParams(size=size, boxes=self.boxes))
             ave = settings.ave.model_dump()
-            best = best_actions(world, name.split()[1], **ave)
-            return esr_robots.greedy(best, world), 0, 0.0
+            return esr_robots.greedy(best_actions(world, name.split()[1], **ave), world)
         humans, _, beta_r = name.removeprefix("EMPO ").partition(", beta_r ")
         theory = {**settings.empo.theory, "beta_r": float(beta_r)}
         result = esr_robots.solved(size, self.boxes, settings.steps, humans, theory, folder)
-        return esr_robots.empo(result.robot_policies, self.chance), 0, 0.0
+        return esr_robots.empo(result.robot_policies, self.chance)
 
-    def _learned_robot(self, name: str) -> tuple[Robot, int, float]:
-        """A robot that learns, of one seed."""
+    def _learned_robot(self, name: str) -> tuple[Robot, float, int]:
+        """A robot that learns, and processor seconds and steps of the world that it took."""
         assert self.learned is not None
         learned, settings = self.learned, self.settings
-        kind, _, seed = name.partition(" learned, seed ")
+        kind, _, seed = name.partition(LEARNED_FROM)
         if kind.startswith("EMPO "):
             values, folder = kind.removeprefix("EMPO "), self.out / self.slug(name)
             config = esr_robots.learned_config(settings, learned.empo, self.boxes, values)
             file, seconds, steps = run_file(folder, {**config, "seed": int(seed)})
             policies = esr_robots.learned_policies(file, settings, self.boxes)
-            return esr_robots.empo(policies, self.chance), steps, seconds
-        steps = learned.env_steps[kind]
+            return esr_robots.empo(policies, self.chance), seconds, steps
+        begin, steps = time.process_time(), learned.env_steps[kind]
         course = esr_learners.Course(kind, settings, self.boxes, learned.learning)
         learner = course.robot(steps, int(seed))
-        return esr_learners.robot_of(learner, settings.size, self.chance), steps, 0.0
+        seconds = time.process_time() - begin
+        return esr_learners.robot_of(learner, settings.size, self.chance), seconds, steps
 
     def slug(self, name: str) -> str:
         """Name of a robot's files."""
@@ -170,7 +172,7 @@ def scores(contest: Contest, names: list[str], digests: list[str]) -> dict[str, 
     """
     found = {}
     for name in names:
-        digest = digests[-1 if " learned, " in name else 0]
+        digest = digests[-1 if LEARNED_FROM in name else 0]
         path = contest.out / f"{contest.slug(name)}.json"
         number = len(contest.episodes.goal)
         if path.is_file():
@@ -221,17 +223,8 @@ def rows(contest: Contest, found: dict[str, Score]) -> Iterator[Row]:
 def show(table: list[Row], footer: str) -> None:
     """Print the table."""
     shown = Table(title="Obstacle gridworld", caption=footer)
-    columns = (
-        "success",
-        "reward",
-        "crushed",
-        "arrival",
-        "failures",
-        "primary ahead by",
-        "CPU s",
-        "steps",
-    )
-    for column in ("boxes", "robot", *columns):
+    scored = ("success", "reward", "crushed", "arrival", "failures", "primary ahead by")
+    for column in ("boxes", "robot", *scored, "CPU s", "steps"):
         shown.add_column(column, justify="left" if column == "robot" else "right")
     for row in table:
         shown.add_row(
@@ -272,11 +265,6 @@ def load_kernels(settings: Settings) -> None:
         esr_robots.solved(2, 1, 1, humans, dict(settings.empo.theory), Path())
 
 
-def digest(path: Path) -> str:
-    """Digest of a file of settings."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
 def arguments() -> argparse.Namespace:
     """What was asked for on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -295,11 +283,11 @@ def main() -> None:
     torch.set_num_threads(1)  # For small networks more only wait for each other.
     given = arguments()
     settings = validate_document(Settings, read_yaml(given.settings))
-    digests, footer = [digest(given.settings)], f"settings {given.settings.name}"
+    digests, footer = [file_digest(given.settings)], f"settings {given.settings.name}"
     learned = None
     if given.learned:
         learned = validate_document(LearnedSettings, read_yaml(given.learned_settings))
-        digests.append(f"{digests[0]} {digest(given.learned_settings)}")
+        digests.append(f"{digests[0]} {file_digest(given.learned_settings)}")
         footer += f" and {given.learned_settings.name}"
     given.out.mkdir(parents=True, exist_ok=True)
     size = settings.quick if given.quick else settings

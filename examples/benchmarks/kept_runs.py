@@ -16,10 +16,19 @@ from empo_core.storage.arrays import write_file
 POLICY = "results/policy.safetensors"
 
 
+def digest(data: object) -> str:
+    """A short name of settings."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def file_digest(path: Path) -> str:
+    """A short name of what a file holds."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
 def run_file(folder: Path, config: dict[str, Any]) -> tuple[Path, float, int]:
     """The policy file of a run, its processor seconds and steps; finishes the run if need be."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    folder = folder.with_name(f"{folder.name}_{digest}")
+    folder = folder.with_name(f"{folder.name}_{digest(config)[:8]}")
     cpu, begin = folder / "cpu_seconds.json", time.process_time()
     if not cpu.is_file():
         begun = sorted(path.parent for path in folder.glob("*/config.yaml"))

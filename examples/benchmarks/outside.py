@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ sys.path[:0] = [str(HERE)]
 
 import outside_games as games  # noqa: E402
 from esr_scores import Estimate, csv_text, mean  # noqa: E402
-from kept_runs import run_file  # noqa: E402
+from kept_runs import digest, run_file  # noqa: E402
 
 OURS, THEIRS = "EMPO", "Stable-Baselines3"
 POINTS = 40
@@ -137,17 +136,12 @@ def ours(task: Task, ppo: dict[str, Any], seed: int, folder: Path) -> tuple[game
     return act, Run(curve, 0.0, seconds)
 
 
-def digest(*parts: Any) -> str:
-    """A short name of settings."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def learned(settings: Settings, name: str, who: str, seed: int, out: Path) -> Run:
     """A run, read where it was kept with the same settings."""
     path = out / f"{name}_{who}_{seed}.json".lower()
     task = settings.tasks[name]
     ppo = settings.ppo | task.ppo
-    known = digest(task.model_dump(), ppo, settings.judged_from)
+    known = digest([task.model_dump(), ppo, settings.judged_from])
     if path.is_file() and (kept := json.loads(path.read_text()))["settings"] == known:
         return Run(kept["curve"], kept["judged"], kept["cpu_seconds"])
     if who == OURS:
@@ -244,7 +238,7 @@ def main() -> None:
                 )
     table = [row(name, who, runs) for name, by in found.items() for who, runs in by.items()]
     seeds = f"{len(settings.seeds)} seeds" if len(settings.seeds) > 1 else "one seed"
-    named = f"{given.settings.name} {digest(settings.model_dump())}"
+    named = f"{given.settings.name} {digest([settings.model_dump()])}"
     footer = f"95 % intervals over {seeds}; settings {named}"
     show(table, footer)
     write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")

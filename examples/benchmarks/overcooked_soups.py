@@ -10,7 +10,6 @@ kitchen.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ sys.path[:0] = [str(HERE)]
 
 import overcooked_cooks as cooks  # noqa: E402
 from esr_scores import Estimate, csv_text, mean, paired_difference  # noqa: E402
-from kept_runs import run_file  # noqa: E402
+from kept_runs import digest, file_digest, run_file  # noqa: E402
 from overcooked_ave import ave_robot  # noqa: E402
 
 ALWAYS = ("still", "random", "PPO soups", "PPO self-play")
@@ -270,7 +269,7 @@ class Contest:
             "kitchen": self._params,
             "runs": self._runs(robot),
         }
-        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        return digest(about)
 
     def scores(self) -> dict[tuple[str, str], Score]:
         """Scores by human and robot; those of an earlier run of the same settings are read."""
@@ -278,13 +277,13 @@ class Contest:
         for robot in self.robots():
             for human in HUMANS:
                 path = self.out / f"{self._slug(robot)}_with_{human}.json"
-                digest = self._digest(robot, human)
-                if path.is_file() and (kept := json.loads(path.read_text()))["settings"] == digest:
+                known = self._digest(robot, human)
+                if path.is_file() and (kept := json.loads(path.read_text()))["settings"] == known:
                     score = Score(np.array(kept["soups"]), kept["cpu_seconds"], kept["env_steps"])
                     print(f"{self.name}, {robot} with {human}: read from {path}", flush=True)
                 else:
                     score = self.score(robot, human)
-                    kept = {**vars(score), "soups": score.soups.tolist(), "settings": digest}
+                    kept = {**vars(score), "soups": score.soups.tolist(), "settings": known}
                     write_file(path, json.dumps(kept) + "\n")
                     number = score.soups.mean()
                     print(f"{self.name}, {robot} with {human}: {number:.2f} soups", flush=True)
@@ -363,7 +362,6 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)  # Networks are small, and processors may be shared.
     settings = settings_of(given.settings)
-    digest = hashlib.sha256(given.settings.read_bytes()).hexdigest()[:16]
     out, kitchens = given.out.resolve(), given.kitchen or list(settings.kitchens)
     if given.quick:
         kitchens, out = settings.quick.kitchens, out / "quick"
@@ -383,7 +381,7 @@ def main() -> None:
         table += rows(contest, contest.scores())
     footer = (
         f"{settings.episodes} episodes of {settings.steps} steps; 95 % intervals; rules of "
-        f"overcooked 0.2.1; settings {given.settings.name} {digest}"
+        f"overcooked 0.2.1; settings {given.settings.name} {file_digest(given.settings)}"
     )
     show(table, footer)
     write(table, out, footer)
