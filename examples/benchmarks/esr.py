@@ -289,11 +289,17 @@ def main() -> None:
         learned = validate_document(LearnedSettings, read_yaml(given.learned_settings))
         digests.append(f"{digests[0]} {file_digest(given.learned_settings)}")
         footer += f" and {given.learned_settings.name}"
-    given.out.mkdir(parents=True, exist_ok=True)
     size = settings.quick if given.quick else settings
+    numbers, most = given.boxes or size.boxes, settings.size**2 - 2
+    if not 1 <= min(numbers) <= max(numbers) <= most:
+        sys.exit(
+            f"boxes {numbers}: {settings.size} x {settings.size} cells have room for 1 to {most} "
+            "boxes beside the human and its goal"
+        )
+    given.out.mkdir(parents=True, exist_ok=True)
     load_kernels(settings)
     table: list[Row] = []
-    for boxes in given.boxes or size.boxes:
+    for boxes in numbers:
         contest = Contest.of(settings, boxes, size.episodes, given.out, learned)
         names = [n for n in contest.robots() if n == settings.primary or given.only in n]
         table += rows(contest, scores(contest, names, digests))

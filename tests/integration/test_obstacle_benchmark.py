@@ -122,6 +122,12 @@ def test_robots_that_learn_stand_in_the_table_with_their_steps(run: Run, tmp_pat
     assert run(out, settings, *options, "--only", " learned,").count("read from") == 5
 
 
+def test_more_boxes_than_the_board_has_room_for_are_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"boxes \[2, 24\].*1 to 23 boxes"):
+        run(tmp_path / "out", FOLDER / "esr_blocks.yaml", "--boxes", "2", "24")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("is_clipped", "share_of_moves"), [(False, 0.8), (True, 4 / 45)])
 def test_rollouts_estimate_the_room_to_move(is_clipped: bool, share_of_moves: float) -> None:
     boxes = np.zeros((2, 3, 3), bool)
