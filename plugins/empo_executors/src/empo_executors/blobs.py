@@ -34,7 +34,7 @@ class BlobWriter:
         path = blob_path(self._directory, version)
         new = path.with_suffix(".new")
         try:
-            new.write_bytes(_HEADER.pack(_MAGIC, version, len(blob), _digest(version, blob)) + blob)
+            new.write_bytes(pack_blob(blob, version))
             os.replace(new, path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -64,7 +64,23 @@ def read_blob(directory: Path, version: int) -> memoryview:
         WorkerError: The file is damaged or that of another version.
     """
     path = blob_path(directory, version)
-    data = path.read_bytes()
+    try:
+        return unpack_blob(path.read_bytes(), version)
+    except WorkerError as error:
+        raise WorkerError(f"{path}: {error}; check the disk") from error
+
+
+def pack_blob(blob: bytes, version: int) -> bytes:
+    """A broadcast with its version, length and digest in front."""
+    return _HEADER.pack(_MAGIC, version, len(blob), _digest(version, blob)) + blob
+
+
+def unpack_blob(data: bytes | memoryview, version: int) -> memoryview:
+    """The broadcast that ``pack_blob`` was given; not a copy.
+
+    Raises:
+        WorkerError: It is damaged or that of another version.
+    """
     if len(data) >= _HEADER.size:
         magic, found, length, digest = _HEADER.unpack_from(data)
         blob = memoryview(data)[_HEADER.size :]
@@ -73,8 +89,8 @@ def read_blob(directory: Path, version: int) -> memoryview:
         ):
             return blob
     raise WorkerError(
-        f"{path}: broadcast {version} is damaged (its digest, version or length is wrong) and was "
-        "not loaded; check the disk"
+        f"broadcast {version} is damaged (its digest, version or length is wrong) and was not "
+        "loaded"
     )
 
 

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
@@ -68,10 +69,17 @@ class Disconnected(Exception):
     """The other side of a pipe is gone."""
 
 
+class Carrier(Protocol):
+    """Takes whole messages, in their order."""
+
+    def send_bytes(self, buf: bytes, /) -> None:
+        """Take one; raises OSError where the receiver is gone."""
+
+
 class Sender:
     """The worker's end: numbers the frames."""
 
-    def __init__(self, pipe: Pipe, worker: int, incarnation: int) -> None:
+    def __init__(self, pipe: Carrier, worker: int, incarnation: int) -> None:
         self._pipe = pipe
         self._worker = worker
         self._incarnation = incarnation
@@ -103,14 +111,13 @@ class Sender:
 class Receiver:
     """The caller's end: accepts the next frame of one incarnation, and nothing else."""
 
-    def __init__(self, pipe: Pipe, worker: int, incarnation: int) -> None:
-        self._pipe = pipe
+    def __init__(self, worker: int, incarnation: int) -> None:
         self._worker = worker
         self._incarnation = incarnation
         self.accepted = 0
         """Frames accepted so far; the number of the next one."""
 
-    def receive(self) -> Frame:
+    def receive(self, pipe: Pipe) -> Frame:
         """Wait for the next frame.
 
         Raises:
@@ -118,12 +125,17 @@ class Receiver:
             WorkerError: The frame is damaged or not the next one.
         """
         try:
-            message = bytearray(self._pipe.recv_bytes())
+            message = bytearray(pipe.recv_bytes())
         except (EOFError, OSError) as error:
             raise Disconnected from error
-        return self._accept(message)
+        return self.accept(message)
 
-    def _accept(self, message: bytearray) -> Frame:
+    def accept(self, message: bytearray) -> Frame:
+        """The frame in a message, which becomes its payload.
+
+        Raises:
+            WorkerError: It is damaged or not the next one.
+        """
         if len(message) < _HEADER.size or message[:4] != _MAGIC:
             raise self._refused("is not a frame")
         _, crc, kind, worker, incarnation, number, version, call, length = _HEADER.unpack_from(

@@ -37,6 +37,10 @@ class RestartBudget:
         """True where a process may be started now."""
         return not self.given_up and time.monotonic() >= self._due
 
+    def give_up(self, reason: str) -> None:
+        """Replace it no more, whatever is left."""
+        self.given_up, self.last_failure = True, reason
+
     def fail(self, reason: str, *, fruitful: bool) -> None:
         """Note a failure.
 

@@ -7,26 +7,25 @@ stopped half-way through a message would block it for ever.
 from __future__ import annotations
 
 import contextlib
+import platform
 import queue
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from empo_core.errors import WorkerError
-from empo_core.protocols.executors import Account, Reply
+from empo_executors.call_ledger import CallLedger
 from empo_executors.cells import Cell, Cells
 from empo_executors.frames import Disconnected, Frame, Kind, Receiver
+from empo_executors.silence import Silence
 from empo_executors.supervised_process import KILL_S, Context, SupervisedProcess
 from empo_executors.worker_main import run_worker
 
 Arrivals: TypeAlias = "queue.SimpleQueue[tuple[WorkerProcess, Frame | None]]"
 LAST_FRAMES_S = 2.0
 """For how long the last frames of an ended process are waited for."""
-_LONGEST_LOOK_S = 1.0
-"""Time without looking that counts at most: who was suspended cannot blame the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ class WorkerProcess:
 
     Attributes:
         ready: Whether the worker was built.
-        fruitful: Whether any payload has come from it.
         raised: Whether it ended with an exception outside of a call.
         trouble: Why it was cut off or ended; empty where its exit code says it.
-        calls: Numbers of the calls that have not ended, in their order.
-        account: Its numbers.
+        ledger: Its calls and numbers.
+        node: Name of this machine.
+        closed: Whether everything was released.
     """
 
     def __init__(self, launch: Launch, number: int, incarnation: int) -> None:
@@ -66,15 +65,16 @@ class WorkerProcess:
         """
         self.number = number
         self.incarnation = incarnation
-        self.account = Account(number, incarnation)
-        self.ready = self.fruitful = self.raised = False
+        self.ledger = CallLedger(number, incarnation)
+        self.ready = self.raised = False
         self.trouble = ""
-        self.calls: deque[int] = deque()
+        self.node = platform.node()
         self._arrivals = launch.arrivals
         self._path = launch.directory / f"worker-{number}-{incarnation}.cells"
-        self._beat = (0, 0.0, time.monotonic())  # Last count, seconds without change, last look.
+        self._begun = time.monotonic()
+        self._silence = Silence()
         self._dead_since: float | None = None
-        self._closed = self._killed = False
+        self.closed = self._killed = False
         self._version = 0
         self.cells = Cells.create(self._path)
         try:
@@ -84,8 +84,8 @@ class WorkerProcess:
         except BaseException:
             self._remove_cells()
             raise
-        self.pid = self._process.pid
-        self._receiver = Receiver(self._process.pipe, number, incarnation)
+        self.pid: int | None = self._process.pid
+        self._receiver = Receiver(number, incarnation)
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._requests.put(launch.factory)
         self._threads = [
@@ -98,59 +98,28 @@ class WorkerProcess:
     @property
     def version(self) -> int:
         """The newest broadcast that the worker has loaded."""
-        if not self._closed:
+        if not self.closed:
             self._version = self.cells[Cell.LOADED]
         return self._version
 
     def submit(self, request: bytes) -> int:
         """Hand a request over and return its number."""
-        number = self.account.submitted
-        self.account.submitted += 1
-        self.calls.append(number)
+        number = self.ledger.submit()
         self._requests.put(request)
         return number
 
-    def reply(self, frame: Frame) -> Reply:
-        """The reply that a frame stands for."""
-        if frame.kind is Kind.PART:
-            self.fruitful = True
-            return Reply(
-                self.number, self.incarnation, frame.call, "part", frame.version, frame.payload
-            )
-        self.calls.popleft()
-        self.account.answered += 1
-        if frame.kind is Kind.RAISED:
-            text = frame.payload.decode()
-            return Reply(
-                self.number, self.incarnation, frame.call, "raised", frame.version, traceback=text
-            )
-        self.fruitful = self.fruitful or bool(frame.payload)
-        return Reply(
-            self.number, self.incarnation, frame.call, "answer", frame.version, frame.payload
-        )
-
-    def lost(self, why: str) -> list[Reply]:
-        """The replies to the calls that ended with the process."""
-        replies = [
-            Reply(self.number, self.incarnation, call, "lost", self._version, traceback=why)
-            for call in self.calls
-        ]
-        self.account.lost += len(replies)
-        self.calls.clear()
-        return replies
-
     def count_sent(self) -> None:
         """Bring ``account.sent`` up to date."""
-        if not self._closed:
-            self.account.sent = self.cells[Cell.SENT]
+        if not self.closed:
+            self.ledger.account.sent = self.cells[Cell.SENT]
+
+    def age_s(self) -> float:
+        """Seconds since the process was started."""
+        return time.monotonic() - self._begun
 
     def silence_s(self) -> float:
         """Seconds, while the caller looked, without a sign of life."""
-        count, silence, looked = self._beat
-        now, beat = time.monotonic(), self.cells[Cell.BEAT]
-        silence = 0.0 if beat != count else silence + min(now - looked, _LONGEST_LOOK_S)
-        self._beat = (beat, silence, now)
-        return silence
+        return self._silence.seconds(self.cells[Cell.BEAT])
 
     def overdue(self) -> bool:
         """True where it was killed or has ended, and its last frames should have come by now.
@@ -191,7 +160,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Kill the process if it lives, and release everything; twice does no harm."""
-        if self._closed:
+        if self.closed:
             return
         self._process.end()
         self._requests.put(None)
@@ -199,7 +168,7 @@ class WorkerProcess:
             thread.join(KILL_S)
         self.count_sent()
         self._version = self.cells[Cell.LOADED]
-        self._closed = True
+        self.closed = True
         self._remove_cells()
         if not any(thread.is_alive() for thread in self._threads):
             self._process.pipe.close()
@@ -220,9 +189,8 @@ class WorkerProcess:
         """Thread: accept frames for as long as there are any."""
         try:
             while self._process.has_message():
-                frame = self._receiver.receive()
-                self.account.accepted += 1
-                self.account.received_bytes += len(frame.payload)
+                frame = self._receiver.receive(self._process.pipe)
+                self.ledger.accept(frame)
                 if frame.kind is Kind.FAILED:
                     self.raised = True
                     self.trouble = f"failed\n{frame.payload.decode()}"
