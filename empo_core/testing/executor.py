@@ -87,6 +87,8 @@ class ExecutorTests:
     """True where workers are processes of this machine, which the kit may kill."""
     isolated = True
     """True where a worker may die or sleep without harm to this process."""
+    buffered = False
+    """True where a worker that dies may take along what it has sent just before."""
 
     @pytest.fixture
     def executor(self) -> Executor:
@@ -218,9 +220,11 @@ class ExecutorTests:
         executor = start()
         executor.submit(0, b"die")
         executor.submit(0, b"who")
-        found = [reply_of(executor) for _ in range(3)]
-        assert [(r.kind, r.number) for r in found] == [("part", 0), ("lost", 0), ("lost", 1)]
-        assert found[0].payload == b"last words"
+        found = [reply_of(executor)]
+        if found[0].kind == "part" or not self.buffered:
+            assert (found[0].kind, found.pop().payload) == ("part", b"last words")
+        found += [reply_of(executor) for _ in range(2 - len(found))]
+        assert [(r.kind, r.number) for r in found] == [("lost", 0), ("lost", 1)]
         state = await_ready(executor, incarnation=1)
         assert state.last_failure
         executor.submit(0, b"who")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
-from empo_core.errors import StorageError, WorkerError
+from empo_core.errors import WorkerError
 from empo_core.protocols.executors import (
     Account,
     Needs,
@@ -24,6 +20,7 @@ from empo_core.protocols.executors import (
 from empo_executors.blobs import BlobWriter
 from empo_executors.cells import Cell
 from empo_executors.frames import Frame, pickled
+from empo_executors.owned_folder import owned_folder
 from empo_executors.plugin import LocalParams
 from empo_executors.start_deadline import StartDeadline
 from empo_executors.supervised_process import process_context
@@ -67,7 +64,7 @@ class LocalExecutor:
             raise WorkerError(f"{error} on this system; use 'auto'") from error
         factory = pickled(make, "the worker factory")
         made_parent = not directory.exists()
-        launch = Launch(context, _folder(directory), factory, queue.SimpleQueue())
+        launch = Launch(context, owned_folder(directory, _PREFIX), factory, queue.SimpleQueue())
         self._processes = _Processes(launch, made_parent)
         self._supervision = Supervision(
             self._processes, workers, _limits(self._params), max_restarts
@@ -163,6 +160,10 @@ class _Processes:
         except queue.Empty:
             return None
 
+    def failure(self) -> str:
+        """This machine does not fail."""
+        return ""
+
     def end(self, timeout_s: float) -> None:
         """End all processes, and remove the folder."""
         processes = self.running
@@ -192,18 +193,3 @@ def _limits(params: LocalParams) -> Limits:
         silence="heartbeat_s",
         in_flight=params.in_flight,
     )
-
-
-def _folder(directory: Path) -> Path:
-    """A folder for cells and broadcasts; those of callers that were killed are removed."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob(f"{_PREFIX}*"):
-            pid = old.name.removeprefix(_PREFIX).split("-")[0]
-            if pid.isdigit() and not psutil.pid_exists(int(pid)):
-                shutil.rmtree(old, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=directory))
-    except OSError as error:
-        raise StorageError(
-            f"{directory}: the files that workers need cannot be made there: {error}"
-        ) from error

@@ -103,6 +103,9 @@ class Backend(Protocol):
     def receive(self, timeout_s: float) -> tuple[Incarnation, Frame | None] | None:
         """The next frame, or the end (None) of an incarnation; None where nothing came in time."""
 
+    def failure(self) -> str:
+        """The reason why no worker can run any more; empty where one can."""
+
 
 class Supervision:
     """All workers of an executor between its ``start`` and its ``stop``.
@@ -210,14 +213,6 @@ class Supervision:
             process.count_sent()
         return list(self._accounts)
 
-    def give_up(self, reason: str) -> None:
-        """End all workers because of this, and replace none."""
-        for handle in self._handles:
-            handle.budget.give_up(reason)
-            if handle.process is not None:
-                handle.process.trouble = handle.process.trouble or reason
-                self._end(handle)
-
     def bury(self) -> None:
         """Take over what has arrived, and lose what has not, once all workers have been ended."""
         self.stopped = True
@@ -233,6 +228,8 @@ class Supervision:
     def _look(self) -> None:
         """Start processes that are due, and end those that hang."""
         self._looked = time.monotonic()
+        if failure := self._backend.failure() if self._backend else "":
+            self._give_up(failure)
         limits = self._limits
         for handle in self._handles:
             process = handle.process
@@ -252,6 +249,14 @@ class Supervision:
                     f"showed no sign of life for {limits.dead_s:g} s ({limits.silence} of its "
                     "executor) and was killed"
                 )
+
+    def _give_up(self, reason: str) -> None:
+        """End all workers because of this, and replace none."""
+        for handle in self._handles:
+            handle.budget.give_up(reason)
+            if handle.process is not None:
+                handle.process.trouble = reason
+                self._end(handle)
 
     def _receive(self, timeout_s: float) -> bool:
         """Deal with the next frame or end of a process; False where none came in time."""

@@ -1,0 +1,1 @@
+"""Workers on the machines of a Ray cluster: the executor ``ray``."""

@@ -1,0 +1,22 @@
+"""Conformance tests for executors, run on a simulated cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import empo_core.testing.executor as kit
+from empo_ray.executor import RayExecutor
+from empo_ray.plugin import RayParams
+
+pytestmark = pytest.mark.cluster
+
+
+class TestRay(kit.ExecutorTests):
+    buffered = True
+
+    @pytest.fixture
+    def executor(self, cluster: Any) -> RayExecutor:
+        address = cluster.address
+        return RayExecutor(RayParams(address=address, allow_addresses=(address,)))
