@@ -66,6 +66,13 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session
+def cluster(session: nox.Session) -> None:
+    """The executor for clusters on a simulated one of three nodes."""
+    session.install(*DEV, "./plugins/empo_ray")
+    session.run("python", "-m", "pytest", "-m", "cluster", "-n0", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Every page: its links, its code blocks, a page for every protocol; then the site."""
     session.install("-r", "requirements-docs.txt")

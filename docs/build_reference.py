@@ -8,9 +8,11 @@ That is ``docs/reference/components.md`` from the plugins of this repository,
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from empo_core import inspection, protocols
 from empo_core.config import installed, library_files
 from empo_core.config.schema import config_schema, described
 from empo_core.plugins.hookspecs import KINDS, Kind
-from empo_core.plugins.registry import Offer, Registry
+from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_inspector.container import Header
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,7 +82,23 @@ def shipped() -> Registry:
     ours = {path.parent.name.replace("_", "-") for path in ROOT.glob("plugins/*/pyproject.toml")}
     ours.add("empo-core")
     offers = [offer for offer in registry.offers if offer.provider.distribution in ours]
+    for name in registry.missing:  # Too large to be required; listing it needs nothing of that.
+        offers += offers_of_source(name)
     return Registry(offers, [p for p in registry.providers if p.distribution in ours])
+
+
+def offers_of_source(distribution: str) -> list[Offer]:
+    """What a plugin of this repository would offer if it were installed."""
+    package = distribution.replace("-", "_")
+    path = ROOT / f"plugins/{package}/src/{package}/plugin.py"
+    spec = importlib.util.spec_from_file_location(f"{package}.plugin", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Pydantic looks names up there.
+    spec.loader.exec_module(module)
+    provider = Provider(distribution, "", distribution)
+    return [Offer(provider, component) for component in module.empo_components()]
 
 
 def schema() -> str:

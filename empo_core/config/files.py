@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -47,6 +47,8 @@ __all__ = [
 ]
 
 Model = TypeVar("Model", bound=BaseModel)
+_PERMISSION = "allow_"
+"""Begin of keys that widen whom a run trusts; a line to copy and paste must not do that."""
 
 
 def load_config(
@@ -143,6 +145,11 @@ def apply_override(document: Document, override: str) -> None:
     except ConfigError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
         raise wrong(f"the value {text!r}: {reason}") from error
+    for name in (*parts, *_keys(value)):
+        if name.startswith(_PERMISSION):
+            raise wrong(
+                f"{name} is a permission, which counts only where the config file itself has it"
+            )
     if document.data is None:
         document.data = {}
     _assign(document, parts, value, wrong)
@@ -152,6 +159,15 @@ def apply_override(document: Document, override: str) -> None:
     for depth in range(1, len(path)):
         document.marks.setdefault(path[:depth], "command line")  # It opened those.
     document.marks[path] = "command line"
+
+
+def _keys(value: Plain) -> Iterator[str]:
+    """The keys of all mappings in a value."""
+    if isinstance(value, dict):
+        yield from map(str, value)
+    if isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _keys(part)
 
 
 def _assign(

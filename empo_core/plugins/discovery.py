@@ -86,7 +86,8 @@ def discover() -> Registry:
             offers += [Offer(provider, component) for component in components]
             commands += [CommandOffer(provider, command) for command in added]
     providers.sort(key=lambda provider: (provider.entry_point, provider.distribution))
-    return Registry(offers, providers, commands)
+    present = {_canonical(provider.distribution) for provider in providers}
+    return Registry(offers, providers, commands, set(built_in) - present)
 
 
 def _canonical(name: str) -> str:

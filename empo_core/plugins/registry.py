@@ -75,8 +75,17 @@ class Registry:
         offers: Iterable[Offer],
         providers: Sequence[Provider] = (),
         commands: Iterable[CommandOffer] = (),
+        missing: Iterable[str] = (),
     ) -> None:
-        """Index the offers; two of one kind and name are kept and refused when asked for."""
+        """Index the offers; two of one kind and name are kept and refused when asked for.
+
+        Args:
+            offers: Of components.
+            providers: Every installed plugin.
+            commands: Offers of commands.
+            missing: Distributions of this project that are not installed.
+        """
+        self.missing = frozenset(missing)
         self.providers = tuple(providers)
         self.commands = tuple(sorted(commands, key=lambda offer: offer.command.name))
         self._by_key: dict[tuple[str, str], list[Offer]] = {}
@@ -119,6 +128,11 @@ class Registry:
         if close := nearest(name, names):
             lines.append(f"Did you mean {close!r}?")
         lines.append(f"Installed: {', '.join(names) or 'none'}.")
+        if (distribution := f"empo-{name}") in self.missing:
+            lines.append(
+                f"{distribution} belongs to this project and is not installed: in its repository, "
+                f"pip install -e plugins/{distribution.replace('-', '_')}."
+            )
         lines += [
             f"Plugin {provider.distribution} is unusable and may provide it: {provider.problem}"
             for provider in self.providers

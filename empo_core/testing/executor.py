@@ -222,7 +222,9 @@ class ExecutorTests:
         executor.submit(0, b"who")
         found = [reply_of(executor)]
         if found[0].kind == "part" or not self.buffered:
-            assert (found[0].kind, found.pop().payload) == ("part", b"last words")
+            part = found.pop()
+            assert part.kind == "part"
+            assert part.payload == b"last words"
         found += [reply_of(executor) for _ in range(2 - len(found))]
         assert [(r.kind, r.number) for r in found] == [("lost", 0), ("lost", 1)]
         state = await_ready(executor, incarnation=1)

@@ -421,6 +421,17 @@ def test_a_wrong_override_is_named(
     assert rejection(config, registry, text, override) == [line]
 
 
+@pytest.mark.parametrize(
+    "override",
+    ["a.allow_x=[1]", "a.allow_x.0=1", "a={b: [{allow_x: [1]}]}", "allow_x=", "a=[[{allow_x: 1}]]"],
+)
+def test_permissions_count_in_the_file_only(override: str) -> None:
+    document = parse_yaml("a: {b: 1, allow_x: []}", name="f.yaml")
+    with pytest.raises(ConfigError, match="allow_x is a permission, which counts only where"):
+        apply_override(document, override)
+    assert document.data == {"a": {"b": 1, "allow_x": []}}
+
+
 def test_an_override_replaces_what_the_file_says_and_where() -> None:
     document = parse_yaml("a: {b: {c: 1}}", name="f")
     apply_override(document, "a.b={d: 2}")

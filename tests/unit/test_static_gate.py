@@ -43,6 +43,8 @@ ALLOWED = {
     # Likewise what an actor is built from, and the states that it sends and gets.
     ("plugins/empo_async_actors/src/empo_async_actors/actor_worker.py", "cloudpickle.loads"),
     ("plugins/empo_async_actors/src/empo_async_actors/actor_pool.py", "cloudpickle.loads"),
+    # Likewise to actors of a cluster that the config allows, through its object store.
+    ("plugins/empo_ray/src/empo_ray/host.py", "cloudpickle.loads"),
     # Likewise what makes environments in worker processes.
     ("plugins/empo_environments/src/empo_environments/worker_main.py", "cloudpickle.loads"),
     ("plugins/empo_environments/src/empo_environments/worker.py", "cloudpickle.loads"),

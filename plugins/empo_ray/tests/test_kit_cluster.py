@@ -19,4 +19,4 @@ class TestRay(kit.ExecutorTests):
     @pytest.fixture
     def executor(self, cluster: Any) -> RayExecutor:
         address = cluster.address
-        return RayExecutor(RayParams(address=address, allow_addresses=(address,)))
+        return RayExecutor(RayParams(address=address, allow_addresses=[address]))

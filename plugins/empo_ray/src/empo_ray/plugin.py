@@ -28,8 +28,8 @@ class RayParams(Config):
         description="local starts a cluster on this machine, for this run only; HOST:PORT joins "
         "the one whose head is there; auto the one that this machine belongs to.",
     )
-    allow_addresses: tuple[str, ...] = Field(
-        (), strict=False,
+    allow_addresses: list[str] = Field(
+        default_factory=list,
         description="The addresses other than local that may be used, as address says them; "
         "counts in the config file only. Who runs a cluster can run code in this process.",
     )  # fmt: skip
