@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("empo_ray", reason="empo-ray is not installed")
+
 import empo_core.testing.executor as kit
 from empo_ray.executor import RayExecutor
 from empo_ray.plugin import RayParams

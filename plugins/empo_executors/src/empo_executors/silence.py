@@ -9,7 +9,7 @@ _LONGEST_LOOK_S = 1.0
 
 
 class Silence:
-    """Seconds, while somebody looked, that a count has not grown."""
+    """Seconds, while its owner looked, that a count has not grown."""
 
     def __init__(self) -> None:
         self._count, self._silence_s, self._looked = 0, 0.0, time.monotonic()

@@ -123,7 +123,7 @@ class Host:
             self._link.tell(Kind.FAILED, [error_text(error)], version=self._loop.version, call=0)
 
     def _watch(self, orphan_s: float) -> None:
-        """Thread: end a process that nobody asks any more.
+        """Thread: end a process that is asked for nothing any more.
 
         Where the head is lost nothing else ends it for a minute.
         """
