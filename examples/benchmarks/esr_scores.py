@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from empo_core.statistics import bootstrap, interval
+
 Z = 1.959964
 """Quantile of the normal distribution for 95 %."""
-AT_ONCE = 100
-STUDENT = (12.70620, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
-"""Quantiles of Student's distributions of 1, 2, ... degrees of freedom for 95 %."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +40,15 @@ def share(successes: np.ndarray) -> Estimate:
 
 def mean(values: np.ndarray) -> Estimate:
     """A mean with its t interval, which a single value has none of."""
-    middle, degrees = float(values.mean()), len(values) - 1
-    if degrees == 0:
-        return Estimate(middle, math.nan, math.nan)
-    t = STUDENT[degrees - 1] if degrees <= len(STUDENT) else _student(degrees)
-    half = t * float(values.std(ddof=1)) / math.sqrt(len(values))
+    middle, half = (float(each) for each in interval(values.astype(float)))
     return Estimate(middle, middle - half, middle + half)
-
-
-def _student(degrees: int) -> float:
-    """Student's quantile by two terms of Cornish and Fisher, to three digits from 10 degrees on."""
-    second = (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96
-    return Z + (Z**3 + Z) / (4 * degrees) + second / degrees**2
 
 
 def paired_difference(ours: np.ndarray, others: np.ndarray, resamples: int, seed: int) -> Estimate:
     """The mean difference of the same episodes, with its bootstrap interval (percentiles)."""
-    difference, rng = ours - others, np.random.default_rng(seed)
-    found = [
-        difference[rng.integers(len(difference), size=(AT_ONCE, len(difference)))].mean(1)
-        for _ in range(-(-resamples // AT_ONCE))
-    ]
-    low, high = np.quantile(np.concatenate(found)[:resamples], [0.025, 0.975])
-    return Estimate(float(difference.mean()), float(low), float(high))
+    difference = (ours - others).astype(float)
+    low, high = bootstrap(difference, lambda rows: rows.mean(1), resamples=resamples, seed=seed)
+    return Estimate(float(difference.mean()), low, high)
 
 
 def csv_text(table: Sequence[object]) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import math
 import sys
 import tempfile
 import time
@@ -34,12 +33,11 @@ from rich.table import Table
 
 from empo_core.config import RunConfig
 from empo_core.experiment import run
+from empo_core.statistics import interval
 
 ENVIRONMENT = "MiniGrid-Empty-Random-6x6-v0"
 ENVS, HORIZON, MINIBATCH, EPOCHS = 8, 128, 64, 10
 GAMMA, LAMBDA, RATE, CLIP, EPSILON = 0.99, 0.95, 2.5e-4, 0.2, 1e-5
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306}
-"""Half widths of 95 % intervals of a mean of so many numbers, in standard errors."""
 ALLOWED = 0.02
 
 
@@ -116,14 +114,6 @@ def theirs(seed: int, steps: int, episodes: int, *, scaled: bool) -> float:
     return float(mean)
 
 
-def interval(returns: list[float]) -> float:
-    """Half the width of the 95 % interval of a mean over seeds; NaN for a single one."""
-    size = len(returns)
-    if size < 2:
-        return math.nan
-    return STUDENT.get(size, 2.0) * float(np.std(returns, ddof=1)) / math.sqrt(size)
-
-
 def main() -> None:
     """Print the table; fails where ours is worse by more than is allowed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -164,7 +154,7 @@ def show(found: dict[str, list[float]], steps: int, episodes: int) -> None:
         table.add_column(name, justify="left" if name == "who" else "right")
     own = float(np.mean(found["EMPO"]))
     for who, returns in found.items():
-        mean, half = float(np.mean(returns)), interval(returns)
+        mean, half = (float(each) for each in interval(np.array(returns)))
         bounds = f"{mean - half:.4f} to {mean + half:.4f}"
         difference = "" if who == "EMPO" else f"{own - mean:+.4f}"
         table.add_row(who, f"{mean:.4f}", bounds, f"{min(returns):.4f}", difference)

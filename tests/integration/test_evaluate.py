@@ -109,8 +109,8 @@ def assert_is_as_training_evaluated(run: Path) -> None:
     assert found.standard_error == pytest.approx(final["standard_error"])
     assert found.mean_length == pytest.approx(final["mean_length"])
     assert found.episodes == final["episodes"] == 6
-    low, high = found.interval
-    assert low < found.mean_return < high
+    assert found.interval is not None
+    assert found.interval[0] < found.mean_return < found.interval[1]
 
 
 def test_episodes_are_those_that_training_evaluated(cartpole: Path) -> None:

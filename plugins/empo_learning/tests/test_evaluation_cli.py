@@ -252,7 +252,7 @@ def test_a_run_in_environments_is_asked_for_its_returns(
     assert first["mean_return"] == pytest.approx(drawn.mean())
     assert first["standard_error"] == pytest.approx(error)
     assert first["interval"] == pytest.approx(
-        [drawn.mean() - 1.959964 * error, drawn.mean() + 1.959964 * error]
+        [drawn.mean() - 1.965927 * error, drawn.mean() + 1.965927 * error]
     )
     assert first["ends"] == {"over": 1.0}
     assert float(shown[1]) == pytest.approx(first["mean_return"], abs=1e-4)

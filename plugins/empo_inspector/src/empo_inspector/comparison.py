@@ -14,9 +14,10 @@ from empo_core.errors import ConfigError, EmpoError
 from empo_core.experiment import load_run
 from empo_core.protocols import ClosedLoop, Reopenable, WorldModel
 from empo_core.saved_run import SavedRun
+from empo_core.statistics import interval
 from empo_core.suggestions import nearest
 from empo_core.trees import Json
-from empo_inspector.curves import Band, band_of, interval
+from empo_inspector.curves import Band, band_of
 from empo_inspector.policy_differences import PolicyDifference, policy_differences
 from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, shown, varying
 
@@ -205,8 +206,8 @@ def _results(groups: Sequence[Group]) -> dict[str, dict[str, tuple[float, float,
                 if isinstance(value, int | float) and not in_list:
                     numbers.setdefault(key, []).append(float(value))
         for key, values in numbers.items():
-            mean, half_width = interval(np.array(values)[:, None])
-            entry = float(mean[0]), float(half_width[0]), len(values)
+            mean, half_width = interval(np.array(values))
+            entry = float(mean), float(half_width), len(values)
             found.setdefault(key, {})[group.name] = entry
     return found
 

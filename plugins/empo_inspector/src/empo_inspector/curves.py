@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from empo_core.statistics import interval
 from empo_core.storage.metrics import Curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_T_975 = (12.70620, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
-"""97.5 % quantiles of Student's t distribution with 1 to 9 degrees of freedom."""
-_Z_975 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -54,34 +51,6 @@ def band_of(curves: Sequence[Curve]) -> Band | None:
     values = np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
     mean, half_width = interval(values)
     return Band(steps, mean, half_width, len(curves))
-
-
-def interval(
-    values: Float64[np.ndarray, "curve point"],
-) -> tuple[Float64[np.ndarray, " point"], Float64[np.ndarray, " point"]]:
-    """The mean over curves, and half the width of its 95 % t-interval, NaN for one curve."""
-    number = len(values)
-    with np.errstate(invalid="ignore", over="ignore"):  # A curve may diverge.
-        mean = values.mean(0)
-        if number == 1:
-            return mean, np.full_like(mean, np.nan)
-        deviation = values.std(0, ddof=1)
-    return mean, t_quantile(number - 1) * deviation / math.sqrt(number)
-
-
-def t_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t distribution, to five digits."""
-    if freedom <= len(_T_975):
-        return _T_975[freedom - 1]
-    z = _Z_975  # Cornish and Fisher's expansion in 1 / freedom.
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
-    )
-    return sum(term / float(freedom) ** power for power, term in enumerate(terms))
 
 
 def picture(bands: Mapping[str, Mapping[str, Band]], labels: Mapping[str, str]) -> Figure:

@@ -11,9 +11,7 @@ from numpy import ndarray
 
 from empo_core.errors import CollectError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
-
-NORMAL_95 = 1.959964
-"""Quantile of the normal distribution that leaves out 5 % on both sides together."""
+from empo_core.statistics import interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,8 @@ class GroupReturns:
         episodes: How many were played.
         mean_return: Mean sum of rewards.
         standard_error: Of that mean; 0 with one episode.
-        interval: 95 % confidence interval of the mean return, by the normal approximation.
+        interval: 95 % confidence interval of the mean return, by Student's t distribution; None
+            with one episode.
         min_return: The least.
         max_return: The greatest.
         mean_length: Mean number of steps.
@@ -37,7 +36,7 @@ class GroupReturns:
     episodes: int
     mean_return: float
     standard_error: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     min_return: float
     max_return: float
     mean_length: float
@@ -76,6 +75,7 @@ def evaluate_returns(
 
 def _returns(played: PlayedEpisodes) -> GroupReturns:
     mean, error = _mean(played.returns)
+    half_width = float(interval(played.returns)[1])
     length, length_error = _mean(played.lengths)
     count = len(played.returns)
     return GroupReturns(
@@ -83,7 +83,7 @@ def _returns(played: PlayedEpisodes) -> GroupReturns:
         episodes=count,
         mean_return=mean,
         standard_error=error,
-        interval=(mean - NORMAL_95 * error, mean + NORMAL_95 * error),
+        interval=None if math.isnan(half_width) else (mean - half_width, mean + half_width),
         min_return=float(played.returns.min()),
         max_return=float(played.returns.max()),
         mean_length=length,
@@ -106,11 +106,11 @@ def rows(evaluation: ReturnEvaluation) -> tuple[Sequence[str], list[tuple[str, .
 
 
 def _row(each: GroupReturns) -> tuple[str, ...]:
-    low, high = each.interval
+    between = "\N{EN DASH}" if each.interval is None else "{:.6g} to {:.6g}".format(*each.interval)
     return (
         *each.group.values(),
         f"{each.mean_return:.6g} ± {each.standard_error:.2g}",
-        f"{low:.6g} to {high:.6g}",
+        between,
         f"{each.min_return:.6g} to {each.max_return:.6g}",
         f"{each.mean_length:.2f} ± {each.mean_length_standard_error:.2f}",
         _shares(each.ends),
