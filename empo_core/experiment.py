@@ -121,10 +121,12 @@ def execute(
     directory: RunDirectory | None = None,
     environment: Callable[[], object] | None = None,
     quiet: bool = False,
+    place: Path | None = None,
 ) -> Run:
     """As ``run``, but says where; with ``directory`` it goes on with an interrupted run.
 
-    Where it is ``quiet``, the config's trackers for terminals are left out.
+    With ``place`` a new run gets that directory, which must not exist. Where it is ``quiet``, the
+    config's trackers for terminals are left out.
 
     Of the processes of ``torchrun`` only rank 0 has trackers, and a run directory that stays.
     """
@@ -143,7 +145,7 @@ def execute(
         trackers = [build(ref, registry=registry) for ref in refs]
         trackers = [] if process_rank() else [*trackers, *watchers]
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
-            directory = RunDirectory.create(config, registry)
+            directory = RunDirectory.create(config, registry, place)
             stack.callback(directory.release)
         context = RunContext(
             world=world,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +41,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Validate a config or a world without running it, and report sizes."""
+    from empo_core.config.files import load_config
     from empo_core.config.yaml import read_yaml
 
     path = library_world(file) or Path(file)
@@ -48,7 +49,8 @@ def check(
         # What a world model is to read need not be YAML.
         document = read_yaml(path) if world_model is None else None
         if overrides or (document is not None and is_config(document)):
-            report = _check_config(path, _config(path, document, overrides or [], world_model))
+            document = _config(path, document, overrides or [], world_model)
+            report = _check_config(path, load_config(document, overrides))
         else:
             report = _check_world(path, world_model)
     if json:
@@ -117,6 +119,13 @@ def config_at(path: Path, overrides: list[str]) -> RunConfig:
     Raises:
         ConfigError: With one located line per problem.
     """
+    from empo_core.config.files import load_config
+
+    return load_config(document_at(path, overrides), overrides)
+
+
+def document_at(path: Path, overrides: Sequence[str]) -> Document:
+    """As ``config_at``, before the overrides are applied and it is validated."""
     from empo_core.config.yaml import read_yaml
 
     path = library_world(str(path)) or path
@@ -124,20 +133,22 @@ def config_at(path: Path, overrides: list[str]) -> RunConfig:
 
 
 def _config(
-    path: Path, document: Document | None, overrides: list[str], world_model: str | None = None
-) -> RunConfig:
-    """As ``config_at``; without ``document``, of a file that this world model reads."""
-    from empo_core.config.files import load_config
+    path: Path,
+    document: Document | None,
+    overrides: Sequence[str],
+    world_model: str | None = None,
+) -> Document:
+    """As ``document_at``; without ``document``, of a file that this world model reads."""
     from empo_core.config.yaml import dump_yaml, parse_yaml
 
     if document is not None and is_config(document):
-        return load_config(document, overrides)
+        return document
     logging.disable()  # The world is built again, and warns then.
     try:
         name, _ = world_in(path, world_model)
     except EmpoError as error:
         if document is not None and _num_foreign(error):
-            return load_config(document, overrides)  # It says what a config has to have.
+            return document  # Whoever validates it says what a config has to have.
         raise
     finally:
         logging.disable(logging.NOTSET)
@@ -148,7 +159,7 @@ def _config(
             f"{algorithms}; or give a config, and world_model.params.file={path.resolve()}"
         )
     named: JsonData = {"world_model": {"name": name, "params": {"file": str(path.resolve())}}}
-    return load_config(parse_yaml(dump_yaml(named), name=str(path)), overrides)
+    return parse_yaml(dump_yaml(named), name=str(path))
 
 
 def _num_foreign(error: EmpoError) -> int:

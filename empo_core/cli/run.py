@@ -51,7 +51,7 @@ def run(
     with only_ours_on_stdout(json, quiet):
         from empo_core.experiment import execute
 
-        done = execute(loaded, watchers=_watchers(loaded, quiet), quiet=quiet)
+        done = execute(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 
@@ -117,11 +117,11 @@ def resume(
     with only_ours_on_stdout(json, quiet):
         from empo_core import experiment
 
-        done = experiment.resume(run_dir, watchers=_watchers(None, quiet), quiet=quiet)
+        done = experiment.resume(run_dir, watchers=terminal_trackers(None, quiet), quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 
-def _watchers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
+def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
     """The trackers that plugins offer for terminals, unless unwanted or in the config anyway."""
     if quiet:
         return []

@@ -35,6 +35,7 @@ from empo_core.plugins.registry import Registry
 from empo_core.suggestions import few_suggestions
 
 __all__ = [
+    "COMMAND_LINE",
     "Document",
     "apply_override",
     "explain",
@@ -43,10 +44,13 @@ __all__ = [
     "located_error",
     "parse_yaml",
     "read_yaml",
+    "set_value",
     "validate_document",
 ]
 
 Model = TypeVar("Model", bound=BaseModel)
+COMMAND_LINE = "command line"
+"""The place of what is typed there."""
 _PERMISSION = "allow_"
 """Begin of keys that widen whom a run trusts; a line to copy and paste must not do that."""
 
@@ -134,31 +138,47 @@ def apply_override(document: Document, override: str) -> None:
     key, equals, text = override.partition("=")
     key = key.strip()
 
-    def wrong(reason: str) -> ConfigError:
-        return problems([f"command line: {key}: {reason}"])
-
     parts = key.split(".")
     if not equals or not all(parts):
-        raise wrong(f"write key.path=value (got {override!r})")
+        raise problems([f"{COMMAND_LINE}: {key}: write key.path=value (got {override!r})"])
     try:
         value = parse_value(text)
     except ConfigError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
-        raise wrong(f"the value {text!r}: {reason}") from error
-    for name in (*parts, *_keys(value)):
-        if name.startswith(_PERMISSION):
+        raise problems([f"{COMMAND_LINE}: {key}: the value {text!r}: {reason}"]) from error
+    set_value(document, key, value, COMMAND_LINE)
+
+
+def set_value(document: Document, key: str, value: Plain, place: str) -> None:
+    """Set one value of a document.
+
+    Args:
+        document: What ``read_yaml`` returned.
+        key: Its dotted path; what is missing on the way is made.
+        value: The value.
+        place: The origin of the value, for errors.
+
+    Raises:
+        ConfigError: The path leads nowhere.
+    """
+    path = tuple(key.split("."))
+
+    def wrong(reason: str) -> ConfigError:
+        return problems([f"{place}: {key}: {reason}"])
+
+    for name in (*path, *_keys(value)):
+        if place == COMMAND_LINE and name.startswith(_PERMISSION):
             raise wrong(
                 f"{name} is a permission, which counts only where the config file itself has it"
             )
     if document.data is None:
         document.data = {}
-    _assign(document, parts, value, wrong)
-    path = tuple(parts)
+    _assign(document, path, value, wrong)
     for known in [known for known in document.marks if known[: len(path)] == path]:
         del document.marks[known]
     for depth in range(1, len(path)):
-        document.marks.setdefault(path[:depth], "command line")  # It opened those.
-    document.marks[path] = "command line"
+        document.marks.setdefault(path[:depth], place)  # It opened those.
+    document.marks[path] = place
 
 
 def _keys(value: Plain) -> Iterator[str]:

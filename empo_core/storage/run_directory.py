@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Literal
+from typing import BinaryIO, Literal
 
 from pydantic import JsonValue
 
@@ -36,13 +36,9 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
 from empo_core.storage.atomic import read_json, write_file
+from empo_core.storage.locks import CAN_LOCK, hold
 from empo_core.storage.regular_files import open_append, open_regular, reason_of
 from empo_core.trees import JsonData
-
-try:
-    import fcntl
-except ImportError:  # Not on Windows; there only the recorded process id protects a run.
-    fcntl = None  # type: ignore[assignment]
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
 CONFIG_DATA = "config.json"
@@ -69,18 +65,25 @@ class RunDirectory:
     def __init__(self, path: Path, *, is_temporary: bool = False) -> None:
         self.path = path
         self.is_temporary = is_temporary
-        self._lock: IO[bytes] | None = None
+        self._lock: BinaryIO | None = None
         self._about: dict[str, JsonData] = {"started": _now()}
         self._since, self._seconds_before = time.monotonic(), 0.0
 
     @classmethod
-    def create(cls, config: RunConfig, registry: Registry) -> RunDirectory:
+    def create(
+        cls, config: RunConfig, registry: Registry, place: Path | None = None
+    ) -> RunDirectory:
         """A new directory under ``config.runs``, which no other run has or will get.
+
+        Args:
+            config: Of the run.
+            registry: The components it may name.
+            place: The directory, which must not exist; None: one with a name of its own.
 
         Raises:
             StorageError: It cannot be made.
         """
-        directory = cls._temporary() if process_rank() else cls(_new_directory(config))
+        directory = cls._temporary() if process_rank() else cls(_new_directory(config, place))
         directory._hold()
         parts = labels(config)
         del parts[config.world_model is not None]  # The algorithm.
@@ -119,7 +122,7 @@ class RunDirectory:
                 f"{path}: this run was started as {who}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
             )
-        if fcntl is None and running and process_exists(status.get("pid")):
+        if not CAN_LOCK and running and process_exists(status.get("pid")):
             raise alive
         if not directory._hold():
             raise alive
@@ -187,18 +190,8 @@ class RunDirectory:
         return cls(Path(tempfile.mkdtemp(prefix="empo-run-")), is_temporary=True)
 
     def _hold(self) -> bool:
-        """Lock the directory; the kernel unlocks it when this process ends, however it does."""
-        if fcntl is None:
-            return True
-        try:
-            self._lock = open_append(self.path / ".lock")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            return False
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be locked: {error.strerror}") from error
-        return True
+        self._lock = hold(self.path / ".lock")
+        return self._lock is not None
 
 
 def write_config(directory: Path, config: dict[str, JsonValue]) -> None:
@@ -266,18 +259,18 @@ def _unlisted(error: OSError) -> None:
         raise ConfigError(f"{error.filename}: cannot be listed: {reason_of(error)}") from error
 
 
-def _new_directory(config: RunConfig) -> Path:
+def _new_directory(config: RunConfig, place: Path | None) -> Path:
     stem = "-".join([datetime.date.today().isoformat(), *labels(config), str(config.seed)])
     number = 1
     while True:
-        path = config.runs / (stem if number == 1 else f"{stem}-{number}")
+        path = place or config.runs / (stem if number == 1 else f"{stem}-{number}")
         try:
-            config.runs.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()  # Fails where it exists, so two runs never share one.
             return path
         except FileExistsError as error:
-            if not config.runs.is_dir():
-                raise _unmakeable(config.runs, error) from error
+            if place is not None or not config.runs.is_dir():
+                raise _unmakeable(place or config.runs, error) from error
             number += 1
         except OSError as error:
             raise _unmakeable(path, error) from error

@@ -1,0 +1,40 @@
+"""Files that one process holds at a time; the kernel lets go when it ends, however it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+from empo_core.errors import StorageError
+from empo_core.storage.regular_files import open_append, reason_of
+
+try:
+    import fcntl
+except ImportError:  # Not on Windows; there nothing is locked.
+    fcntl = None  # type: ignore[assignment]
+
+CAN_LOCK = fcntl is not None
+
+
+def hold(path: Path, *, shared: bool = False) -> BinaryIO | None:
+    """An open file that nobody else can hold until it is closed; None where somebody does.
+
+    Args:
+        path: Of the file, which is made if missing.
+        shared: Let others hold it who share it, too.
+
+    Raises:
+        StorageError: It cannot be opened or locked.
+    """
+    file = open_append(path)
+    if fcntl is None:
+        return file
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError as error:
+        file.close()
+        raise StorageError(f"{path}: cannot be locked: {reason_of(error)}") from error
+    return file
