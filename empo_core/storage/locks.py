@@ -17,7 +17,7 @@ CAN_LOCK = fcntl is not None
 
 
 def hold(path: Path, *, shared: bool = False) -> BinaryIO | None:
-    """An open file that nobody else can hold until it is closed; None where somebody does.
+    """An open file that others cannot hold until it is closed; None where another process does.
 
     Args:
         path: Of the file, which is made if missing.

@@ -5,7 +5,7 @@ A comment right before a block says how it is meant, where that is not plain:
 * ``<!-- file: name -->`` saves the block under that name before it is checked, and
   ``<!-- wrong file: name -->`` saves one that is not right;
 * ``<!-- part of: algorithm.params -->`` puts a piece of YAML into a minimal config
-  (``config`` is its top level);
+  (``config`` is its top level), and ``<!-- part of sweep: name -->`` into the sweep of that name;
 * ``<!-- not run: reason -->`` leaves a block alone;
 * ``<!-- exit: 2 -->`` says how the last command of a console block ends.
 
@@ -55,7 +55,7 @@ PAGES = [
 LINKED = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("examples/plugins/*/README.md"))]
 SLOW = {"docs/tutorials/first_plugin.md"}
 LANGUAGES = {"yaml", "python", "console", "text", "json", "toml", ""}
-NOTES = {"", "file", "wrong file", "part of", "not run", "exit", "printed"}
+NOTES = {"", "file", "wrong file", "part of", "part of sweep", "not run", "exit", "printed"}
 CONFIG_KEYS = {"world_model", "world", "algorithm", "trackers"}
 
 BLOCK = re.compile(
@@ -133,6 +133,12 @@ class Reader:
                 whole["algorithm"] = {"name": "exact", "params": data}
             path.write_text(dump_yaml(whole))
             load_config(path)
+            return
+        if block.note == "part of sweep" or "base" in data:
+            whole = parse_yaml((self.folder / block.rest).read_text(), name="sweep").data
+            path.write_text(dump_yaml(whole | data))
+            code, _, err = self.run_command(f"empo sweep {path} --dry-run")
+            assert code == 0, err
             return
         if CONFIG_KEYS & set(data):
             self.pretend_world(data)

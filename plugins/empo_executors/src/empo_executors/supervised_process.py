@@ -91,7 +91,7 @@ class SupervisedProcess:
         self._process: BaseProcess = context.Process(
             target=_enter,
             args=(target, theirs, lasting, extra_imports(), tuple(arguments)),
-            daemon=True,
+            daemon=False,  # Those may not start processes, and the work may need some.
             name=name,
         )
         try:
@@ -106,7 +106,7 @@ class SupervisedProcess:
         self.pid: int = self._process.pid or 0
         self.sentinel: int = self._process.sentinel
         self._ended = False
-        # At exit multiprocessing asks its children to end, which they ignore, and then waits.
+        # At exit multiprocessing waits for its children, which do not end by themselves.
         self._finalizer = Finalize(self, _kill, (self._process,), exitpriority=0)
 
     def has_message(self, timeout_s: float | None = None) -> bool:

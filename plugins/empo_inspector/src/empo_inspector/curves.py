@@ -78,15 +78,15 @@ def picture(bands: Mapping[str, Mapping[str, Band]], labels: Mapping[str, str]) 
             )
             low, high = band.mean - band.half_width, band.mean + band.half_width
             axes.fill_between(band.steps, low, high, color=colour, alpha=0.2, linewidth=0)
-        axes.set_title(_literal(metric), fontsize="medium")
+        axes.set_title(literal(metric), fontsize="medium")
         axes.set_xlabel("step")
     for axes in panels[len(bands) :]:
         axes.set_visible(False)
-    names = [_literal(label) for label in lines]
+    names = [literal(label) for label in lines]
     figure.legend(list(lines.values()), names, loc="outside lower center", frameon=False)
     return figure
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Text of which matplotlib reads nothing as a formula."""
     return text.replace("$", r"\$")

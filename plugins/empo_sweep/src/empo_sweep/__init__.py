@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one config, and what came of them."""

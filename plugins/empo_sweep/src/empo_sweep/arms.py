@@ -1,0 +1,201 @@
+"""Configs of a sweep: every combination of its values (an arm) with every seed."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from empo_core.config import RunConfig
+from empo_core.config.files import set_value, validate_document
+from empo_core.config.yaml import Document, dump_yaml, parse_value, problems
+from empo_core.errors import ConfigError
+from empo_core.storage.atomic import digest
+from empo_core.storage.run_directory import resolved
+from empo_core.trees import Json
+from empo_inspector.run_table import short_names, shown
+from empo_sweep.sweep_config import MOST_TRIALS, SEED, Range, SweepConfig
+
+Arm = Mapping[str, Json]
+"""Values of the keys that vary."""
+_LONGEST_SLUG = 60
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a sweep.
+
+    Attributes:
+        number: Its number, from 0.
+        arm: The values that set it apart.
+        seed: The run's seed.
+        digest: Of its config, without the folder of runs.
+        run: Name of its run directory.
+    """
+
+    number: int
+    arm: Arm
+    seed: int
+    digest: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that was read.
+
+    Attributes:
+        config: What its file says.
+        name: Of its folder.
+        base: The config that all trials change.
+        document: The sweep's file, for the places of values.
+    """
+
+    config: SweepConfig
+    name: str
+    base: Document
+    document: Document
+
+    @property
+    def folder(self) -> Path:
+        """Folder of everything that it keeps."""
+        return self.config.sweeps / self.name
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """Seeds that all arms share."""
+        data = self.base.data
+        given = data.get(SEED, 0) if isinstance(data, dict) else 0
+        seeds = self.config.over.get(SEED, [given])
+        found = [seed for seed in seeds if isinstance(seed, int) and 0 <= seed < 2**32]
+        if len(found) < len(seeds):
+            raise ConfigError(f"over.seed: seeds are whole numbers from 0 (got {seeds})")
+        return found
+
+    @cached_property
+    def _fixed(self) -> dict[str, Json]:
+        """Keys with a single value, which all trials share."""
+        over = self.config.over
+        return {key: each[0] for key, each in over.items() if len(each) == 1 and key != SEED}
+
+    def arms(self) -> Iterator[Arm]:
+        """The arms that are known beforehand, in their order; none where they are searched.
+
+        Raises:
+            ConfigError: There are too many.
+        """
+        search = self.config.search
+        if search is not None and search.sampler != "grid":
+            return
+        lists = self._lists()
+        rows = itertools.product(*lists.values())
+        grid = itertools.product(rows, self.config.zip or [dict[str, Json]()])
+        most = None if search is None else search.trials
+        for count, (row, zipped) in enumerate(itertools.islice(grid, most)):
+            if count * len(self.seeds) > MOST_TRIALS:
+                raise ConfigError(f"the sweep has more than {MOST_TRIALS:,} trials")
+            arm: dict[str, Json] = dict(zip(lists, row, strict=True))
+            yield arm | zipped
+
+    def _lists(self) -> dict[str, list[Json]]:
+        """The values to combine by key: those of the search, or of ``over``."""
+        if self.config.search is not None:
+            space = self.config.search.space
+            return {k: v.points() if isinstance(v, Range) else v for k, v in space.items()}
+        over = self.config.over
+        return {key: each for key, each in over.items() if len(each) > 1 and key != SEED}
+
+    def probes(self) -> list[Arm]:
+        """Arms by which a search is checked before it begins: the ends of every range."""
+        search = self.config.search
+        assert search is not None
+        return [
+            {key: _end(values, place) for key, values in search.space.items()} for place in (0, -1)
+        ]
+
+    def config_of(self, arm: Arm, seed: int) -> RunConfig:
+        """The config of one trial, whose run directories lie in the sweep's folder.
+
+        Raises:
+            ConfigError: With one located line per problem.
+        """
+        document = replace(self.base, data=deepcopy(self.base.data), marks=dict(self.base.marks))
+        values = {**self._fixed, **arm}
+        for key in self.config.swept():
+            if key in values:
+                # A copy, as YAML has it: what comes later may change parts of it.
+                set_value(document, key, parse_value(dump_yaml(values[key])), self._place(key))
+        set_value(document, SEED, seed, self._place(SEED))
+        set_value(document, "runs", str(self.folder), self._place("runs"))
+        return validate_document(RunConfig, document)
+
+    def _place(self, key: str) -> str:
+        for where in (("over", key), ("search", "space", key), ("zip",)):
+            if where in self.document.marks:
+                return self.document.place(where)
+        return self.document.name
+
+    def trial(self, number: int, arm: Arm, seed: int) -> Trial:
+        """A trial with its number.
+
+        Raises:
+            ConfigError: Its config is not valid.
+        """
+        seal = config_digest(self.config_of(arm, seed))
+        parts = [f"trial-{number:04d}", self._slug(arm), f"s{seed}"]
+        return Trial(number, arm, seed, seal, "-".join(filter(None, parts)))
+
+    def _slug(self, arm: Arm) -> str:
+        names = short_names(arm)
+        text = "-".join(f"{names[key]}_{shown(value)}" for key, value in arm.items())
+        return re.sub(r"[^A-Za-z0-9._+-]+", "_", text)[:_LONGEST_SLUG].strip("_-.")
+
+    def trials(self) -> list[Trial]:
+        """The trials that are known beforehand; all configs of a search are checked by its ends.
+
+        Raises:
+            ConfigError: With the problems of all trials, each once.
+        """
+        found: list[Trial] = []
+        lines: dict[str, None] = {}
+        pairs = [(arm, seed) for arm in self.arms() for seed in self.seeds]
+        is_open = self.config.search is not None and not pairs
+        for arm, seed in [(arm, 0) for arm in self.probes()] if is_open else pairs:
+            try:
+                found.append(self.trial(len(found), arm, seed))
+            except ConfigError as error:
+                lines |= dict.fromkeys(str(error).splitlines()[:-1])
+        if lines:
+            raise problems(lines)
+        return [] if is_open else found
+
+    def sealed(self, trials: Sequence[Trial]) -> str:
+        """The sha256 of what decides which trials there are and with which configs."""
+        search = self.config.search
+        return digest(
+            {
+                "trials": [[dict(trial.arm), trial.seed, trial.digest] for trial in trials],
+                "search": None if search is None else search.model_dump(mode="json"),
+                "probes": []
+                if search is None
+                else [config_digest(self.config_of(arm, 0)) for arm in self.probes()],
+                "seeds": self.seeds,
+            }
+        )
+
+
+def _end(values: Range | list[Json], place: int) -> Json:
+    """The first or the last of some values."""
+    if isinstance(values, list):
+        return values[place]
+    end = (values.low, values.high)[place]
+    return int(end) if values.integer else end
+
+
+def config_digest(config: RunConfig) -> str:
+    """The sha256 of a resolved config, wherever its runs lie."""
+    return digest({key: value for key, value in resolved(config).items() if key != "runs"})

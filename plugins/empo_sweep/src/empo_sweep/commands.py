@@ -1,0 +1,179 @@
+"""``empo sweep``; imports nothing heavy before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from empo_core.cli.output import (
+    FAULT,
+    Debug,
+    Json,
+    Quiet,
+    only_ours_on_stdout,
+    print_json,
+    print_table,
+    show,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from empo_sweep.arms import Sweep, Trial
+    from empo_sweep.results import Results
+    from empo_sweep.trial_log import TrialLog
+
+
+def sweep(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|CONFIG",
+            help="The sweep's file; or a run's config, or a world, and values.",
+            show_default=False,
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY.PATH=VALUE",
+            help="Changes to the sweep; of a config, values of its keys: 1,10,100 or 0..4.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check every trial and list them; run nothing.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run trials that failed once more.")
+    ] = False,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Draw this metric over training, too.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run a config with many values and seeds, and compare what comes of it.
+
+    Who runs the same sweep again goes on with it.
+    """
+    from empo_sweep.sweep_file import read_sweep
+
+    with only_ours_on_stdout(json, quiet):
+        found = read_sweep(file, overrides or ())
+        trials = found.trials()
+        if dry_run:
+            _show_plan(found, trials, json=json)
+            return
+        from empo_sweep.runner import opened
+
+        with opened(found, found.sealed(trials)) as log:
+            again = " ".join(["empo sweep", file, *(overrides or ())])
+            busy = _run(found, trials, log, retry=retry_failed, quiet=quiet, again=again)
+            results, paths = _results(found, log, metric)
+            failed = [(state.trial, state.reason) for state in log.in_state("failed")]
+    if json:
+        _print_data(found, results, failed)
+    elif not quiet:
+        _print(found, results)
+    if not json:
+        _print_ends(found, failed, busy, paths)
+    if failed or busy:
+        raise typer.Exit(FAULT)
+
+
+def _show_plan(found: Sweep, trials: Sequence[Trial], *, json: bool) -> None:
+    from empo_sweep import report
+
+    search = found.config.search
+    total = len(trials) if trials or search is None else search.trials * len(found.seeds)
+    if json:
+        print_json(report.plan_data(found, trials, total))
+        return
+    if trials:
+        print_table("", *report.planned_rows(trials))
+    else:
+        print_table("", ["key", "values"], report.search_rows(found))
+    show(f"{total} trials would be in {found.folder}; nothing was run")
+
+
+def _run(
+    found: Sweep, trials: Sequence[Trial], log: TrialLog, *, retry: bool, quiet: bool, again: str
+) -> list[Trial]:
+    """Run what is left, and return the trials that other processes are at."""
+    from empo_core.cli.run import terminal_trackers
+    from empo_core.tracker_group import TrackerGroup
+    from empo_sweep.plan import Plan
+    from empo_sweep.runner import Runner
+    from empo_sweep.warnings import theory_warning
+
+    if warning := theory_warning(found.config):
+        import logging
+
+        logging.getLogger(__name__).warning(warning)
+    plan = Plan(found, trials, log, retry=retry)
+    tracker = TrackerGroup(terminal_trackers(None, quiet))
+    try:
+        return Runner(found, plan, log, tracker, retry=retry).run()
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"interrupted; go on with: {again}") from error
+
+
+def _results(found: Sweep, log: TrialLog, metric: str | None) -> tuple[Results | None, list[Path]]:
+    from empo_sweep.report import write_results
+    from empo_sweep.results import results_of
+
+    results = results_of(found, log)
+    if results is None:
+        return None, []
+    paths = write_results(found, results)
+    if metric is not None:
+        from empo_sweep.curves import write_curves
+
+        paths += write_curves(found, results, metric)
+    return results, paths
+
+
+def _print_data(
+    found: Sweep, results: Results | None, failed: Sequence[tuple[Trial, str | None]]
+) -> None:
+    from empo_sweep.results import as_data
+
+    data = as_data(results) if results is not None else {"sweep": found.name, "arms": []}
+    reasons = {trial.run: reason for trial, reason in failed}
+    print_json({**data, "folder": str(found.folder), "failed": reasons})
+
+
+def _print(found: Sweep, results: Results | None) -> None:
+    from empo_sweep import report
+
+    if results is None:
+        return
+    print_table("", *report.headings_and_rows(results))
+    for line in report.footers(results):
+        show(line)
+
+
+def _print_ends(
+    found: Sweep,
+    failed: Sequence[tuple[Trial, str | None]],
+    busy: Sequence[Trial],
+    paths: Sequence[Path],
+) -> None:
+    from empo_sweep import report
+
+    for line in report.failure_lines(found, failed):
+        show(line)
+    if failed:
+        show(f"{len(failed)} trials failed; run them again with --retry-failed")
+    for trial in busy:
+        show(f"{found.folder / trial.run}: is being run by another process; it was left to that")
+    for path in paths:
+        show(str(path))
+    show(str(found.folder))

@@ -1,0 +1,173 @@
+"""Results of a sweep as a table, as files, and as a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from empo_core.config.yaml import dump_yaml
+from empo_core.storage.atomic import write_file
+from empo_core.storage.run_directory import resolved, strict_json
+from empo_core.trees import Json
+from empo_inspector.run_table import short_names, shown
+from empo_sweep.arms import Sweep, Trial
+from empo_sweep.results import ArmResult, Estimate, Results, as_data
+from empo_sweep.sweep_config import Range
+
+BEST = "best.yaml"
+RESULT = "sweep"
+"""Stem of the files with results."""
+_CSV = (
+    "n", "mean", "sd", "low", "high", "difference_n", "difference", "difference_low",
+    "difference_high", "iqm", "iqm_low", "iqm_high", "failed", "stopped_early", "left",
+)  # fmt: skip
+
+
+def write_results(sweep: Sweep, found: Results) -> list[Path]:
+    """Write all files of the results, and return their paths.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    from empo_core.figures import write_figure
+    from empo_sweep.picture import picture
+
+    stem = sweep.folder / RESULT
+    paths = [stem.with_suffix(f".{kind}") for kind in ("json", "csv", "png", "svg")]
+    write_file(paths[0], strict_json(as_data(found)) + "\n")
+    write_file(paths[1], csv_text(found))
+    write_figure(picture(found), stem)
+    if found.best is not None:
+        config = resolved(sweep.config_of(found.best.arm, sweep.seeds[0]))
+        del config["runs"]
+        head = f"# The best arm of the sweep {sweep.name}; run it with: empo run {BEST}\n"
+        write_file(sweep.folder / BEST, head + dump_yaml(config))
+        paths.append(sweep.folder / BEST)
+    return paths
+
+
+def headings_and_rows(found: Results) -> tuple[list[str], list[list[str]]]:
+    """The table for people; a column without entries is left out."""
+    names = short_names(found.arms[0].arm)
+    has_baseline = found.baseline is not None
+    columns: dict[str, list[str]] = {}
+    for arm in found.arms:
+        cells = {name: shown(arm.arm.get(key)) for key, name in names.items()}
+        cells |= {"n": str(len(arm.values)), found.objective.key: _text(arm)}
+        if has_baseline:
+            cells["minus baseline"] = _difference(arm)
+        if arm.iqm is not None:
+            cells["IQM"] = "{:.5g} [{:.5g}, {:.5g}]".format(*arm.iqm)
+        for name, status in _OTHER.items():
+            cells[name] = str(arm.count(*status) or "")
+        cells["best"] = "*" if arm is found.best else ""
+        for name in {**columns, **cells}:
+            column = columns.setdefault(name, [])
+            column.append(cells.get(name, ""))
+    kept = {name: each for name, each in columns.items() if any(each)}
+    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+_OTHER = {
+    "failed": ("failed",),
+    "stopped early": ("pruned",),
+    "left": ("planned", "started", "reported", "interrupted"),
+}
+"""Columns of trials without a result, by heading."""
+
+
+def _text(arm: ArmResult) -> str:
+    """Mean and interval; of two seeds their values."""
+    if arm.mean is None:
+        return ""
+    if arm.mean.half_width is not None:
+        return f"{arm.mean.mean:.5g} ± {arm.mean.half_width:.2g}"
+    return ", ".join(f"{arm.values[seed]:.5g}" for seed in sorted(arm.values))
+
+
+def _difference(arm: ArmResult) -> str:
+    if arm.difference is None:
+        return ""
+    half = arm.difference.half_width
+    return f"{arm.difference.mean:+.5g}" + ("" if half is None else f" ± {half:.2g}")
+
+
+def footers(found: Results) -> Iterator[str]:
+    """Lines below the table."""
+    if any(arm.mean and arm.mean.half_width is not None for arm in found.arms):
+        yield "mean over seeds ± half of its 95 % t interval"
+    if found.baseline is not None:
+        pairs = " ".join(f"{key}={shown(value)}" for key, value in found.baseline.items())
+        compared = sum(arm.difference is not None for arm in found.arms)
+        yield (
+            f"differences from {pairs}, seed by seed; {compared} comparisons, "
+            "not corrected for their number"
+        )
+
+
+def failure_lines(sweep: Sweep, failed: Sequence[tuple[Trial, str | None]]) -> Iterator[str]:
+    """The trials that failed, each with its reason in a line."""
+    for trial, reason in failed:
+        line = " ".join((reason or "").split())
+        yield f"failed: {sweep.folder / trial.run}: {line[:300]}"
+
+
+def csv_text(found: Results) -> str:
+    """One line per arm."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    keys = list(found.arms[0].arm)
+    writer.writerow([*keys, *_CSV])
+    for arm in found.arms:
+        values = [shown(arm.arm.get(key)) for key in keys]
+        counts = [arm.count(*status) for status in _OTHER.values()]
+        numbers: list[float | int | None] = [*_columns(arm.mean, with_sd=True)]
+        numbers += [*_columns(arm.difference, with_sd=False), *(arm.iqm or (None,) * 3), *counts]
+        writer.writerow([*values, *("" if number is None else number for number in numbers)])
+    return text.getvalue()
+
+
+def _columns(estimate: Estimate | None, *, with_sd: bool) -> list[float | int | None]:
+    if estimate is None:
+        return [0, *[None] * (4 if with_sd else 3)]
+    half = math.nan if estimate.half_width is None else estimate.half_width
+    bounds = [estimate.mean - half, estimate.mean + half]
+    known: list[float | None] = [None if math.isnan(bound) else bound for bound in bounds]
+    sd = [estimate.sd] if with_sd else []
+    return [estimate.n, estimate.mean, *sd, *known]
+
+
+def planned_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
+    """The table of trials that would be run."""
+    names = short_names(trials[0].arm) if trials else {}
+    rows = [
+        [str(trial.number), *(shown(trial.arm.get(key)) for key in names), str(trial.seed)]
+        for trial in trials
+    ]
+    return ["trial", *names.values(), "seed"], rows
+
+
+def search_rows(sweep: Sweep) -> list[list[str]]:
+    """The space of a search: keys and what they may be."""
+    assert sweep.config.search is not None
+    rows = []
+    for key, values in sweep.config.search.space.items():
+        if isinstance(values, Range):
+            kind = ", ".join(["whole"] * values.integer + ["log"] * values.log)
+            text = f"{values.low:g} to {values.high:g}" + (f" ({kind})" if kind else "")
+        else:
+            text = ", ".join(shown(value) for value in values)
+        rows.append([key, text])
+    return rows
+
+
+def plan_data(sweep: Sweep, trials: Sequence[Trial], total: int) -> dict[str, Json]:
+    """The trials that would be run as JSON data."""
+    listed: list[Json] = [
+        {"trial": trial.number, "arm": dict(trial.arm), "seed": trial.seed, "run": trial.run}
+        for trial in trials
+    ]
+    return {"sweep": sweep.name, "folder": str(sweep.folder), "total": total, "trials": listed}

@@ -1,0 +1,249 @@
+"""Results of a sweep: of each arm the mean over seeds, and how it differs from the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from empo_core.errors import ConfigError
+from empo_core.saved_run import read_run
+from empo_core.statistics import bootstrap, interquartile_mean, interval
+from empo_core.trees import Json
+from empo_inspector.run_table import key_results, leaves
+from empo_sweep.arms import Arm, Sweep
+from empo_sweep.sweep_config import Objective
+from empo_sweep.trial_log import TrialLog, TrialState
+
+FEWEST = 3
+"""Seeds from which on an interval is told."""
+FEWEST_IQM = 10
+"""Seeds from which on the interquartile mean is told."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds.
+
+    Attributes:
+        n: Number of seeds.
+        mean: Their mean.
+        sd: Their standard deviation; None for one seed.
+        half_width: Half the width of the mean's 95 % t interval; None for fewer than three.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    half_width: float | None
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """Everything about one arm.
+
+    Attributes:
+        arm: Its values.
+        states: Its trials.
+        values: The objective by seed, of the trials that are done and have it.
+        mean: Over those seeds; None where there is none.
+        difference: From the baseline, over the seeds that both have; None without any.
+        iqm: Interquartile mean and its 95 % interval; None for fewer than ten seeds.
+    """
+
+    arm: Arm
+    states: tuple[TrialState, ...]
+    values: Mapping[int, float]
+    mean: Estimate | None
+    difference: Estimate | None
+    iqm: tuple[float, float, float] | None
+
+    def count(self, *status: str) -> int:
+        """The number of its trials whose last event is one of these."""
+        return sum(state.status in status for state in self.states)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of a sweep.
+
+    Attributes:
+        name: Of the sweep.
+        objective: What was compared.
+        arms: The arms, in the order in which they were planned.
+        baseline: The arm that others are compared with; None without.
+        best: The arm with the best mean, if the file says what is better.
+    """
+
+    name: str
+    objective: Objective
+    arms: tuple[ArmResult, ...]
+    baseline: Arm | None
+    best: ArmResult | None
+
+
+def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
+    """The results so far; None where no trial is done.
+
+    Raises:
+        ConfigError: The baseline is none of the arms.
+        StorageError: A trial's result is missing or damaged.
+    """
+    done = log.in_state("done")
+    if not done:
+        return None
+    groups: dict[str, list[TrialState]] = {}
+    for state in log.states:
+        groups.setdefault(repr(state.trial.arm), []).append(state)
+    goal = sweep.config.goal
+    if goal is None:
+        key = next(iter(key_results(read_run(sweep.folder / done[0].trial.run))), "")
+        values = {state.trial.number: _value(sweep, state, key) for state in done}
+    else:
+        key = goal.key
+        values = {state.trial.number: state.value for state in done}
+    arms = [states[0].trial.arm for states in groups.values()]
+    by_seed = [_by_seed(states, values) for states in groups.values()]
+    place = _baseline(sweep, arms)
+    base = None if place is None else by_seed[place]
+    found = tuple(
+        _arm(arm, states, own, None if own is base else base)
+        for arm, states, own in zip(arms, groups.values(), by_seed, strict=True)
+    )
+    return Results(
+        name=sweep.name,
+        objective=goal or Objective(key=key),
+        arms=found,
+        baseline=None if place is None else arms[place],
+        best=None if goal is None else _best(found, goal),
+    )
+
+
+def _value(sweep: Sweep, state: TrialState, key: str) -> float | None:
+    value = leaves(read_run(sweep.folder / state.trial.run).summary).get(key)
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return float(value) if is_number and isinstance(value, int | float) else None
+
+
+def _by_seed(states: Sequence[TrialState], values: Mapping[int, float | None]) -> dict[int, float]:
+    found = {state.trial.seed: values.get(state.trial.number) for state in states}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _baseline(sweep: Sweep, arms: Sequence[Arm]) -> int | None:
+    wanted = sweep.config.baseline
+    if wanted is None:
+        return None
+    fits = [
+        place
+        for place, arm in enumerate(arms)
+        if all(key in arm and arm[key] == value for key, value in wanted.items())
+    ]
+    if len(fits) != 1:
+        raise ConfigError(
+            f"baseline: {len(fits)} of {len(arms)} arms have {wanted}; give values of the swept "
+            "keys that one arm has"
+        )
+    return fits[0]
+
+
+def _arm(
+    arm: Arm,
+    states: Sequence[TrialState],
+    values: Mapping[int, float],
+    base: Mapping[int, float] | None,
+) -> ArmResult:
+    shared = sorted(values.keys() & base.keys()) if base is not None else []
+    differences = [values[seed] - base[seed] for seed in shared] if base is not None else []
+    numbers = np.array([values[seed] for seed in sorted(values)])
+    iqm = None
+    if len(numbers) >= FEWEST_IQM:
+        iqm = float(interquartile_mean(numbers)), *bootstrap(numbers, interquartile_mean)
+    return ArmResult(
+        arm=arm,
+        states=tuple(states),
+        values=values,
+        mean=_estimate(numbers),
+        difference=_estimate(np.array(differences)),
+        iqm=iqm,
+    )
+
+
+def _estimate(numbers: np.ndarray) -> Estimate | None:
+    n = len(numbers)
+    if n == 0:
+        return None
+    mean, half_width = interval(numbers)
+    return Estimate(
+        n=n,
+        mean=float(mean),
+        sd=float(numbers.std(ddof=1)) if n > 1 else None,
+        half_width=float(half_width) if n >= FEWEST else None,
+    )
+
+
+def _best(arms: Sequence[ArmResult], goal: Objective) -> ArmResult | None:
+    """The arm with the best mean among those of which most seeds are done."""
+    having = [(arm.mean, arm) for arm in arms if arm.mean is not None]
+    if not having:
+        return None
+    most = max(mean.n for mean, _ in having)
+    sign = 1.0 if goal.direction == "maximize" else -1.0
+    return max(
+        (pair for pair in having if pair[0].n == most), key=lambda pair: sign * pair[0].mean
+    )[1]
+
+
+def baseline_of(sweep: Sweep, arms: Sequence[Arm]) -> None:
+    """Check the baseline before anything runs, where the arms are known.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    if arms:
+        _baseline(sweep, arms)
+
+
+def as_data(found: Results) -> dict[str, Json]:
+    """All of it as JSON data."""
+    return {
+        "sweep": found.name,
+        "objective": {"key": found.objective.key, "direction": found.objective.direction},
+        "baseline": None if found.baseline is None else dict(found.baseline),
+        "best": None if found.best is None else dict(found.best.arm),
+        "arms": [_arm_data(arm) for arm in found.arms],
+    }
+
+
+def _arm_data(arm: ArmResult) -> Json:
+    return {
+        "arm": dict(arm.arm),
+        "mean": _estimate_data(arm.mean),
+        "difference": _estimate_data(arm.difference),
+        "iqm": None
+        if arm.iqm is None
+        else {"mean": arm.iqm[0], "low": arm.iqm[1], "high": arm.iqm[2]},
+        "trials": [
+            {
+                "run": state.trial.run,
+                "seed": state.trial.seed,
+                "status": state.status,
+                "value": arm.values.get(state.trial.seed),
+                "reason": state.reason,
+            }
+            for state in arm.states
+        ],
+    }
+
+
+def _estimate_data(estimate: Estimate | None) -> Json:
+    if estimate is None:
+        return None
+    return {
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "sd": estimate.sd,
+        "half_width": estimate.half_width,
+    }

@@ -1,0 +1,309 @@
+"""Runs the trials of a sweep on an executor, and keeps the log true whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from empo_core.config.yaml import dump_yaml, read_yaml
+from empo_core.errors import ConfigError, StorageError, WorkerError
+from empo_core.experiment import build
+from empo_core.protocols import RunStatus, Tracker
+from empo_core.protocols.executors import Executor, Reply, Worker, WorkerFactory, WorkerState
+from empo_core.storage.atomic import read_json, write_file
+from empo_core.storage.locks import hold
+from empo_core.storage.run_directory import RESULTS, SUMMARY, resolved
+from empo_core.trees import Json
+from empo_inspector.run_table import leaves
+from empo_sweep.arms import Sweep, Trial
+from empo_sweep.plan import Plan
+from empo_sweep.trial_log import TrialLog
+from empo_sweep.trial_worker import LOCK, Order, Outcome, TrialWorker
+
+SWEEP = "sweep.yaml"
+_TICK_S = 0.2
+_ORPHANS_S = 10.0
+"""Seconds in which workers of a sweep that was killed are gone."""
+_WINDING_UP_S = 30.0
+"""Seconds that trials have to save what they did, once the sweep is interrupted."""
+_TRIALS = "trials"
+_MOST_LOSSES = 2
+
+
+@contextlib.contextmanager
+def opened(sweep: Sweep, digest: str) -> Iterator[TrialLog]:
+    """The log of a sweep, in whose folder no other process is at work.
+
+    Args:
+        sweep: The sweep.
+        digest: Of its trials, as ``Sweep.sealed`` says.
+
+    Raises:
+        ConfigError: Another sweep is going on there, or has that folder.
+        StorageError: The folder cannot be used, or the log is damaged.
+    """
+    folder = sweep.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"{folder}: cannot be made: {error.strerror}; choose another place (sweeps=...)"
+        raise StorageError(reason) from error
+    deadline = time.monotonic() + _ORPHANS_S
+    while (lock := hold(folder / LOCK)) is None:
+        if time.monotonic() > deadline:
+            raise ConfigError(f"{folder}: this sweep is going on in another process")
+        time.sleep(_TICK_S)
+    lock.close()
+    lock = hold(folder / LOCK, shared=True)  # Workers share it, and outlive a killed sweep a bit.
+    if lock is None:
+        raise ConfigError(f"{folder}: this sweep is going on in another process")
+    with lock:
+        _keep_config(sweep, digest)
+        log = TrialLog(folder)
+        try:
+            yield log
+        finally:
+            log.close()
+
+
+def _keep_config(sweep: Sweep, digest: str) -> None:
+    """Write ``sweep.yaml``; one that is there must be of the same trials."""
+    path = sweep.folder / SWEEP
+    known = [sweep.config.digest]
+    if path.exists():
+        kept = read_yaml(path).data
+        known.append(str(kept.get("digest")) if isinstance(kept, dict) else "")
+    if any(each not in (None, digest) for each in known):
+        raise ConfigError(
+            f"{path}: a sweep with other trials has this folder; give this one another name "
+            "(name=...), or remove the folder"
+        )
+    data = sweep.config.model_dump(mode="json", exclude_none=True)
+    data |= {"name": sweep.name, "digest": digest}
+    if isinstance(sweep.config.base, str):
+        data["base"] = str(Path(sweep.base.name).resolve())
+    head = f"# A sweep as it was resolved; go on with it by: empo sweep {path}\n"
+    write_file(path, head + dump_yaml(data))
+
+
+class Runner:
+    """Runs what is left of a sweep."""
+
+    def __init__(
+        self, sweep: Sweep, plan: Plan, log: TrialLog, tracker: Tracker, *, retry: bool
+    ) -> None:
+        """Find out what is left.
+
+        Args:
+            sweep: The sweep.
+            plan: Its trials.
+            log: Its log.
+            tracker: Learns of progress.
+            retry: Whether trials that failed are run again.
+        """
+        self._sweep, self._plan, self._log, self._tracker = sweep, plan, log, tracker
+        left = [
+            state
+            for state in log.states
+            if not state.is_over or (retry and state.status == "failed")
+        ]
+        self._waiting = deque(state.trial for state in left)
+        self._running: dict[int, Trial] = {}
+        """By worker; each has one trial at a time."""
+        self._losses: dict[int, int] = {}
+        self._busy: list[Trial] = []
+        self._stopped: set[int] = set()
+        self._is_known = False
+        self._threads = max(1, int(sweep.config.needs.cpus))
+        pruner = sweep.config.search.pruner if sweep.config.search else None
+        self._metric = None if pruner is None else pruner.metric
+
+    def run(self) -> list[Trial]:
+        """Run every trial that is left, and return those that another process is at.
+
+        Raises:
+            KeyboardInterrupt: It was interrupted; running trials were, too.
+            WorkerError: No worker is left.
+            ConfigError: No trial has the objective, or a point makes no valid config.
+        """
+        status: RunStatus = "failed"
+        self._tracker.start(self._sweep.folder, {})
+        try:
+            if self._has_more():
+                self._run()
+            status = "finished"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            self._tracker.finish(status)
+        return self._busy
+
+    def _has_more(self) -> bool:
+        if not self._waiting:
+            self._waiting += [state.trial for state in self._plan.more()]
+        return bool(self._waiting)
+
+    def _run(self) -> None:
+        config = self._sweep.config
+        executor: Executor = build(config.executor)
+        workers = min(config.workers, self._plan.total - len(self._log.in_state("done")))
+        directory = self._sweep.folder / "workers"
+        factory = _factory(self._sweep.folder, self._threads)
+        try:
+            executor.start(factory, workers, config.needs.needs(), directory, 5)
+            self._show()
+            while self._has_more() or self._running:
+                self._submit(executor)
+                if (reply := executor.next(_TICK_S)) is not None:
+                    self._take(executor, reply)
+                elif all(state.state == "given_up" for state in executor.workers()):
+                    failure = executor.workers()[0].last_failure
+                    raise WorkerError(f"no worker is left; the last failure: {failure}")
+        except KeyboardInterrupt:
+            self._wind_up(executor)
+            raise
+        finally:
+            executor.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _submit(self, executor: Executor) -> None:
+        """Give trials to workers that have none."""
+        for state in executor.workers():
+            idle = state.state == "ready" and state.number not in self._running
+            if not idle or state.in_flight or not self._has_more():
+                continue
+            trial = self._waiting.popleft()
+            config = self._sweep.config_of(trial.arm, trial.seed)
+            directory = str(self._sweep.folder / trial.run)
+            order = Order(trial.number, directory, resolved(config), self._metric)
+            self._log.record(trial, "started", threads=self._threads)
+            try:
+                executor.submit(state.number, order.encoded())
+            except WorkerError:  # It died just now.
+                self._waiting.appendleft(trial)
+            else:
+                self._running[state.number] = trial
+
+    def _take(self, executor: Executor, reply: Reply) -> None:
+        trial = self._running.get(reply.worker)
+        if trial is None:
+            return
+        if reply.kind == "part":
+            self._report(executor, *json.loads(bytes(reply.payload)))
+            return
+        del self._running[reply.worker]
+        if reply.kind == "lost":
+            self._lose(trial, reply.traceback)
+        elif reply.kind == "raised":
+            self._end(trial, Outcome("failed", reply.traceback.strip().splitlines()[-1]))
+        else:
+            self._end(trial, Outcome(**json.loads(bytes(reply.payload))))
+        self._show()
+
+    def _report(self, executor: Executor, number: int, step: int, value: float) -> None:
+        state = self._log.states[number]
+        if step in state.reports or number in self._stopped or not math.isfinite(value):
+            return
+        self._log.record(state.trial, "reported", step=step, value=value)
+        if self._plan.report(number, step, value):
+            self._stopped.add(number)
+            blob = json.dumps(sorted(self._stopped)).encode()
+            executor.broadcast(blob, len(self._stopped))
+
+    def _lose(self, trial: Trial, how: str) -> None:
+        """Run a trial again whose worker died, but not for ever."""
+        self._losses[trial.number] = self._losses.get(trial.number, 0) + 1
+        if self._losses[trial.number] < _MOST_LOSSES:
+            self._waiting.appendleft(trial)
+        else:
+            self._end(trial, Outcome("failed", how))
+
+    def _end(self, trial: Trial, outcome: Outcome) -> None:
+        if outcome.event == "busy":
+            self._busy.append(trial)
+            self._log.record(trial, "interrupted")
+            return
+        value = self._objective(trial) if outcome.event == "done" else None
+        self._log.record(trial, outcome.event, value=value, reason=outcome.reason)
+        if outcome.event != "interrupted":
+            self._plan.end(trial.number)
+
+    def _objective(self, trial: Trial) -> float | None:
+        """The trial's number; None where it is not finite.
+
+        Raises:
+            ConfigError: The first trial that is done has no such key.
+        """
+        goal = self._sweep.config.goal
+        if goal is None:
+            return None
+        summary = leaves(summary_of(self._sweep.folder / trial.run))
+        value = summary.get(goal.key)
+        if goal.key not in summary and not self._is_known:
+            numbers = [key for key, each in summary.items() if isinstance(each, int | float)]
+            raise ConfigError(
+                f"objective.key: {trial.run} has no result {goal.key!r}; it has "
+                f"{', '.join(numbers[:20])}"
+            )
+        self._is_known = True
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        return float(value) if is_number and isinstance(value, int | float) else None
+
+    def _wind_up(self, executor: Executor) -> None:
+        """Have the running trials save what they did, as Ctrl-C has a run do."""
+        for state in executor.workers():
+            if state.number in self._running:
+                _interrupt(state)
+        deadline = time.monotonic() + _WINDING_UP_S
+        while self._running and time.monotonic() < deadline:
+            if (reply := executor.next(_TICK_S)) is not None and reply.kind != "part":
+                trial = self._running.pop(reply.worker, None)
+                if trial is not None and reply.kind == "answer":
+                    self._end(trial, Outcome(**json.loads(bytes(reply.payload))))
+        for trial in self._running.values():
+            self._log.record(trial, "interrupted")
+
+    def _show(self) -> None:
+        over = sum(state.is_over for state in self._log.states) - len(
+            [trial for trial in self._waiting if self._log.states[trial.number].is_over]
+        )
+        self._tracker.progress(_TRIALS, over, self._plan.total)
+        failed = len(self._log.in_state("failed"))
+        said = [f"{len(self._running)} running"] + [f"{failed} failed"] * bool(failed)
+        self._tracker.narrate(_TRIALS, ", ".join(said))
+
+
+def summary_of(run: Path) -> dict[str, Json]:
+    """The summary of a run that has finished.
+
+    Raises:
+        StorageError: It is missing or damaged.
+    """
+    summary = read_json(run / RESULTS / SUMMARY)
+    if not isinstance(summary, dict):
+        raise StorageError(f"{run / RESULTS / SUMMARY}: is damaged or not ours")
+    return summary
+
+
+def _interrupt(state: WorkerState) -> None:
+    """Interrupt the run of a worker of this machine; those of others cannot be reached."""
+    if state.pid is not None and state.node == platform.node():
+        with contextlib.suppress(OSError):
+            os.kill(state.pid, signal.SIGTERM)
+
+
+def _factory(folder: Path, threads: int) -> WorkerFactory:
+    def make(number: int, incarnation: int) -> Worker:
+        return TrialWorker(folder, threads)
+
+    return make

@@ -1,0 +1,149 @@
+"""Trials in a worker process, one after the other; imports of the first serve all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from empo_core import experiment
+from empo_core.config import RunConfig, installed
+from empo_core.errors import EmpoError, WorkerError
+from empo_core.interrupts import Termination
+from empo_core.protocols import Tracker
+from empo_core.protocols.executors import Payload, Send
+from empo_core.storage.locks import hold
+from empo_core.storage.run_directory import CONFIG, RunDirectory
+from empo_core.types import Histogram
+
+LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a trial, as far as its worker knows.
+
+    Attributes:
+        event: The kind of end; ``busy``: another process is at it.
+        reason: Why it failed.
+    """
+
+    event: Literal["done", "failed", "interrupted", "pruned", "busy"]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A trial to run.
+
+    Attributes:
+        trial: Its number.
+        directory: Its run directory, which may hold what is left of an earlier attempt.
+        config: Its resolved config.
+        metric: The metric to report, where there is a pruner.
+    """
+
+    trial: int
+    directory: str
+    config: Mapping[str, object]
+    metric: str | None
+
+    def encoded(self) -> bytes:
+        """As a request."""
+        return json.dumps(asdict(self)).encode()
+
+
+class TrialWorker:
+    """Runs trials; see ``empo_core.protocols.executors.Worker``."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        """Get ready.
+
+        Args:
+            folder: Of the sweep.
+            threads: Threads of torch.
+
+        Raises:
+            WorkerError: Another sweep has taken over the folder.
+        """
+        self._lock = hold(folder / LOCK, shared=True)
+        if self._lock is None:
+            raise WorkerError(f"{folder}: another sweep is going on there")
+        torch.set_num_threads(threads)
+        if hasattr(os, "setpgrp"):
+            os.setpgrp()  # Ctrl-C of the terminal is the sweep's, which ends trials in its turn.
+        if not logging.getLogger().handlers:
+            logging.getLogger().addHandler(logging.NullHandler())  # Each run has its log.
+        self._pruned: set[int] = set()
+
+    def call(self, request: bytes, send: Send) -> Payload:
+        """Run a trial and answer with its ``Outcome``."""
+        order = Order(**json.loads(request))
+        outcome = Outcome("done")
+        try:
+            with Termination(), contextlib.redirect_stdout(sys.stderr):
+                outcome = self._run(order, send)
+        except KeyboardInterrupt:
+            outcome = Outcome("pruned" if order.trial in self._pruned else "interrupted")
+        except EmpoError as error:
+            outcome = Outcome("failed", str(error))
+        except Exception as error:
+            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+        return [json.dumps(asdict(outcome)).encode()]
+
+    def load(self, blob: memoryview, version: int) -> None:
+        """Learn which trials are to be stopped early."""
+        self._pruned = set(json.loads(bytes(blob)))
+
+    def close(self) -> None:
+        """Let go of the sweep's folder."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def _run(self, order: Order, send: Send) -> Outcome:
+        directory = Path(order.directory)
+        watchers = [_Reporter(order, send, self)] if order.metric else []
+        if not (directory / CONFIG).is_file():
+            if directory.exists():  # An earlier attempt was killed before it began.
+                shutil.rmtree(directory)
+            config = RunConfig.model_validate(order.config, context={"registry": installed()})
+            experiment.execute(config, place=directory, watchers=watchers, quiet=True)
+        elif RunDirectory(directory).status().get("status") != "finished":
+            lock = hold(directory / LOCK)
+            if lock is None:
+                return Outcome("busy")
+            lock.close()
+            experiment.resume(directory, watchers=watchers, quiet=True)
+        return Outcome("done")
+
+    def is_pruned(self, trial: int) -> bool:
+        """True if a trial is to be stopped early."""
+        return trial in self._pruned
+
+
+class _Reporter(Tracker):
+    """Sends a metric to the sweep, and stops the run where that says so."""
+
+    def __init__(self, order: Order, send: Send, worker: TrialWorker) -> None:
+        self._order, self._send, self._worker = order, send, worker
+        self._is_stopped = False
+
+    def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
+        """Send the metric, if it is among these."""
+        value = metrics.get(self._order.metric or "")
+        if not isinstance(value, int | float) or self._is_stopped:
+            return
+        self._send([json.dumps([self._order.trial, step, float(value)]).encode()])
+        if self._worker.is_pruned(self._order.trial):
+            self._is_stopped = True
+            signal.raise_signal(signal.SIGTERM)  # As if by hand, so that the run can be resumed.

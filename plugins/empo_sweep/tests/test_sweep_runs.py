@@ -1,0 +1,212 @@
+"""Whole sweeps of a toy: trials, their log, failures, resumption, results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_sweeps import Cli, ends, events, ledger
+from typer.testing import CliRunner
+
+from empo_core import load_config
+from empo_core.cli.app import app
+
+X, ENDS = "algorithm.params.x", "algorithm.params.ends"
+SCORE = {"key": "score"}
+Write = Callable[..., str]
+
+
+def test_a_grid_over_seeds_is_run_once_and_compared_in_pairs(
+    toy: Path, sweep: Cli, write: Write
+) -> None:
+    file = write(over={"seed": "0..2", X: [1, 2, 4]}, objective=SCORE, baseline={X: 1})
+    noise = "over.algorithm.params.noise=0.1"
+    done = sweep(file, noise, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    folder = toy / "sweeps/s"
+    assert sorted(ends(folder)) == [(trial, "done") for trial in range(9)]
+    assert sorted(ledger(folder)) == [t["run"] for arm in found["arms"] for t in arm["trials"]]
+    assert [a["mean"]["mean"] for a in found["arms"]] == pytest.approx([-4, -1, -1], abs=0.2)
+    # The noise is the seed's, so pairs differ by the truth.
+    pair = found["arms"][1]["difference"]
+    assert (pair["n"], pair["mean"], pair["half_width"]) == pytest.approx((3, 3.0, 0.0), abs=1e-9)
+    assert found["best"] == {X: 2}
+    assert load_config(folder / "best.yaml").algorithm.params.model_dump()["x"] == 2
+    # Who types it again gets the same, byte for byte, and nothing is run.
+    kinds = ("json", "csv", "svg", "png")
+    before = [(folder / f"sweep.{kind}").read_bytes() for kind in kinds]
+    for kind in kinds:
+        (folder / f"sweep.{kind}").unlink()
+    assert json.loads(sweep(file, noise, "--json").stdout) == found
+    assert [(folder / f"sweep.{kind}").read_bytes() for kind in kinds] == before
+    assert len(ledger(folder)) == 9
+
+
+def test_a_trial_is_the_run_that_empo_run_would_do(toy: Path, sweep: Cli) -> None:
+    values = f"{X}=1,2", "seed=3,4", "algorithm.params.noise=1.0"
+    done = sweep("run.yaml", *values, "workers=1", "--quiet")
+    assert done.exit_code == 0, done.output
+    (folder,) = (toy / "sweeps").iterdir()
+    assert folder.name == "run-x-seed"
+    trial = folder / "trial-0003-x_2-s4"
+    args = ["run", "run.yaml", f"{X}=2", "seed=4", "algorithm.params.noise=1.0", "--json"]
+    alone = CliRunner().invoke(app, args)
+    summary = json.loads((trial / "results/summary.json").read_text())
+    assert summary["score"] == json.loads(alone.stdout)["score"]
+    (single,) = (toy / "runs").glob("*-toy-*")
+    configs = [json.loads((run / "config.json").read_text())["config"] for run in (trial, single)]
+    assert [config.pop("runs") for config in configs] == [str(folder), str(toy / "runs")]
+    assert configs[0] == configs[1]
+    names = {path.name for path in single.iterdir()}
+    assert names - {"steps.json"} <= {path.name for path in trial.iterdir()}
+    # All in one process, which starts once.
+    runs = [path for path in folder.iterdir() if path.name.startswith("trial-0")]
+    pids = {json.loads((run / "results/summary.json").read_text())["pid"] for run in runs}
+    assert len(runs) == 4
+    assert len(pids) == 1
+
+
+def test_failed_trials_are_left_alone_until_they_are_retried(
+    toy: Path, sweep: Cli, write: Write
+) -> None:
+    file = write(over={"seed": [0, 1], ENDS: ["well", "badly once"]}, objective=SCORE)
+    first = sweep(file)
+    assert first.exit_code == 3
+    assert "trial-0002-ends_badly_once-s0: the toy fell over and broke" in first.stdout
+    assert "2 trials failed; run them again with --retry-failed" in first.stdout
+    folder = toy / "sweeps/s"
+    assert sorted(ends(folder)) == [(0, "done"), (1, "done"), (2, "failed"), (3, "failed")]
+    assert sweep(file).exit_code == 3
+    assert len(events(folder)) == 12
+    again = sweep(file, "--retry-failed", "--json")
+    assert again.exit_code == 0, again.output
+    assert sorted(ends(folder)[4:]) == [(2, "done"), (3, "done")]
+    attempts = [arm["trials"][0]["run"] for arm in json.loads(again.stdout)["arms"]]
+    summary = folder / attempts[1] / "results/summary.json"
+    assert json.loads(summary.read_text())["attempts"] == 2
+
+
+def test_a_trial_whose_worker_dies_is_resumed_once_and_holds_up_no_other(
+    toy: Path, sweep: Cli, write: Write
+) -> None:
+    file = write(over={ENDS: ["killed once", "killed", "nan", "well"]}, objective=SCORE, workers=1)
+    done = sweep(file, "--json")
+    assert done.exit_code == 3
+    folder = toy / "sweeps/s"
+    found = json.loads(done.stdout)
+    assert sorted(ends(folder)) == [(0, "done"), (1, "failed"), (2, "done"), (3, "done")]
+    (reason,) = found["failed"].values()
+    assert "was killed by signal 9" in reason
+    # A score that is no number counts for nothing.
+    assert [arm["mean"] and arm["mean"]["mean"] for arm in found["arms"]] == [-9, None, None, -9]
+
+
+def test_trials_may_have_worker_processes_of_their_own(toy: Path, sweep: Cli) -> None:
+    done = sweep("run.yaml", "algorithm.params.children=true", "seed=0")
+    assert done.exit_code == 0, done.output
+
+
+def test_another_sweep_does_not_get_the_folder(toy: Path, sweep: Cli, write: Write) -> None:
+    assert sweep(write(over={X: [1, 2]})).exit_code == 0
+    refused = sweep(write(over={X: [1, 3]}))
+    assert refused.exit_code == 2
+    assert "a sweep with other trials has this folder" in refused.stderr
+    kept = sweep(str(toy / "sweeps/s/sweep.yaml"), "--json")
+    assert kept.exit_code == 0, kept.output
+    assert len(ledger(toy / "sweeps/s")) == 2
+    (toy / "run.yaml").write_text("algorithm: {name: toy, params: {steps: 4}}\n")
+    assert sweep(write(over={X: [1, 2]})).exit_code == 2
+
+
+def test_two_sweeps_do_not_share_a_folder(
+    toy: Path, sweep: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from empo_core.storage.locks import hold
+
+    monkeypatch.setattr("empo_sweep.runner._ORPHANS_S", 0.1)
+    file = write(over={X: [1, 2]})
+    (toy / "sweeps/s").mkdir(parents=True)
+    with hold(toy / "sweeps/s/.lock", shared=True):
+        refused = sweep(file)
+    assert (refused.exit_code, "going on in another process" in refused.stderr) == (2, True)
+    assert sweep(file).exit_code == 0
+
+
+def test_a_search_goes_on_as_if_it_had_not_been_stopped(
+    toy: Path, sweep: Cli, write: Write
+) -> None:
+    pytest.importorskip("optuna")
+    search = {"space": {X: {"low": -10, "high": 10}}, "objective": SCORE, "trials": 14}
+    keys = {"workers": 1, "over": {"seed": [0, 1]}}
+    assert sweep(write(name="whole", search=search, **keys)).exit_code == 0
+    whole = [e for e in events(toy / "sweeps/whole") if e["event"] == "planned"]
+    assert len(whole) == 28
+    found = json.loads((toy / "sweeps/whole/sweep.json").read_text())
+    assert max(arm["mean"]["mean"] for arm in found["arms"]) > -0.5
+    # The same file, cut off in the middle of a point.
+    part = toy / "sweeps/part"
+    part.mkdir()
+    lines = (toy / "sweeps/whole/trials.jsonl").read_bytes().splitlines(keepends=True)
+    cut = next(i for i, line in enumerate(lines) if json.loads(line)["trial"] == 23) - 1
+    (part / "trials.jsonl").write_bytes(b"".join(lines[:cut]) + b'{"event": "pla')
+    assert sweep(write(name="part", search=search, **keys)).exit_code == 0
+    again = [e for e in events(part) if e["event"] == "planned"]
+    assert [e["arm"] for e in again] == [e["arm"] for e in whole]
+
+
+def test_bad_trials_are_stopped_early(toy: Path, sweep: Cli, write: Write) -> None:
+    pytest.importorskip("optuna")
+    search = {
+        "space": {X: [3, 2.5, 3.5, 2.9, 3.1, 20, 30]}, "objective": SCORE, "trials": 7,
+        "sampler": "grid", "pruner": {"metric": "toy/score"},
+    }  # fmt: skip
+    steps = ["over.algorithm.params.steps=500", "over.algorithm.params.pause_s=0.001"]
+    done = sweep(write(search=search, workers=1), *steps)
+    assert done.exit_code == 0, done.output
+    folder = toy / "sweeps/s"
+    assert sorted(ends(folder)) == [*((n, "done") for n in range(5)), (5, "pruned"), (6, "pruned")]
+    pruned = folder / "trial-0005-x_20-s0"
+    assert json.loads((pruned / "status.json").read_text())["status"] == "interrupted"
+    assert json.loads((pruned / "steps.json").read_text())["step"] < 500
+    assert len(ledger(folder)) == 5
+    assert sweep("s.yaml", *steps).exit_code == 0
+    assert len(ledger(folder)) == 5
+
+
+def test_without_optuna_the_message_names_the_extra(
+    toy: Path, sweep: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = {"space": {X: {"low": 0, "high": 1}}, "objective": SCORE, "trials": 2}
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    refused = sweep(write(search=search))
+    assert refused.exit_code == 2
+    assert "pip install 'empo-sweep[optuna]'" in refused.stderr
+    random = sweep(write(search={**search, "sampler": "random"}), "name=chance", "--json")
+    assert random.exit_code == 0, random.output
+    xs = [arm["arm"][X] for arm in json.loads(random.stdout)["arms"]]
+    assert all(0 <= x <= 1 for x in xs)
+    assert len(set(xs)) == 2
+
+
+def test_an_objective_that_no_trial_has_is_noticed_by_the_first(
+    toy: Path, sweep: Cli, write: Write
+) -> None:
+    wrong = sweep(write(over={X: [1, 2]}, objective={"key": "scoer"}, workers=1))
+    assert wrong.exit_code == 2
+    assert "has no result 'scoer'; it has score, attempts" in wrong.stderr
+    assert len(ledger(toy / "sweeps/s")) == 1
+    assert sweep(write(over={X: [1, 2]}, objective=SCORE)).exit_code == 0
+    assert len(ledger(toy / "sweeps/s")) == 2
+
+
+def test_curves_are_drawn_of_a_metric(toy: Path, sweep: Cli, write: Write) -> None:
+    file = write(over={X: [1, 2], "seed": "0..1"})
+    done = sweep(file, "--metric", "toy/score")
+    assert done.exit_code == 0, done.output
+    assert "x=1 (n = 2)" in (toy / "sweeps/s/curves.svg").read_text()
+    wrong = sweep(file, "--metric", "toy/scores")
+    assert (wrong.exit_code, "did you mean 'toy/score'?" in wrong.stderr) == (2, True)
