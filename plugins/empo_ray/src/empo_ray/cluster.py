@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from empo_core.protocols.executors import Needs
 from empo_ray.host import Fetched, Hello, Host
-from empo_ray.messages import Batch, Ended, Key, Placed, Settings, Tell
+from empo_ray.messages import Batch, Ended, Housed, Key, Placed, Settings, Tell
 from empo_ray.software import differences, software
 
 _ORPHAN_S = 5.0
@@ -112,12 +112,16 @@ class Cluster:
             self._take(pending[reference], reference)
 
     def look(self) -> None:
-        """Leave nodes that are about to go; returns once the head has answered."""
+        """See who has a place, and leave nodes that are about to go; waits for the head."""
         leaving = cluster_state.get_draining_nodes()
         with self._lock:
-            found = [member for member in self._members.values() if member.node in leaving]
-        for member in found:
-            self._end(member.key, "was on a node that drains")
+            members = list(self._members.values())
+        for member in members:
+            if member.node in leaving:
+                self._end(member.key, "was on a node that drains")
+            elif not (member.node or member.housed) and member.group.wait(0):
+                member.housed = True
+                self._tell(Housed(member.key), None)
 
     def _take(self, member: _Member, reference: ObjectRef) -> None:
         """Deal with the result of a call."""
@@ -185,6 +189,7 @@ class _Member:
         actor: The actor.
         group: Its place.
         pending: The call.
+        housed: Whether it has a place.
         node: Id of its node; empty until it has a process.
         taken: Frames that have arrived.
         announced: The newest broadcast that it was told.
@@ -194,6 +199,7 @@ class _Member:
         self.key = key
         self.actor = actor
         self.group = group
+        self.housed = False
         self.node = ""
         self.taken = self.announced = 0
         self._announcement: ObjectRef | None = None

@@ -9,6 +9,7 @@ import secrets
 from empo_core.errors import WorkerError
 from empo_ray.addresses import LOCAL
 from empo_ray.messages import Settings
+from empo_ray.reaper import start_reaper
 
 
 def connect(settings: Settings) -> tuple[str, float]:
@@ -43,6 +44,8 @@ def connect(settings: Settings) -> tuple[str, float]:
         )  # fmt: skip
     except Exception as error:
         raise WorkerError(" ".join(f"{error}".split())) from error
+    if local:
+        start_reaper([settings.folder, settings.spill])
     return context.address_info["gcs_address"], ray.cluster_resources().get("CPU", 0.0)
 
 

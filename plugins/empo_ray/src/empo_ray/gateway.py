@@ -39,7 +39,7 @@ Pipe: TypeAlias = "Connection[Event, Command]"
 _TICK_S = 0.05
 _LAST_S = 1.0
 """Seconds that actors have to end where the head is lost."""
-_WATCH_S = 2.0
+WATCH_S = 1.0
 """Time between two looks at the nodes."""
 
 
@@ -90,7 +90,7 @@ def _serve(pipe: Pipe, settings: Settings, tell: Tell) -> None:
         if failures:
             raise failures[0]
         cluster.collect(_TICK_S)
-        if silence.seconds(looks.count) > settings.unavailable_s + _WATCH_S:
+        if silence.seconds(looks.count) > settings.unavailable_s + WATCH_S:
             cluster.stop(_LAST_S)
             raise WorkerError(
                 f"its head has not answered for {settings.unavailable_s:g} s (unavailable_s); "
@@ -100,7 +100,7 @@ def _serve(pipe: Pipe, settings: Settings, tell: Tell) -> None:
 
 
 class _Looks:
-    """Looks at the nodes every other second, and counts the answers of the head."""
+    """Looks at the nodes every second, and counts the answers of the head."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -111,7 +111,7 @@ class _Looks:
         while True:
             self._cluster.look()
             self.count += 1
-            time.sleep(_WATCH_S)
+            time.sleep(WATCH_S)
 
 
 def _obey(pipe: Pipe, cluster: Cluster, failures: list[BaseException]) -> None:

@@ -91,6 +91,12 @@ class Refused(NamedTuple):
     reason: str
 
 
+class Housed(NamedTuple):
+    """Event: an incarnation has a place, where its process is started."""
+
+    key: Key
+
+
 class Placed(NamedTuple):
     """Event: an incarnation has a process."""
 
@@ -116,6 +122,6 @@ class Ended(NamedTuple):
     final: bool = False
 
 
-Event: TypeAlias = Opened | Refused | Placed | Batch | Ended
+Event: TypeAlias = Opened | Refused | Housed | Placed | Batch | Ended
 Tell: TypeAlias = Callable[[Event, memoryview | None], None]
 """Sends an event, and behind a batch its frames."""

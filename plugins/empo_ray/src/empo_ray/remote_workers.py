@@ -13,13 +13,14 @@ from empo_executors.call_ledger import CallLedger
 from empo_executors.frames import Frame, Kind, Receiver
 from empo_executors.silence import Silence
 from empo_executors.supervised_process import KILL_S, SupervisedProcess, process_context
-from empo_ray.gateway import run_gateway
+from empo_ray.gateway import WATCH_S, run_gateway
 from empo_ray.messages import (
     Batch,
     Begin,
     Command,
     Ended,
     Event,
+    Housed,
     Kill,
     Opened,
     Placed,
@@ -110,18 +111,18 @@ class RemoteWorkers:
         """The reason why no worker can run any more."""
         if self._lost:
             return f"the cluster at {self._address} was lost: {self._lost}"
-        if any(worker.pid is not None for worker in self._workers.values()):
+        if any(worker.housed for worker in self._workers.values()):
             self._looks += 1  # Ends the silence.
             self._ever_placed = True
         limit, name = self._place_timeout_s, "place_timeout_s"
         if self._ever_placed:
             limit, name = self._settings.unavailable_s, "unavailable_s"
-        if self._homeless.seconds(self._looks) > limit:
+        if self._homeless.seconds(self._looks) > limit + WATCH_S:
             needs = self._settings.needs
             return (
-                f"no node of the cluster at {self._address} has had room for a worker of "
+                f"no node of the cluster at {self._address} had room for a worker of "
                 f"{needs.cpus:g} CPUs, {needs.gpus:g} GPUs, {needs.memory_mb or 0} MiB and labels "
-                f"{dict(needs.labels)} for {limit:g} s ({name})"
+                f"{dict(needs.labels)} within {limit:g} s ({name})"
             )
         return ""
 
@@ -143,9 +144,10 @@ class RemoteWorkers:
         worker = None if isinstance(event, Opened) else self._workers.get(event.key)
         if worker is None:
             return
-        if isinstance(event, Placed):
-            worker.node, worker.pid = event.node, event.pid
-            worker.placed()
+        if isinstance(event, Housed):
+            worker.housed = True
+        elif isinstance(event, Placed):
+            worker.placed(event)
         elif isinstance(event, Batch):
             self._arrived += [(worker, frame) for frame in worker.accept(event, data)]
         elif isinstance(event, Ended):
@@ -175,13 +177,17 @@ class RemoteWorkers:
 
 
 class RemoteWorker:
-    """One incarnation of a worker; see ``empo_executors.supervision.Incarnation``."""
+    """One incarnation of a worker; see ``empo_executors.supervision.Incarnation``.
+
+    Attributes:
+        housed: Whether it has a place on a node.
+    """
 
     def __init__(self, remote: RemoteWorkers, number: int, incarnation: int) -> None:
         self.number = number
         self.incarnation = incarnation
         self.ledger = CallLedger(number, incarnation)
-        self.ready = self.raised = False
+        self.ready = self.raised = self.housed = False
         self.trouble = self.node = ""
         self.pid: int | None = None
         self._remote = remote
@@ -195,8 +201,9 @@ class RemoteWorker:
         """The newest broadcast that it has said to have loaded."""
         return self._version
 
-    def placed(self) -> None:
+    def placed(self, event: Placed) -> None:
         """Begin to count the time that building it takes."""
+        self.housed, self.node, self.pid = True, event.node, event.pid
         self._placed_at = time.monotonic()
 
     def submit(self, request: bytes) -> int:
