@@ -32,7 +32,7 @@ Fetched: TypeAlias = tuple[int, int, list[int], np.ndarray]
 """Frames begun, the broadcast loaded, and the lengths and bytes of frames."""
 _BATCH_BYTES = 2**20
 """Frames of parts are kept back until there are so many bytes, or for ``_LINGER_S``."""
-_LINGER_S = 0.05
+_LINGER_S = 0.1
 _FULL_BYTES = 16 * 2**20
 """With so many bytes not fetched a worker pauses."""
 _BEAT_S = 0.5
@@ -153,7 +153,8 @@ class _ActorLink:
         """Count and send a frame."""
         self._outbox.sent += 1
         self._sender.send(kind, payload, version=version, call=call)
-        if kind is not Kind.PART:
+        # With another request the worker has enough to do until its answer is fetched anyway.
+        if kind is not Kind.PART and not self.waiting:
             self._outbox.flush()
 
     def request(self, timeout_s: float) -> bytes | None:

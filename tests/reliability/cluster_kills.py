@@ -1,0 +1,208 @@
+"""Faults of a simulated cluster while actors collect and a learner counts; prints a table.
+
+Run ``python tests/reliability/cluster_kills.py [--runs 25]`` where empo-ray is installed. Runs
+take turns among five kinds of faults. Every run must reach its training steps, with its accounts
+exact: what was accepted was delivered once and in order, or waits. Lost is the time between the
+last experience that arrived of an actor and its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[2]
+ACTORS = 3
+STEPS = 150
+STEP_S = 0.05
+
+
+def module_of(path: Path) -> ModuleType:
+    """A module by its file, whose classes are sent to actors by value."""
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+simulated = module_of(ROOT / "plugins/empo_ray/tests/simulated_cluster.py")
+learning = module_of(ROOT / "tests/reliability/async_learner.py")
+
+
+class Watch:
+    """A learner on a cluster, which knows when experience of each actor came last.
+
+    Attributes:
+        lost_s: Of every actor that was ended by a fault, the time that was lost with it.
+    """
+
+    def __init__(self, learner: Any) -> None:
+        self.learner = learner
+        self.lost_s: list[float] = []
+        self._arrived: dict[int, float] = {}
+        self.counters: list[float] = []
+
+    def step(self) -> None:
+        """One training step."""
+        for experience in self.learner.learn():
+            self._arrived[experience.actor] = time.monotonic()
+        self.counters.append(self.learner.collector.counters()["env_steps"])
+        time.sleep(STEP_S)
+
+    def learn_to(self, step: int) -> None:
+        """Learn until a training step, which must come."""
+        deadline = time.monotonic() + 120
+        while self.learner.step < step:
+            assert time.monotonic() < deadline, "the learner does not get on"
+            self.step()
+
+    def workers(self) -> list[Any]:
+        """States of all actors that act."""
+        pool = self.learner.collector._pool
+        return [state for state in pool.executor.workers() if state.state == "ready"]
+
+    def ended(self, numbers: list[int]) -> None:
+        """Note that actors end now."""
+        now = time.monotonic()
+        self.lost_s += [now - self._arrived[n] for n in numbers if n in self._arrived]
+
+    def kill(self, chance: random.Random) -> None:
+        """Kill one actor."""
+        if found := self.workers():
+            victim = chance.choice(found)
+            os.kill(victim.pid, signal.SIGKILL)
+            self.ended([victim.number])
+
+
+def kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
+    """Kill an actor, three times."""
+    for part in (1, 2, 3):
+        watch.learn_to(part * STEPS // 4 + chance.randrange(10))
+        watch.kill(chance)
+
+
+def kill_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
+    """Kill a node with all that is on it; another comes later."""
+    watch.learn_to(STEPS // 3 + chance.randrange(10))
+    node = chance.choice([n for n in cluster.list_all_nodes() if n is not cluster.head_node])
+    watch.ended([s.number for s in watch.workers() if node.node_id[:8] in s.node])
+    cluster.remove_node(node, allow_graceful=False)
+    watch.learn_to(2 * STEPS // 3)
+    cluster.add_node(**simulated.NODE)
+
+
+def add_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
+    """Add a node, which has room for another actor."""
+    watch.learn_to(STEPS // 3 + chance.randrange(10))
+    before = len(watch.workers())
+    node = cluster.add_node(**simulated.NODE)
+    deadline = time.monotonic() + 60
+    while len(watch.workers()) == before:
+        assert time.monotonic() < deadline, "the new node is not used"
+        watch.step()
+    watch.ended([s.number for s in watch.workers() if node.node_id[:8] in s.node])
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def stop_actor(watch: Watch, cluster: Any, chance: random.Random) -> None:
+    """Stop an actor for ten seconds, which is not long enough to give it up."""
+    watch.learn_to(STEPS // 3 + chance.randrange(10))
+    pid = chance.choice(watch.workers()).pid
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        watch.step()
+    os.kill(pid, signal.SIGCONT)
+    assert watch.learner.collector.counters()["restarts"] == 0
+
+
+def publish_and_kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
+    """Kill actors while policies of a megabyte are on their way."""
+    for part in (1, 2, 3):
+        watch.learn_to(part * STEPS // 4)
+        for _ in range(10):
+            watch.learner.publish()
+        time.sleep(chance.uniform(0, 0.2))
+        watch.kill(chance)
+
+
+FAULTS: tuple[Callable[[Watch, Any, random.Random], None], ...] = (
+    kill, kill_node, add_node, stop_actor, publish_and_kill,
+)  # fmt: skip
+
+
+def run(number: int, cluster: Any, folder: Path) -> tuple[str, ...]:
+    """One run with faults; the cells of its row."""
+    from empo_async_actors.collector import AsyncCollector
+    from empo_async_actors.plugin import AsyncParams
+    from empo_core.config import ExecutorRef
+
+    fault, chance = FAULTS[number % len(FAULTS)], random.Random(number)
+    actors = ACTORS + (fault is add_node)
+    params = {
+        "address": cluster.address, "allow_addresses": [cluster.address], "place_timeout_s": 5.0,
+    }  # fmt: skip
+    executor = ExecutorRef.model_validate({"name": "ray", "params": params})
+    collector = AsyncCollector(
+        AsyncParams(
+            actors=actors, executor=executor, min_env_steps=1, max_restarts=20,
+            max_env_steps_per_training_step=None, queue_size=10_000,
+        )
+    )  # fmt: skip
+    begun = time.monotonic()
+    try:
+        collector.start(learning.counting(payload=100_000, pause_s=0.02), folder)
+        watch = Watch(learning.Learner(collector))
+        fault(watch, cluster, chance)
+        watch.learn_to(max(STEPS, watch.learner.step + 20))
+    finally:
+        collector.stop()
+    learner = watch.learner
+    # Of an actor that was ended one does not know what it had begun.
+    unequal = [line for line in learner.imbalance() if not line.startswith("ActorAccount")]
+    assert not learner.wrong, learner.wrong
+    assert not unequal, unequal
+    assert watch.counters == sorted(watch.counters), "a counter went back"
+    assert all(account.sent >= account.accepted for account in collector.accounts())
+    counters = collector.counters()
+    return (
+        fault.__name__.replace("_", " "), str(learner.step), f"{counters['env_steps']:,.0f}",
+        f"{counters['restarts']:.0f}", f"{max(watch.lost_s, default=0.0):.2f} s",
+        f"{time.monotonic() - begun:.0f} s",
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print the table; an assertion that fails ends the programme."""
+    parser = argparse.ArgumentParser(description=__doc__, add_help=True)
+    parser.add_argument("--runs", type=int, default=25)
+    options = parser.parse_args()
+    table = Table("run", "fault", "training steps", "env steps", "restarts", "most lost", "time")
+    with simulated.simulated_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+        for number in range(options.runs):
+            row = run(number, cluster, Path(folder))
+            table.add_row(str(number), *row)
+            print(number, *row, sep=" | ", flush=True)
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
