@@ -98,7 +98,8 @@ def offers_of_source(distribution: str) -> list[Offer]:
     sys.modules[spec.name] = module  # Pydantic looks names up there.
     spec.loader.exec_module(module)
     provider = Provider(distribution, "", distribution)
-    return [Offer(provider, component) for component in module.empo_components()]
+    components = getattr(module, "empo_components", tuple)()
+    return [Offer(provider, component) for component in components]
 
 
 def schema() -> str:

@@ -74,6 +74,18 @@ class Watch:
             assert time.monotonic() < deadline, "the learner does not get on"
             self.step()
 
+    def learn_until(self, condition: Callable[[], bool]) -> None:
+        """Learn until something is so, which must come."""
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "it does not come"
+            self.step()
+
+    def recover(self) -> None:
+        """Learn until every actor that was killed has been replaced."""
+        counters = self.learner.collector.counters
+        self.learn_until(lambda: counters()["restarts"] >= len(self.lost_s))
+
     def workers(self) -> list[Any]:
         """States of all actors that act."""
         pool = self.learner.collector._pool
@@ -97,6 +109,7 @@ def kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
     for part in (1, 2, 3):
         watch.learn_to(part * STEPS // 4 + chance.randrange(10))
         watch.kill(chance)
+    watch.recover()
 
 
 def kill_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
@@ -107,6 +120,7 @@ def kill_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
     cluster.remove_node(node, allow_graceful=False)
     watch.learn_to(2 * STEPS // 3)
     cluster.add_node(**simulated.NODE)
+    watch.recover()
 
 
 def add_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
@@ -114,10 +128,7 @@ def add_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
     watch.learn_to(STEPS // 3 + chance.randrange(10))
     before = len(watch.workers())
     node = cluster.add_node(**simulated.NODE)
-    deadline = time.monotonic() + 60
-    while len(watch.workers()) == before:
-        assert time.monotonic() < deadline, "the new node is not used"
-        watch.step()
+    watch.learn_until(lambda: len(watch.workers()) > before)
     watch.ended([s.number for s in watch.workers() if node.node_id[:8] in s.node])
     cluster.remove_node(node, allow_graceful=False)
 
@@ -142,6 +153,7 @@ def publish_and_kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
             watch.learner.publish()
         time.sleep(chance.uniform(0, 0.2))
         watch.kill(chance)
+    watch.recover()
 
 
 FAULTS: tuple[Callable[[Watch, Any, random.Random], None], ...] = (

@@ -48,6 +48,9 @@ ALLOWED = {
     # Likewise what makes environments in worker processes.
     ("plugins/empo_environments/src/empo_environments/worker_main.py", "cloudpickle.loads"),
     ("plugins/empo_environments/src/empo_environments/worker.py", "cloudpickle.loads"),
+    # Likewise requests to actors of rollouts and what they have collected.
+    ("plugins/empo_rollout/src/empo_rollout/remote_collector.py", "cloudpickle.loads"),
+    ("plugins/empo_rollout/src/empo_rollout/segment_worker.py", "cloudpickle.loads"),
     # The kit sends a world through memory and back, as to a worker.
     ("empo_core/testing/world_model.py", "cloudpickle.loads"),
 }

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -288,6 +289,51 @@ def test_a_worker_that_is_not_listened_to_fills_neither_memory_nor_store(start: 
     executor.submit(0, b"parts 300")  # 300 MB, in a store of 200 MiB.
     kinds = [reply_of(executor).kind for _ in range(301)]
     assert kinds == ["part"] * 300 + ["answer"]
+
+
+def test_rollouts_are_those_of_one_machine_also_where_actors_are_killed(
+    cluster: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("empo_rollout", reason="without it nobody collects rollouts")
+    import torch
+
+    from empo_core.config import RunConfig
+    from empo_core.experiment import run
+
+    def weights(executor: Any, folder: Path) -> list[torch.Tensor]:
+        params = {
+            "total_steps": 512, "num_envs": 4, "environment": "gymnasium/CartPole-v1",
+            "experience": {"bptt_horizon": 16}, "policy": {"hidden": [8]},
+            "update": {"minibatch_size": 32}, "compute": {"threads": 1},
+            "collection": {"actors": 2, "executor": executor},
+            "reporting": {"evaluation_episodes": 0},
+        }  # fmt: skip
+        algorithm = {"name": "rollout", "params": params}
+        config = {"algorithm": algorithm, "trackers": [], "runs": str(folder)}
+        return list(run(RunConfig.model_validate(config)).policy.parameters())
+
+    def kill_hosts() -> None:
+        """End every actor once, each a moment after it has begun."""
+        killed = set[int]()
+        while len(killed) < 2 and not over.wait(0.05):
+            for process in psutil.process_iter(["name", "create_time"]):
+                old = time.time() - process.info["create_time"] > 3
+                if process.pid not in killed and "ray::Host" in process.info["name"] and old:
+                    process.kill()
+                    killed.add(process.pid)
+
+    address = cluster.address
+    ray = {"name": "ray", "params": {"address": address, "allow_addresses": [address]}}
+    over = threading.Event()
+    killer = threading.Thread(target=kill_hosts)
+    killer.start()
+    try:
+        found = weights(ray, tmp_path / "ray")
+    finally:
+        over.set()
+        killer.join()
+    for one, other in zip(found, weights("local", tmp_path / "local"), strict=True):
+        assert torch.equal(one, other)
 
 
 DRIVER = """

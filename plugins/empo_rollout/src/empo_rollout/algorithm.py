@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,15 @@ from empo_rollout.policies.layers import ObservationNormalisation
 from empo_rollout.policies.networks import build_policy
 from empo_rollout.policies.policyfile import POLICY, load_policy
 from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import Mark, RolloutResult
+from empo_rollout.segment_worker import Share, part_of
 from empo_rollout.world_params import WorldParams
 
 log = logging.getLogger(__name__)
 
+ACTORS = "actors"
+"""Folder of a run for files of an executor."""
 SOURCE = "reward"
 """Folder of a run for what the source of a reward leaves behind."""
 
@@ -64,6 +69,8 @@ class RolloutAlgorithm:
             torch_threads(self._params.compute.threads or left),
             join(self._params.compute.device) as group,
         ):
+            if self._params.collection is not None:
+                return self._learn(context, environments, plan, None, group)
             vector = environments.training(plan)
             try:
                 return self._learn(context, environments, plan, vector, group)
@@ -75,10 +82,11 @@ class RolloutAlgorithm:
         context: RunContext,
         environments: EnvironmentFactory,
         plan: VecPlan,
-        vector: VectorEnv,
+        vector: VectorEnv | None,
         group: Group,
     ) -> RolloutResult:
-        params, env_spec = self._params, vector.spec
+        params = self._params
+        env_spec = vector.spec if vector else replace(environments.spec, num_envs=plan.envs)
         device = group.device(params.compute.device)
         own_seed = context.seed + group.rank
         weights = torch.Generator().manual_seed(context.seed)
@@ -96,25 +104,39 @@ class RolloutAlgorithm:
         )
         timers = Timers(device)
         episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
-        buffer = SegmentBuffer(
-            env_spec,
-            plan,
-            memory_size=policy.memory_size,
-            tail=params.experience.tail,
-            device=device,
-            reward_clip=params.experience.reward_clip,
-        )
-        collector = RolloutCollector(
-            vector,
-            policy,
-            buffer,
-            episodes,
-            timers,
-            compute=params.compute,
-            device=device,
-            carry_memory=params.experience.carry_memory,
-            normaliser=self._normaliser(env_spec),
-        )
+        collector: RolloutCollector | RemoteCollector
+        if vector is None:
+            assert params.collection is not None
+            collector = RemoteCollector(
+                build(params.collection.executor),
+                params.collection,
+                Share(params, environments, part_of(plan, params.collection.actors)),
+                policy,
+                episodes,
+                timers,
+                context.directory / ACTORS,
+                device,
+            )
+        else:
+            buffer = SegmentBuffer(
+                env_spec,
+                plan,
+                memory_size=policy.memory_size,
+                tail=params.experience.tail,
+                device=device,
+                reward_clip=params.experience.reward_clip,
+            )
+            collector = RolloutCollector(
+                vector,
+                policy,
+                buffer,
+                episodes,
+                timers,
+                compute=params.compute,
+                device=device,
+                carry_memory=params.experience.carry_memory,
+                normaliser=self._normaliser(env_spec),
+            )
         learner = RolloutLearner(
             params, context.seed, environments, policy, collector, updater, episodes, timers, group
         )
@@ -122,7 +144,11 @@ class RolloutAlgorithm:
         loop = Loop(
             learner, context, reporting, timers=timers, group=group, is_solved=reporting.is_solved
         )
-        loop.run()
+        try:
+            loop.run()
+        finally:
+            if isinstance(collector, RemoteCollector):
+                collector.close()
         policy.normalisation = _normalisation(collector.normaliser)
         policy.to(device)
         return RolloutResult(

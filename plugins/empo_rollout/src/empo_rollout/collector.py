@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
-from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.precision import autocast
 from empo_rollout.policies.protocols import ActorCritic, PolicyStep
+
+
+class EpisodeObserver(Protocol):
+    """Takes in every step, as ``EpisodeReturns`` does."""
+
+    def observe(
+        self,
+        reward: Float[np.ndarray, " agent"],
+        done: Bool[np.ndarray, " agent"],
+        reason: Int[np.ndarray, " agent"],
+        *,
+        success: Int[np.ndarray, " agent"] | None = None,
+        starts: Bool[np.ndarray, " agent"] | None = None,
+        acted: Bool[np.ndarray, " agent"] | None = None,
+        agents: slice = ...,
+    ) -> None:
+        """Take in one step of some agents."""
 
 
 class RolloutCollector:
@@ -36,7 +53,7 @@ class RolloutCollector:
         vector: VectorEnv,
         policy: ActorCritic,
         buffer: SegmentBuffer,
-        episodes: EpisodeReturns,
+        episodes: EpisodeObserver,
         timers: Timers,
         *,
         compute: ComputeParams,

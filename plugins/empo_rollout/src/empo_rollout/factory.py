@@ -85,7 +85,13 @@ class EnvironmentFactory:
             order=sizes.order,
             strict=sizes.strict,
         )
-        return plan_vectorisation(request)
+        plan, collection = plan_vectorisation(request), self._params.collection
+        if collection is not None and plan.envs % collection.actors:
+            raise ConfigError(
+                f"algorithm.params.collection.actors: {collection.actors} actors cannot divide "
+                f"{plan.envs} environments (num_envs)"
+            )
+        return plan
 
     def training(self, plan: VecPlan) -> VectorEnv:
         """The environments to learn in."""
@@ -101,6 +107,13 @@ class EnvironmentFactory:
         plan.require(vector.spec)
         return vector
 
+    def part(self, plan: VecPlan, number: int) -> VectorEnv:
+        """The environments of one actor, of which the plan is a part."""
+        desync = self._params.vectorisation.desync
+        return self._environment.vector(
+            plan.envs, VectorLayout(first=number * plan.envs, desync=desync)
+        )
+
     def evaluation(self, episodes: int) -> tuple[VectorEnv, int]:
         """Environments to play about so many episodes in, and how many in each."""
         agents = len(self.spec.agents)
@@ -112,7 +125,7 @@ class EnvironmentFactory:
     def _in_processes(self) -> bool:
         """True if environments live in worker processes."""
         sizes = self._params.vectorisation
-        if not self._environment.uses_workers:
+        if not self._environment.uses_workers or self._params.collection is not None:
             return False
         return sizes.backend == "process" or (sizes.backend == "auto" and usable_processors() > 1)
 

@@ -20,6 +20,7 @@ from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
 from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.remote_collector import RemoteCollector
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class RolloutLearner(Learner):
         seed: int,
         environments: EnvironmentFactory,
         policy: ActorCritic,
-        collector: RolloutCollector,
+        collector: RolloutCollector | RemoteCollector,
         updater: Updater,
         episodes: EpisodeReturns,
         timers: Timers,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
-from empo_core.config import EnvironmentRef, PolicyLossRef, merged
+from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, merged
 from empo_environments.params import NormaliseParams
 from empo_learning.params import Compute, Optimiser, ScoredReporting
 from empo_rollout.presets import PRESETS, Preset
@@ -265,6 +265,25 @@ class ReportingParams(ScoredReporting):
     )
 
 
+class CollectionParams(Config):
+    """Actors that each have a part of the environments and a copy of the policy."""
+
+    actors: int = Field(ge=1, description="Number of actors; they divide the environments.")
+    executor: ExecutorRef = Field(
+        default_factory=lambda: ExecutorRef.model_validate("local"),
+        description="Executor of the actors: processes here, or on a cluster.",
+    )
+    max_restarts: int = Field(
+        5, ge=0, description="Replacements of one actor within a minute, or in a row without any "
+        "segment; after that the run ends.",
+    )  # fmt: skip
+    late_s: float | None = Field(
+        None, gt=0,
+        description="An actor that has not answered so long after all others is left out of the "
+        "iteration; null waits for it, so that the run can be repeated exactly.",
+    )  # fmt: skip
+
+
 class RolloutParams(Config):
     """Rollouts of many environments, and a policy learned from them."""
 
@@ -288,6 +307,9 @@ class RolloutParams(Config):
         None, description="Running normalisation of observations and rewards; null: none."
     )
     vectorisation: Vectorisation = Vectorisation()
+    collection: CollectionParams | None = Field(
+        None, description="Actors that collect; null: this process does."
+    )
     experience: ExperienceParams = ExperienceParams()
     advantages: AdvantageParams = AdvantageParams()
     policy: PolicyParams = PolicyParams()
@@ -315,6 +337,22 @@ class RolloutParams(Config):
             raise ValueError(
                 "experience.carry_memory belongs to policy.memory 'lstm' or 'gru': set that, or "
                 "drop it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_divided(self) -> RolloutParams:
+        if self.collection is None:
+            return self
+        if self.normalise is not None:
+            raise ValueError(
+                "normalise needs the statistics of all environments in one process: drop it, or "
+                "collection"
+            )
+        if self.vectorisation.backend == "process":
+            raise ValueError(
+                "actors step their environments themselves: drop vectorisation.backend, or "
+                "collection"
             )
         return self
 

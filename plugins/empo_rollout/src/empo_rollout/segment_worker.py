@@ -1,0 +1,161 @@
+"""A part of a run's environments in a process of its own, with a copy of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors.torch import load
+
+from empo_core.protocols import Payload, Send, WorkerFactory
+from empo_core.trees import StateDict
+from empo_learning.episode_returns import ALL
+from empo_learning.timers import Timers
+from empo_rollout.collector import RolloutCollector
+from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.experience.rollout import Rollout
+from empo_rollout.factory import EnvironmentFactory
+from empo_rollout.params import RolloutParams
+from empo_rollout.plan import VecPlan
+from empo_rollout.policies.networks import build_policy
+
+
+class Restore(NamedTuple):
+    """Request: go on from a state, or begin where there is none; answered by whether exactly."""
+
+    seed: int
+    state: StateDict | None
+
+
+class Collect(NamedTuple):
+    """Request: collect with this seed, the policy being trained so often."""
+
+    seed: int
+    version: int
+
+
+class ObservedStep(NamedTuple):
+    """The arguments of one call of ``EpisodeReturns.observe``."""
+
+    reward: Float[np.ndarray, " agent"]
+    done: Bool[np.ndarray, " agent"]
+    reason: Int[np.ndarray, " agent"]
+    success: Int[np.ndarray, " agent"] | None
+    starts: Bool[np.ndarray, " agent"]
+    acted: Bool[np.ndarray, " agent"]
+
+
+class Collected(NamedTuple):
+    """The answer to ``Collect``: a rollout, what episodes did, and the state behind it."""
+
+    rollout: Mapping[str, np.ndarray]
+    observed: list[ObservedStep]
+    state: StateDict
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Everything that a worker is made from.
+
+    Attributes:
+        params: Of the run.
+        environments: Makes its environments.
+        plan: Sizes of its part.
+    """
+
+    params: RolloutParams
+    environments: EnvironmentFactory
+    plan: VecPlan
+
+
+class SegmentWorker:
+    """Collects segments; see ``empo_core.protocols.Worker``."""
+
+    def __init__(self, share: Share, number: int) -> None:
+        """Make the environments; ``number`` is that of the part."""
+        params, plan = share.params, share.plan
+        self._vector = share.environments.part(plan, number)
+        env_spec = self._vector.spec
+        self._policy = build_policy(params.policy, env_spec, generator=torch.Generator())
+        self._record = _Record()
+        buffer = SegmentBuffer(
+            env_spec, plan, memory_size=self._policy.memory_size, tail=params.experience.tail,
+            reward_clip=params.experience.reward_clip,
+        )  # fmt: skip
+        self._collector = RolloutCollector(
+            self._vector, self._policy, buffer, self._record, Timers(), compute=params.compute,
+            device=torch.device("cpu"), carry_memory=params.experience.carry_memory,
+        )  # fmt: skip
+
+    def load(self, blob: memoryview, version: int) -> None:
+        """Act with these weights."""
+        self._policy.load_state_dict(load(bytes(blob)))
+
+    def call(self, request: bytes, send: Send) -> Payload:
+        """Go on from a state, or collect a rollout."""
+        asked: Restore | Collect = cloudpickle.loads(request)
+        if isinstance(asked, Collect):
+            # Nothing random depends on what this process did before.
+            torch.manual_seed(asked.seed)
+            rollout = self._collector.collect(asked.version)
+            observed, self._record.observed = self._record.observed, []
+            state = self._collector.state_dict()
+            return [cloudpickle.dumps(Collected(_arrays(rollout), observed, state))]
+        exact = asked.state is not None and self._collector.load_state_dict(asked.state)
+        if not exact:
+            self._collector.start(asked.seed)
+        return [b"1" if exact else b"0"]
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._vector.close()
+
+
+class _Record:
+    """Notes what happened, for whoever counts the episodes of all workers."""
+
+    def __init__(self) -> None:
+        self.observed: list[ObservedStep] = []
+
+    def observe(
+        self,
+        reward: Float[np.ndarray, " agent"],
+        done: Bool[np.ndarray, " agent"],
+        reason: Int[np.ndarray, " agent"],
+        *,
+        success: Int[np.ndarray, " agent"] | None = None,
+        starts: Bool[np.ndarray, " agent"] | None = None,
+        acted: Bool[np.ndarray, " agent"] | None = None,
+        agents: slice = ALL,
+    ) -> None:
+        """Note a step; without blocks it is one of all agents, whose arrays are used again."""
+        assert starts is not None
+        assert acted is not None
+        told = None if success is None else success.copy()
+        self.observed.append(
+            ObservedStep(
+                reward.copy(), done.copy(), reason.copy(), told, starts.copy(), acted.copy()
+            )
+        )
+
+
+def segment_workers(share: Share) -> WorkerFactory:
+    """The factory of all workers."""
+    return lambda number, incarnation: SegmentWorker(share, number)
+
+
+def part_of(plan: VecPlan, actors: int) -> VecPlan:
+    """Sizes of one of so many equal parts."""
+    return replace(
+        plan, workers=1, blocks=1, envs=plan.envs // actors, segments=plan.segments // actors
+    )
+
+
+def _arrays(rollout: Rollout) -> dict[str, np.ndarray]:
+    named = {each.name: getattr(rollout, each.name) for each in fields(rollout)}
+    return {name: tensor.numpy() for name, tensor in named.items() if tensor is not None}
