@@ -34,7 +34,11 @@ class EventLog:
         self._file = open_append(path)
         self._file.seek(0)
         *lines, torn = self._file.read().split(b"\n")
-        self.events = [_event(path, number, line) for number, line in enumerate(lines, 1)]
+        try:
+            self.events = [_event(path, number, line) for number, line in enumerate(lines, 1)]
+        except StorageError:
+            self._file.close()
+            raise
         if torn:
             self._file.truncate(self._file.tell() - len(torn))
 

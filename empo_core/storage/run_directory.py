@@ -24,6 +24,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -308,10 +309,11 @@ def environment(config: RunConfig, registry: Registry) -> dict[str, JsonData]:
         "cores": os.cpu_count(),
         "versions": {name: _version(name) for name in ("empo-core", "torch", "numpy")},
         "plugins": {provider.distribution: provider.version for provider in registry.providers},
-        "git": _git_commit(),
+        "git": _git_commit_here(),
     }
 
 
+@cache
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
@@ -319,16 +321,21 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _git_commit() -> str | None:
+def _git_commit_here() -> str | None:
     """The commit of the working directory, with ``+`` where it has uncommitted changes."""
+    try:
+        return _git_commit(Path.cwd())
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@cache  # Code that was imported stays as it is, and a sweep has thousands of runs.
+def _git_commit(folder: Path) -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    try:
-        commit = _output(git, "rev-parse", "HEAD")
-        changed = _output(git, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
+    changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
     return commit + ("+" if changed else "")
 
 

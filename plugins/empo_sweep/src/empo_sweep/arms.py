@@ -96,7 +96,7 @@ class Sweep:
         grid = itertools.product(rows, self.config.zip or [dict[str, Json]()])
         most = None if search is None else search.trials
         for count, (row, zipped) in enumerate(itertools.islice(grid, most)):
-            if count * len(self.seeds) > MOST_TRIALS:
+            if (count + 1) * len(self.seeds) > MOST_TRIALS:
                 raise ConfigError(f"the sweep has more than {MOST_TRIALS:,} trials")
             arm: dict[str, Json] = dict(zip(lists, row, strict=True))
             yield arm | zipped
@@ -158,7 +158,7 @@ class Sweep:
         """The trials that are known beforehand; all configs of a search are checked by its ends.
 
         Raises:
-            ConfigError: With the problems of all trials, each once.
+            ConfigError: With the problems of all trials, each once; or of the baseline.
         """
         found: list[Trial] = []
         lines: dict[str, None] = {}
@@ -171,7 +171,30 @@ class Sweep:
                 lines |= dict.fromkeys(str(error).splitlines()[:-1])
         if lines:
             raise problems(lines)
+        if not is_open:
+            self.baseline([trial.arm for trial in found[:: len(self.seeds)]])
         return [] if is_open else found
+
+    def baseline(self, arms: Sequence[Arm]) -> int | None:
+        """The place of the arm that others are compared with; None without.
+
+        Raises:
+            ConfigError: It is none of them, or not one.
+        """
+        wanted = self.config.baseline
+        if wanted is None:
+            return None
+        fits = [
+            place
+            for place, arm in enumerate(arms)
+            if all(key in arm and arm[key] == value for key, value in wanted.items())
+        ]
+        if len(fits) != 1:
+            raise ConfigError(
+                f"baseline: {len(fits)} of {len(arms)} arms have {wanted}; give values of the "
+                "swept keys that one arm has"
+            )
+        return fits[0]
 
     def sealed(self, trials: Sequence[Trial]) -> str:
         """The sha256 of what decides which trials there are and with which configs."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from empo_core.errors import ConfigError
 from empo_core.saved_run import read_run
 from empo_core.statistics import bootstrap, interquartile_mean, interval
 from empo_core.trees import Json
@@ -106,7 +105,7 @@ def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
         values = {state.trial.number: state.value for state in done}
     arms = [states[0].trial.arm for states in groups.values()]
     by_seed = [_by_seed(states, values) for states in groups.values()]
-    place = _baseline(sweep, arms)
+    place = sweep.baseline(arms)
     base = None if place is None else by_seed[place]
     found = tuple(
         _arm(arm, states, own, None if own is base else base)
@@ -130,23 +129,6 @@ def _value(sweep: Sweep, state: TrialState, key: str) -> float | None:
 def _by_seed(states: Sequence[TrialState], values: Mapping[int, float | None]) -> dict[int, float]:
     found = {state.trial.seed: values.get(state.trial.number) for state in states}
     return {seed: value for seed, value in found.items() if value is not None}
-
-
-def _baseline(sweep: Sweep, arms: Sequence[Arm]) -> int | None:
-    wanted = sweep.config.baseline
-    if wanted is None:
-        return None
-    fits = [
-        place
-        for place, arm in enumerate(arms)
-        if all(key in arm and arm[key] == value for key, value in wanted.items())
-    ]
-    if len(fits) != 1:
-        raise ConfigError(
-            f"baseline: {len(fits)} of {len(arms)} arms have {wanted}; give values of the swept "
-            "keys that one arm has"
-        )
-    return fits[0]
 
 
 def _arm(
@@ -194,16 +176,6 @@ def _best(arms: Sequence[ArmResult], goal: Objective) -> ArmResult | None:
     return max(
         (pair for pair in having if pair[0].n == most), key=lambda pair: sign * pair[0].mean
     )[1]
-
-
-def baseline_of(sweep: Sweep, arms: Sequence[Arm]) -> None:
-    """Check the baseline before anything runs, where the arms are known.
-
-    Raises:
-        ConfigError: It is none of them.
-    """
-    if arms:
-        _baseline(sweep, arms)
 
 
 def as_data(found: Results) -> dict[str, Json]:

@@ -1,0 +1,107 @@
+"""Sweeps that are interrupted or killed at any moment lose at most the trials that were running."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_sweeps import Cli, ends, events
+
+COMMAND = [sys.executable, "-m", "empo_core", "sweep", "s.yaml"]
+STEPS = 5
+TRIALS = 10
+
+
+@pytest.fixture
+def folder(toy: Path, write: Callable[..., str]) -> Path:
+    """The folder of a sweep that is not there yet."""
+    params = {"steps": [STEPS], "pause_s": [0.02], "x": [1, 2]}
+    over = {f"algorithm.params.{key}": values for key, values in params.items()}
+    write(over={"seed": f"0..{TRIALS // 2 - 1}", **over}, objective={"key": "score"})
+    return toy / "sweeps/s"
+
+
+def begun() -> subprocess.Popen[str]:
+    return subprocess.Popen(COMMAND, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def await_ends(folder: Path, number: int) -> None:
+    """Wait until so many trials have ended."""
+    deadline = time.monotonic() + 120
+    while not (folder / "trials.jsonl").exists() or len(ends(folder)) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def assert_complete(folder: Path) -> None:
+    """All trials were planned and are done once, and none did a step twice."""
+    kinds = Counter((event["trial"], event["event"]) for event in events(folder))
+    for trial in range(TRIALS):
+        assert kinds[trial, "planned"] == kinds[trial, "done"] == 1
+    assert len(events(folder)[0]["digest"]) == 64
+    runs = sorted(folder.glob("trial-*"))
+    assert len(runs) == TRIALS
+    for run in runs:
+        assert json.loads((run / "status.json").read_text())["status"] == "finished"
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines][-1] == STEPS
+
+
+def test_a_sweep_goes_on_after_it_was_interrupted_and_after_it_was_killed(
+    folder: Path, sweep: Cli
+) -> None:
+    with begun() as process:
+        await_ends(folder, 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert "interrupted; go on with: empo sweep s.yaml" in process.stderr.read()
+    interrupted = [trial for trial, event in ends(folder) if event == "interrupted"]
+    assert 1 <= len(interrupted) <= 2
+    first = next(folder.glob(f"trial-{interrupted[0]:04d}-*"))
+    assert json.loads((first / "status.json").read_text())["status"] == "interrupted"
+    with begun() as process:
+        await_ends(folder, len(ends(folder)) + 3)
+        process.kill()
+    with (folder / "trials.jsonl").open("a") as log:
+        log.write('{"event": "don')  # As if it had been killed in the middle of a line.
+    last = sweep("s.yaml", "--json")
+    assert last.exit_code == 0, last.output
+    assert_complete(folder)
+    summary = json.loads((first / "results/summary.json").read_text())
+    assert summary["attempts"] == 2
+
+
+@pytest.mark.slow
+def test_no_trial_is_lost_or_done_twice_at_30_random_moments(folder: Path, sweep: Cli) -> None:
+    moments = random.Random(1)
+    kills = 0
+    while kills < 30:
+        with begun() as process:
+            await_ends(folder, 0)
+            time.sleep(moments.uniform(0.0, 1.5))
+            kills += process.poll() is None
+            process.kill()
+        done = [trial for trial, event in ends(folder) if event == "done"]
+        assert len(done) == len(set(done))
+        if len(done) == TRIALS:
+            assert_complete(folder)
+            for path in folder.glob("trial*"):
+                path.unlink() if path.is_file() else subprocess.run(["rm", "-r", str(path)])
+    assert sweep("s.yaml").exit_code == 0
+    assert_complete(folder)
+
+
+@pytest.mark.slow
+def test_a_thousand_trials_cost_little_more_than_their_runs(toy: Path) -> None:
+    script = Path(__file__).parents[3] / "tests/benchmarks/bench_sweep.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert "1000 trials" in done.stdout
