@@ -23,7 +23,7 @@ TRIALS = 10
 @pytest.fixture
 def folder(toy: Path, write: Callable[..., str]) -> Path:
     """The folder of a sweep that is not there yet."""
-    params = {"steps": [STEPS], "pause_s": [0.02], "x": [1, 2]}
+    params = {"steps": [STEPS], "pause_s": [0.1], "x": [1, 2]}
     over = {f"algorithm.params.{key}": values for key, values in params.items()}
     write(over={"seed": f"0..{TRIALS // 2 - 1}", **over}, objective={"key": "score"})
     return toy / "sweeps/s"
@@ -39,6 +39,14 @@ def await_ends(folder: Path, number: int) -> None:
     while not (folder / "trials.jsonl").exists() or len(ends(folder)) < number:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def await_step(folder: Path) -> Path:
+    """Wait until a trial has made its first step, and return its directory."""
+    seen = set(folder.glob("trial-*/steps.json"))
+    while not (new := set(folder.glob("trial-*/steps.json")) - seen):
+        time.sleep(0.001)
+    return new.pop().parent
 
 
 def assert_complete(folder: Path) -> None:
@@ -60,14 +68,13 @@ def test_a_sweep_goes_on_after_it_was_interrupted_and_after_it_was_killed(
 ) -> None:
     with begun() as process:
         await_ends(folder, 1)
+        running = await_step(folder)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
         assert process.stderr is not None
         assert "interrupted; go on with: empo sweep s.yaml" in process.stderr.read()
-    interrupted = [trial for trial, event in ends(folder) if event == "interrupted"]
-    assert 1 <= len(interrupted) <= 2
-    first = next(folder.glob(f"trial-{interrupted[0]:04d}-*"))
-    assert json.loads((first / "status.json").read_text())["status"] == "interrupted"
+    assert [event for _, event in ends(folder)].count("interrupted") in (1, 2)
+    assert json.loads((running / "status.json").read_text())["status"] == "interrupted"
     with begun() as process:
         await_ends(folder, len(ends(folder)) + 3)
         process.kill()
@@ -76,7 +83,7 @@ def test_a_sweep_goes_on_after_it_was_interrupted_and_after_it_was_killed(
     last = sweep("s.yaml", "--json")
     assert last.exit_code == 0, last.output
     assert_complete(folder)
-    summary = json.loads((first / "results/summary.json").read_text())
+    summary = json.loads((running / "results/summary.json").read_text())
     assert summary["attempts"] == 2
 
 
@@ -87,7 +94,7 @@ def test_no_trial_is_lost_or_done_twice_at_30_random_moments(folder: Path, sweep
     while kills < 30:
         with begun() as process:
             await_ends(folder, 0)
-            time.sleep(moments.uniform(0.0, 1.5))
+            time.sleep(moments.uniform(0.0, 4.0))
             kills += process.poll() is None
             process.kill()
         done = [trial for trial, event in ends(folder) if event == "done"]
