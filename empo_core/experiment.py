@@ -132,6 +132,8 @@ def execute(
     """
     registry = registry if registry is not None else installed()
     started = time.monotonic()
+    if directory is None and place is None:
+        directory = RunDirectory.relaunched(config)
     resume = directory is not None
     with contextlib.ExitStack() as stack:
         termination = stack.enter_context(Termination())

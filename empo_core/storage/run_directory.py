@@ -60,6 +60,12 @@ def process_rank() -> int:
     return int(rank) if "WORLD_SIZE" in os.environ and rank.isdecimal() else 0
 
 
+def launch() -> str | None:
+    """The name that ``torchrun --rdzv-id`` was given, the same when it starts processes again."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return None if name == "none" else name
+
+
 class RunDirectory:
     """One run's directory, held by one process at a time."""
 
@@ -89,6 +95,8 @@ class RunDirectory:
         parts = labels(config)
         del parts[config.world_model is not None]  # The algorithm.
         directory._about["task"] = "-".join(parts)
+        if launch() is not None:
+            directory._about["launch"] = launch()
         path = directory.path
         write_config(path, resolved(config))
         _write_json(path / ENVIRONMENT, environment(config, registry))
@@ -117,6 +125,8 @@ class RunDirectory:
         who = f"process {status.get('pid')} on {status.get('host')}"
         alive = ConfigError(f"{path}: this run is still going on ({who}); wait for it or stop it")
         here = status.get("host") == socket.gethostname()
+        # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
+        here |= launch() is not None and status.get("launch") == launch()
         running = status.get("status") == "running"
         if running and not here:
             raise ConfigError(
@@ -127,11 +137,29 @@ class RunDirectory:
             raise alive
         if not directory._hold():
             raise alive
-        directory._about |= {key: status[key] for key in ("started", "task") if key in status}
+        directory._about |= {
+            key: status[key] for key in ("started", "task", "launch") if key in status
+        }
         seconds = status.get("seconds")
         directory._seconds_before = seconds if isinstance(seconds, int | float) else 0.0
         directory.mark("running")
         return directory
+
+    @classmethod
+    def relaunched(cls, config: RunConfig) -> RunDirectory | None:
+        """The directory of the unfinished run that processes of this very launch began, if any.
+
+        Raises:
+            StorageError: A status there is damaged.
+        """
+        if process_rank() or launch() is None or not config.runs.is_dir():
+            return None
+        for path in sorted(config.runs.iterdir()):
+            status = cls(path).status()
+            unfinished = status.get("launch") == launch() and status.get("status") != "finished"
+            if unfinished and read_config(path) == resolved(config):
+                return cls.reopen(path)
+        return None
 
     def status(self) -> dict[str, JsonValue]:
         """Contents of ``status.json``; empty where there is none.

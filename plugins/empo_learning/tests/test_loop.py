@@ -257,7 +257,8 @@ def test_a_tracker_that_fails_anywhere_ends_the_run_after_a_checkpoint(
         patch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
         with pytest.raises(RuntimeError, match="no room"):
             loop.run()
-    assert steps_of(tmp_path) == [step]
+    # Several processes begin with a checkpoint, for one of them may be lost.
+    assert steps_of(tmp_path) == sorted({step, 0 if group.size > 1 else step})
 
 
 class Unsaveable(Tracker):

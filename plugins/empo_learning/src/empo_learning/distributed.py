@@ -1,23 +1,40 @@
 """Several processes that learn one policy, each from environments of its own.
 
 Started as ``torchrun --nproc-per-node 2 -m empo_core run config.yaml``. Without ``torchrun`` there
-is one process, for which everything here does nothing.
+is one process, for which everything here does nothing. Where one of them ends, the others notice
+within seconds, and each goes on alone to save what it knows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+import platform
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, WorkerError
 
 T = TypeVar("T")
+_NOTICE_S = 3.0
+"""Seconds in which all processes that are left notice that one is not."""
+_MEETING_S = 300.0
+"""Seconds in which all processes have to come together."""
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+class RankLostError(WorkerError):
+    """A process of the group has ended; the message names it."""
+
+    page = "how-to/train_on_several_machines.md"
 
 
 class Group:
@@ -32,8 +49,30 @@ class Group:
         local_rank: Which of those on this machine it is.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        local_rank: int = 0,
+        *,
+        store: Store | None = None,
+    ) -> None:
+        """All processes make theirs at the same time.
+
+        Args:
+            rank: Which of them this is.
+            size: How many there are.
+            local_rank: Which of those on this machine it is.
+            store: What they all can write to; None: where one is lost, it is not named.
+        """
         self.rank, self.size, self.local_rank = rank, size, local_rank
+        self._store = store
+        self._names: list[str] = []
+        if store is not None:
+            store.set(f"name/{rank}", f"process {os.getpid()} on {platform.node()}")
+            self._names = [
+                f"rank {each} ({store.get(f'name/{each}').decode()})" for each in range(size)
+            ]
 
     def __enter__(self) -> Group:
         """Itself."""
@@ -42,7 +81,8 @@ class Group:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Leave; if all went well, together."""
         if kind is None and self.size > 1:
-            dist.barrier()  # Who leaves first takes away what the others still talk to.
+            with self._together():
+                dist.barrier()  # Who leaves first takes away what the others still talk to.
         self.leave()
 
     @property
@@ -62,7 +102,8 @@ class Group:
         tensors = list(tensors)
         # One message for all: each takes its time, however short it is.
         flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
-        dist.all_reduce(flat)
+        with self._together():
+            dist.all_reduce(flat)
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
@@ -94,7 +135,7 @@ class Group:
     def spread(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors by those of rank 0."""
         if self.size > 1:
-            with torch.no_grad():
+            with torch.no_grad(), self._together():
                 for tensor in tensors:
                     dist.broadcast(tensor, 0)
 
@@ -103,7 +144,8 @@ class Group:
         if self.size == 1:
             return value
         values = [value]
-        dist.broadcast_object_list(values, 0)
+        with self._together():
+            dist.broadcast_object_list(values, 0)
         return values[0]
 
     def gathered(self, value: T) -> list[T]:
@@ -111,7 +153,8 @@ class Group:
         if self.size == 1:
             return [value]
         values: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        dist.gather_object(value, values, 0)
+        with self._together():
+            dist.gather_object(value, values, 0)
         return values or []
 
     def leave(self) -> None:
@@ -119,6 +162,46 @@ class Group:
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
         self.rank, self.size = 0, 1
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """A call that all processes make; where one is gone, leave and say which.
+
+        Raises:
+            RankLostError: Some process has ended.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            rank, size, store = self.rank, self.size, self._store
+            self.leave()  # So that the others notice, too.
+            lost = "a process of the group"
+            if store is not None:
+                lost = " and ".join(self._names[each] for each in _missing(store, rank, size))
+            if not lost:
+                raise  # All are there, so it was something else.
+            raise RankLostError(
+                f"{lost} has ended, and the others cannot go on without it; see its own output for "
+                "the reason. What was learned is in the newest checkpoint: start again with "
+                "'resume RUN_DIR' instead of 'run CONFIG', with any number of processes"
+            ) from error
+
+
+def _missing(store: Store, rank: int, size: int) -> list[int]:
+    """The other processes that do not notice that something is wrong.
+
+    The store ends with the first machine's ``torchrun``, which is the end of rank 0, too.
+    """
+    missing = [each for each in range(size) if each != rank]
+    try:
+        store.set(f"left/{rank}", "")
+        deadline = time.monotonic() + _NOTICE_S
+        while missing and time.monotonic() < deadline:
+            missing = [each for each in missing if not store.check([f"left/{each}"])]
+            time.sleep(0.05)
+    except RuntimeError:
+        return [0]
+    return missing
 
 
 def join(device: str = "cpu") -> Group:
@@ -129,6 +212,7 @@ def join(device: str = "cpu") -> Group:
 
     Raises:
         ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
+        RankLostError: The others cannot be reached.
     """
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return Group()
@@ -146,9 +230,51 @@ def join(device: str = "cpu") -> Group:
         raise ConfigError(f"RANK is {rank}, which must be at least 0 and below WORLD_SIZE, {size}")
     if size == 1:
         return Group()
-    group = Group(rank, size, local)
     on_cuda = torch.device(device).type == "cuda"
     if on_cuda:
-        torch.cuda.set_device(group.device(device))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_cuda else "gloo", rank=rank, world_size=size)
+        torch.cuda.set_device(Group(rank, size, local).device(device))
+    backend = "cpu:gloo,cuda:nccl" if on_cuda else "gloo"
+    try:
+        store = _met(rank, size)
+        group = Group(rank, size, local, store=store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    except RuntimeError as error:
+        raise RankLostError(
+            f"rank {rank} (process {os.getpid()} on {platform.node()}) cannot be connected with "
+            f"the {size - 1} others: {error}. Have they all been started, and can the machines "
+            "reach each other? GLOO_SOCKET_IFNAME names the network to use"
+        ) from error
     return group
+
+
+def _met(rank: int, size: int) -> Store:
+    """A store that all processes have come to.
+
+    The store of ``torchrun`` outlives processes that it starts again, and what they have left there
+    would mislead others. So rank 0 chooses a name that is new, and tells it to those who greet it.
+
+    Raises:
+        RuntimeError: Some process does not come.
+    """
+    is_ours = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_master = rank == 0 and is_ours
+    store = PrefixStore("empo", TCPStore(address, port, size, is_master, wait_for_workers=False))
+    word, deadline = secrets.token_hex(8), time.monotonic() + _MEETING_S
+    absent = set(range(1, size)) if rank == 0 else {0}
+    store.set(f"greeting/{rank}", word)
+    while absent:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"rank {min(absent)} did not come within {_MEETING_S:g} s")
+        time.sleep(0.02)
+        for other in sorted(absent):
+            if rank == 0 and store.check([f"greeting/{other}"]):
+                greeting = store.get(f"greeting/{other}").decode()
+                store.set(f"answer/{other}", f"{greeting} {word}")
+                absent -= {other} if store.check([f"{word}/{other}"]) else set()
+            elif rank > 0 and store.check([f"answer/{rank}"]):
+                greeting, _, chosen = store.get(f"answer/{rank}").decode().partition(" ")
+                if greeting == word:  # And not that of a process that was here before.
+                    store.set(f"{chosen}/{rank}", "")
+                    return PrefixStore(chosen, store)
+    return PrefixStore(word, store)

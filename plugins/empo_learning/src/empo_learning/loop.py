@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError, TrackerError
+from empo_core.errors import EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
 from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
 from empo_core.stages import stage
 from empo_core.trees import StateDict
 from empo_learning.checkpoint import Checkpoints
-from empo_learning.distributed import Group
+from empo_learning.distributed import Group, RankLostError
 from empo_learning.finite import check_finite_state
 from empo_learning.learner import Learner, Metrics
 from empo_learning.pace import Pace
@@ -81,13 +81,16 @@ class Loop:
         Raises:
             KeyboardInterrupt: A signal stopped the run; there is a checkpoint to go on from.
             StorageError: There are checkpoints but none is good; or the disk refuses one.
-            ConfigError: Another number of processes wrote the checkpoint.
+            RankLostError: Another process has ended; the first one left a checkpoint.
             Exception: Whatever ended the run, after a checkpoint that is finite.
         """
-        if not (self._context.resume and self._resume()):
+        # The first process alone knows, where torchrun started all of them again.
+        if not (self._group.shared(self._context.resume) and self._resume()):
             self._learner.start()
         with Interrupts() as interrupts:
             try:
+                if self._group.size > 1 and self._saved < 0:
+                    self._save()  # To go on from, should the first process be lost.
                 # Whoever estimates the time left learns where this attempt begins.
                 self._show_progress()
                 while not self._is_over:
@@ -102,6 +105,8 @@ class Loop:
                 # Several processes may have stopped at different places, and cannot save then.
                 if self._is_agreed or self._group.size == 1:
                     self._rescue(error)
+                if isinstance(error, RankLostError):
+                    raise  # Torchrun stops the others by signals.
                 if interrupts.are_pending and isinstance(error, Exception):
                     raise KeyboardInterrupt from error  # Workers may have ended by that signal.
                 raise
@@ -244,9 +249,11 @@ class Loop:
         self._saved, state = found
         times = group.shared(self._checkpoints.times(self._saved) if group.is_first else {})
         if len(state["randomness"]) != group.size:
-            raise ConfigError(
-                f"{self._context.directory}: {len(state['randomness'])} processes wrote its "
-                f"checkpoint, and {group.size} would go on; start as many, with torchrun if several"
+            log.warning(
+                "%d processes wrote the checkpoint and %d go on from it: the run goes on, but not "
+                "as it would have in as many",
+                len(state["randomness"]),
+                group.size,
             )
         self._logged, self._evaluated = state["logged"], state["evaluated"]
         self._score, self._scores = state["score"], state["scores"]
@@ -256,7 +263,8 @@ class Loop:
             metric.load_state_dict(state["episode_metric"])
         self._learner.load_state_dict(state["learner"])
         self._context.tracker.rewind(self._learner.steps)
-        restore(state["randomness"][group.rank])
+        if group.rank < len(state["randomness"]):
+            restore(state["randomness"][group.rank])
         log.info("going on from step %s", f"{self._learner.steps:,}")
         return True
 

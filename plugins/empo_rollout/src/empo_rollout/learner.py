@@ -161,14 +161,21 @@ class RolloutLearner(Learner):
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Go on from what ``state_dict`` returned in rank 0."""
-        own = state_dict["ranks"][self._group.rank]
+        """Go on from what ``state_dict`` returned in rank 0.
+
+        Ranks beyond those that wrote it begin as rank 0 does, with environments and random numbers
+        of their own.
+        """
+        ranks, rank = state_dict["ranks"], self._group.rank
+        own = ranks[rank] if rank < len(ranks) else {**ranks[0], "collector": None}
         self.iteration, self.steps = state_dict["iteration"], state_dict["steps"]
         self._line_steps = self.steps
         self.history = [(steps, mean, length) for steps, mean, length in state_dict["history"]]
         self.evaluations = [(i, n, Evaluation(**each)) for i, n, each in state_dict["evaluations"]]
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(own["updater"])
+        if rank >= len(ranks):
+            self._updater.reseed(self._seed + rank)
         self._episodes.load_state_dict(own["episodes"])
         self.episode_statistics = self._episodes.statistics(self._group)
         if self._collector.normaliser is not None:

@@ -146,6 +146,10 @@ class Updater:
             "losses": context.losses.state_dict(),
         }
 
+    def reseed(self, seed: int) -> None:
+        """Draw what is drawn from now on by another seed."""
+        self._generator.manual_seed(seed)
+
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
