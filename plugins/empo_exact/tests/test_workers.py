@@ -14,6 +14,7 @@ import pytest
 import torch
 from random_games import Shape, TableWorld, random_table
 
+from empo_core.config import ExecutorRef
 from empo_core.errors import WorkerError
 from empo_core.theory import CompleteTheory
 from empo_exact.plugin import Compute, ExactParams
@@ -49,7 +50,8 @@ def test_processes_change_nothing() -> None:
     alone = solved(workers=1)
     assert solved(workers=3, start_method="forkserver") == alone
     # Each process that is spawned imports torch anew.
-    assert solved(workers=2, start_method="spawn") == alone
+    spawned = {"name": "local", "params": {"start_method": "spawn"}}
+    assert solved(workers=2, executor=ExecutorRef.model_validate(spawned)) == alone
 
 
 def test_the_hash_seed_changes_nothing() -> None:

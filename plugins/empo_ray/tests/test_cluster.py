@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -316,11 +316,12 @@ def test_rollouts_are_those_of_one_machine_also_where_actors_are_killed(
         """End every actor once, each a moment after it has begun."""
         killed = set[int]()
         while len(killed) < 2 and not over.wait(0.05):
-            for process in psutil.process_iter(["name", "create_time"]):
-                old = time.time() - process.info["create_time"] > 3
-                if process.pid not in killed and "ray::Host" in process.info["name"] and old:
-                    process.kill()
-                    killed.add(process.pid)
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    old = time.time() - process.create_time() > 3
+                    if process.pid not in killed and process.name() == "ray::Host" and old:
+                        process.kill()
+                        killed.add(process.pid)
 
     address = cluster.address
     ray = {"name": "ray", "params": {"address": address, "allow_addresses": [address]}}
@@ -334,6 +335,21 @@ def test_rollouts_are_those_of_one_machine_also_where_actors_are_killed(
         killer.join()
     for one, other in zip(found, weights("local", tmp_path / "local"), strict=True):
         assert torch.equal(one, other)
+
+
+def test_worlds_are_explored_on_a_cluster_as_on_one_machine(cluster: Any) -> None:
+    pytest.importorskip("empo_tabular", reason="without it there is no world to explore")
+    from empo_core.config import ExecutorRef, WorldModelRef
+    from empo_core.experiment import build
+    from empo_exact.graph import build_graph
+
+    address = cluster.address
+    ray = {"name": "ray", "params": {"address": address, "allow_addresses": [address]}}
+    world = build(WorldModelRef.model_validate("table/coma_pill"))
+    found = build_graph(world, None, workers=2, executor=ExecutorRef.model_validate(ray))
+    alone = build_graph(world, None)
+    for name in ("states", "offsets", "successor", "code", "prob"):
+        assert (getattr(found, name) == getattr(alone, name)).all(), name
 
 
 DRIVER = """
@@ -394,7 +410,7 @@ algorithm:
   params:
     human_prior: {{name: exact, params: {{theory: {{beta_h: 10.0}}}}}}
     values: {{q_r: lookup, v_h_e: lookup}}
-    total_steps: 3000
+    total_steps: 1500
     collector:
       name: async
       params:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 
+from empo_core.config import ExecutorRef
+from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
 from empo_executors.supervised_process import StartMethod
@@ -27,14 +29,19 @@ def successors_of(world: WorldModel, block: Block) -> Successors:
 
 
 @contextmanager
-def expander(world: WorldModel, workers: int, start_method: StartMethod) -> Iterator[Expand]:
+def expander(
+    world: WorldModel, workers: int, start_method: StartMethod, executor: ExecutorRef | None = None
+) -> Iterator[Expand]:
     """A function from blocks of state rows to all their successors, in order.
 
     Threads serve worlds that release Python's global lock; for all others worker processes
-    do, each of which gets the world once.
+    do, each of which gets the world once. An executor, where there is one, serves all worlds.
     """
     expand = partial(successors_of, world)
-    if workers == 1:
+    if executor is not None:
+        with WorkerPool(expand, workers, executor=build(executor)) as pool:
+            yield pool.map
+    elif workers == 1:
         yield lambda blocks: map(expand, blocks)
     elif world.spec.releases_gil:
         with ThreadPoolExecutor(workers) as threads:

@@ -76,6 +76,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
         spec.horizon,
         workers=compute.workers,
         start_method=compute.start_method,
+        executor=compute.executor,
         progress=watch,
     )
     sizes = [Sizes.of(graph)]

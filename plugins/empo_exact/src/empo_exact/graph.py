@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float64, Int32, Int64, Shaped, UInt16, UInt32
 
 from empo_core.compilation import compiled
+from empo_core.config import ExecutorRef
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
@@ -133,6 +134,7 @@ def build_graph(
     *,
     workers: int = 1,
     start_method: StartMethod = "forkserver",
+    executor: ExecutorRef | None = None,
     max_states: int = 50_000_000,
     progress: Progress | None = None,
     start: Shaped[np.ndarray, "start word"] | None = None,
@@ -147,6 +149,7 @@ def build_graph(
         horizon: Steps to look ahead; None explores everything.
         workers: Threads, or processes where the world does not release Python's lock.
         start_method: How worker processes start.
+        executor: Executor of worker processes in place of that.
         max_states: Give up beyond this many states.
         progress: Told after every block; may end the exploration.
         start: Distinct state rows to start from; None means the initial state.
@@ -165,7 +168,7 @@ def build_graph(
     successor: list[Int32[np.ndarray, " transition"]] = []
     code: list[Codes] = []
     size = max(1, ITEMS_PER_BLOCK // joint)
-    with expander(world, workers, start_method) as expand:
+    with expander(world, workers, start_method, executor) as expand:
         while goes_on and expanded < table.count and (horizon is None or len(layers) <= horizon):
             layer = table.rows[expanded:].copy()
             blocks = (layer[i : i + size] for i in range(0, len(layer), size))

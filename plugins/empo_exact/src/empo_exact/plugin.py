@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from empo_core import Component, Config, Option, hookimpl
-from empo_core.config import HumanPriorRef, merged
+from empo_core.config import ExecutorRef, HumanPriorRef, merged
 from empo_core.theory import CompleteTheory, HumanTheory
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -87,6 +87,11 @@ class Compute(Config):
     )
     start_method: Literal["forkserver", "spawn"] = Field(
         "forkserver", description="Start method of worker processes."
+    )
+    executor: ExecutorRef | None = Field(
+        None,
+        description="Executor of worker processes that explore the world, e.g. on a cluster, in "
+        "place of threads and start_method.",
     )
     max_states: int = Field(
         50_000_000, ge=1, description="Refuse worlds with more states than this."

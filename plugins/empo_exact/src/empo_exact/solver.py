@@ -129,6 +129,7 @@ def _explore(
         horizon,
         workers=params.compute.workers,
         start_method=params.compute.start_method,
+        executor=params.compute.executor,
         max_states=params.compute.max_states,
         progress=progress,
         start=start,
@@ -287,7 +288,7 @@ def _digest(problem: Problem, params: ExactParams) -> str:
     """Identifies a problem, so that values on disk are not taken for another's."""
     graph = problem.graph
     digest = hashlib.sha256(
-        params.model_dump_json(exclude={"compute": {"workers"}, "keep": True}).encode()
+        params.model_dump_json(exclude={"compute": {"workers", "executor"}, "keep": True}).encode()
     )
     for array in (graph.states, graph.offsets, graph.successor, graph.code, graph.prob):
         digest.update(np.ascontiguousarray(array).data)

@@ -90,6 +90,7 @@ class WorkerPool(Generic[Item, Output]):
         start_method: StartMethod | None = None,
         *,
         task_timeout_s: float | None = None,
+        executor: Executor | None = None,
     ) -> None:
         """Prepare; processes start with the first map.
 
@@ -100,6 +101,8 @@ class WorkerPool(Generic[Item, Output]):
             start_method: How to start them; None means ``forkserver`` where there is one.
             task_timeout_s: Seconds one item may take before its worker counts as stuck;
                 None waits for as long as the worker lives.
+            executor: One that does not run, in place of ``start_method``; an item is submitted
+                again where its worker was lost.
 
         Raises:
             ValueError: An argument is out of range.
@@ -110,7 +113,8 @@ class WorkerPool(Generic[Item, Output]):
         process_context(start_method)  # Refuses what does not exist.
         self._factory = _function_worker(pickled(function, "the function"))
         params = LocalParams(start_method=start_method or "auto", in_flight=_IN_FLIGHT)
-        self._executor = LocalExecutor(params)
+        self._executor: Executor = executor or LocalExecutor(params)
+        self._retries = int(executor is not None)
         self._workers = workers
         self._task_timeout_s = task_timeout_s
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -143,7 +147,8 @@ class WorkerPool(Generic[Item, Output]):
             raise WorkerError("this worker pool is closed; make a new one")
         self._start()
         try:
-            passing: _Map[Output] = _Map(self._executor, items, 0, self._task_timeout_s)
+            retries, limit = self._retries, self._task_timeout_s
+            passing: _Map[Output] = _Map(self._executor, items, retries, limit)
             yield from passing.results()
         except _LostError as error:
             self.close()
@@ -162,7 +167,8 @@ class WorkerPool(Generic[Item, Output]):
         self._folder = tempfile.TemporaryDirectory(prefix="empo-pool-", ignore_cleanup_errors=True)
         directory = Path(self._folder.name)
         try:
-            self._executor.start(self._factory, self._workers, Needs(), directory, 0)
+            restarts = _max_restarts(self._retries)
+            self._executor.start(self._factory, self._workers, Needs(), directory, restarts)
         except WorkerError:
             self.close()
             raise
