@@ -339,6 +339,7 @@ def test_rollouts_are_those_of_one_machine_also_where_actors_are_killed(
 
 def test_worlds_are_explored_on_a_cluster_as_on_one_machine(cluster: Any) -> None:
     pytest.importorskip("empo_tabular", reason="without it there is no world to explore")
+    pytest.importorskip("empo_exact", reason="without it nothing explores")
     from empo_core.config import ExecutorRef, WorldModelRef
     from empo_core.experiment import build
     from empo_exact.graph import build_graph
