@@ -54,6 +54,8 @@ class Toy:
     """Counts steps, and goes on with them where it is resumed."""
 
     def __init__(self, params: ToyParams) -> None:
+        if params.steps < 0:
+            raise SolveError(f"{params.steps} steps cannot be made")
         self._params = params
 
     def check(self, world: object) -> Mapping[str, int]:

@@ -68,6 +68,14 @@ def test_every_misspelt_key_of_every_trial_is_found_before_anything_runs(
         assert not (toy / "sweeps").exists()
 
 
+def test_a_dry_run_finds_what_cannot_be_built(toy: Path, sweep: Cli, write: Write) -> None:
+    wrong = sweep(write(over={"algorithm.params.steps": [1, -2], "seed": "0..1"}), "--dry-run")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.splitlines() == [
+        "steps=-2: -2 steps cannot be made", "1 error; nothing was run",
+    ]  # fmt: skip
+
+
 def test_the_ends_of_a_searched_range_are_checked(toy: Path, sweep: Cli, write: Write) -> None:
     space = {X: {"low": 0, "high": 1}, "algorithm.params.steps": {"low": 1, "high": 9}}
     search = {"space": space, "objective": {"key": "score"}, "trials": 3, "sampler": "random"}

@@ -108,7 +108,14 @@ def test_no_trial_is_lost_or_done_twice_at_30_random_moments(folder: Path, sweep
 
 
 @pytest.mark.slow
-def test_a_thousand_trials_cost_little_more_than_their_runs(toy: Path) -> None:
-    script = Path(__file__).parents[3] / "tests/benchmarks/bench_sweep.py"
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert "1000 trials" in done.stdout
+def test_a_thousand_trials_are_run_once_each_by_two_processes(
+    toy: Path, sweep: Cli, write: Callable[..., str]
+) -> None:
+    over = {"seed": "0..999", "algorithm.params.steps": [0]}
+    done = sweep(write(over=over, objective={"key": "score"}), "--quiet")
+    assert done.exit_code == 0, done.output
+    folder = toy / "sweeps/s"
+    assert sorted(ends(folder)) == [(trial, "done") for trial in range(1000)]
+    summaries = [json.loads(p.read_text()) for p in folder.glob("trial-*/results/summary.json")]
+    assert [summary["attempts"] for summary in summaries] == [1] * 1000
+    assert len({summary["pid"] for summary in summaries}) == 2

@@ -122,6 +122,16 @@ def test_another_sweep_does_not_get_the_folder(toy: Path, sweep: Cli, write: Wri
     assert sweep(write(over={X: [1, 2]})).exit_code == 2
 
 
+def test_a_sweep_that_was_kept_is_the_same_sweep(toy: Path, sweep: Cli, write: Write) -> None:
+    rows = [{"world_model": None, X: 1}, {"world_model": None, X: 2}]
+    search = {"space": {X: {"low": 0, "high": 1}}, "objective": SCORE, "trials": 2}
+    for keys in ({"zip": rows}, {"search": {**search, "sampler": "random"}}):
+        assert sweep(write(**keys), f"name={next(iter(keys))}").exit_code == 0
+        folder = toy / "sweeps" / next(iter(keys))
+        assert sweep(str(folder / "sweep.yaml")).exit_code == 0
+        assert len(ledger(folder)) == 2
+
+
 def test_two_sweeps_do_not_share_a_folder(
     toy: Path, sweep: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,14 +174,14 @@ def test_bad_trials_are_stopped_early(toy: Path, sweep: Cli, write: Write) -> No
         "space": {X: [3, 2.5, 3.5, 2.9, 3.1, 20, 30]}, "objective": SCORE, "trials": 7,
         "sampler": "grid", "pruner": {"metric": "toy/score"},
     }  # fmt: skip
-    steps = ["over.algorithm.params.steps=500", "over.algorithm.params.pause_s=0.001"]
+    steps = ["over.algorithm.params.steps=80", "over.algorithm.params.pause_s=0.01"]
     done = sweep(write(search=search, workers=1), *steps)
     assert done.exit_code == 0, done.output
     folder = toy / "sweeps/s"
     assert sorted(ends(folder)) == [*((n, "done") for n in range(5)), (5, "pruned"), (6, "pruned")]
     pruned = folder / "trial-0005-x_20-s0"
     assert json.loads((pruned / "status.json").read_text())["status"] == "interrupted"
-    assert json.loads((pruned / "steps.json").read_text())["step"] < 500
+    assert json.loads((pruned / "steps.json").read_text())["step"] < 80
     assert len(ledger(folder)) == 5
     assert sweep("s.yaml", *steps).exit_code == 0
     assert len(ledger(folder)) == 5

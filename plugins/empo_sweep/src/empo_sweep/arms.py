@@ -146,13 +146,9 @@ class Sweep:
             ConfigError: Its config is not valid.
         """
         seal = config_digest(self.config_of(arm, seed))
-        parts = [f"trial-{number:04d}", self._slug(arm), f"s{seed}"]
+        slug = re.sub(r"[^A-Za-z0-9._+-]+", "_", arm_text(arm, "_", "-"))[:_LONGEST_SLUG]
+        parts = [f"trial-{number:04d}", slug.strip("_-."), f"s{seed}"]
         return Trial(number, arm, seed, seal, "-".join(filter(None, parts)))
-
-    def _slug(self, arm: Arm) -> str:
-        names = short_names(arm)
-        text = "-".join(f"{names[key]}_{shown(value)}" for key, value in arm.items())
-        return re.sub(r"[^A-Za-z0-9._+-]+", "_", text)[:_LONGEST_SLUG].strip("_-.")
 
     def trials(self) -> list[Trial]:
         """The trials that are known beforehand; all configs of a search are checked by its ends.
@@ -209,6 +205,12 @@ class Sweep:
                 "seeds": self.seeds,
             }
         )
+
+
+def arm_text(arm: Arm, equals: str = "=", between: str = " ") -> str:
+    """The values of an arm with the last words of their keys."""
+    names = short_names(arm)
+    return between.join(f"{names[key]}{equals}{shown(value)}" for key, value in arm.items())
 
 
 def _end(values: Range | list[Json], place: int) -> Json:

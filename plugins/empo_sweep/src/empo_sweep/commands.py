@@ -69,6 +69,9 @@ def sweep(
         found = read_sweep(file, overrides or ())
         trials = found.trials()
         if dry_run:
+            from empo_sweep.builds import check_builds
+
+            check_builds(found, trials)
             _show_plan(found, trials, json=json)
             return
         from empo_sweep.runner import opened

@@ -9,8 +9,7 @@ from empo_core.figures import write_figure
 from empo_core.storage.metrics import read_metrics
 from empo_core.suggestions import nearest
 from empo_inspector.curves import Band, band_of, picture
-from empo_inspector.run_table import short_names, shown
-from empo_sweep.arms import Sweep
+from empo_sweep.arms import Sweep, arm_text
 from empo_sweep.results import Results
 
 CURVES = "curves"
@@ -26,16 +25,14 @@ def write_curves(sweep: Sweep, found: Results, metric: str) -> list[Path]:
     bands: dict[str, Band] = {}
     labels: dict[str, str] = {}
     known: set[str] = set()
-    names = short_names(found.arms[0].arm)
     for number, arm in enumerate(found.arms):
         runs = [sweep.folder / state.trial.run for state in arm.states if state.status == "done"]
         metrics = [read_metrics(run) for run in runs]
         known.update(*metrics)
         band = band_of([each[metric] for each in metrics if metric in each])
         if band is not None:
-            text = " ".join(f"{names[key]}={shown(value)}" for key, value in arm.arm.items())
             bands[str(number)] = band
-            labels[str(number)] = f"{text or sweep.name} (n = {band.number})"
+            labels[str(number)] = f"{arm_text(arm.arm) or sweep.name} (n = {band.number})"
     if not bands:
         near = nearest(metric, sorted(known))
         hint = f"; did you mean {near!r}?" if near else ""

@@ -13,7 +13,7 @@ from empo_core.storage.atomic import write_file
 from empo_core.storage.run_directory import resolved, strict_json
 from empo_core.trees import Json
 from empo_inspector.run_table import short_names, shown
-from empo_sweep.arms import Sweep, Trial
+from empo_sweep.arms import Sweep, Trial, arm_text
 from empo_sweep.results import ArmResult, Estimate, Results, as_data
 from empo_sweep.sweep_config import Range
 
@@ -100,10 +100,9 @@ def footers(found: Results) -> Iterator[str]:
     if any(arm.mean and arm.mean.half_width is not None for arm in found.arms):
         yield "mean over seeds ± half of its 95 % t interval"
     if found.baseline is not None:
-        pairs = " ".join(f"{key}={shown(value)}" for key, value in found.baseline.items())
         compared = sum(arm.difference is not None for arm in found.arms)
         yield (
-            f"differences from {pairs}, seed by seed; {compared} comparisons, "
+            f"differences from {arm_text(found.baseline)}, seed by seed; {compared} comparisons, "
             "not corrected for their number"
         )
 

@@ -87,7 +87,7 @@ def _keep_config(sweep: Sweep, digest: str) -> None:
             f"{path}: a sweep with other trials has this folder; give this one another name "
             "(name=...), or remove the folder"
         )
-    data = sweep.config.model_dump(mode="json", exclude_none=True)
+    data = sweep.config.model_dump(mode="json")
     data |= {"name": sweep.name, "digest": digest}
     if isinstance(sweep.config.base, str):
         data["base"] = str(Path(sweep.base.name).resolve())
@@ -117,6 +117,7 @@ class Runner:
             if not state.is_over or (retry and state.status == "failed")
         ]
         self._waiting = deque(state.trial for state in left)
+        self._over, self._failed = len(log.states) - len(left), 0
         self._running: dict[int, Trial] = {}
         """By worker; each has one trial at a time."""
         self._losses: dict[int, int] = {}
@@ -140,6 +141,7 @@ class Runner:
         try:
             if self._has_more():
                 self._run()
+            self._show()
             status = "finished"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -161,9 +163,9 @@ class Runner:
         factory = _factory(self._sweep.folder, self._threads)
         try:
             executor.start(factory, workers, config.needs.needs(), directory, 5)
-            self._show()
             while self._has_more() or self._running:
                 self._submit(executor)
+                self._show()
                 if (reply := executor.next(_TICK_S)) is not None:
                     self._take(executor, reply)
                 elif all(state.state == "given_up" for state in executor.workers()):
@@ -208,7 +210,6 @@ class Runner:
             self._end(trial, Outcome("failed", reply.traceback.strip().splitlines()[-1]))
         else:
             self._end(trial, Outcome(**json.loads(bytes(reply.payload))))
-        self._show()
 
     def _report(self, executor: Executor, number: int, step: int, value: float) -> None:
         state = self._log.states[number]
@@ -236,6 +237,8 @@ class Runner:
         value = self._objective(trial) if outcome.event == "done" else None
         self._log.record(trial, outcome.event, value=value, reason=outcome.reason)
         if outcome.event != "interrupted":
+            self._over += 1
+            self._failed += outcome.event == "failed"
             self._plan.end(trial.number)
 
     def _objective(self, trial: Trial) -> float | None:
@@ -274,12 +277,8 @@ class Runner:
             self._log.record(trial, "interrupted")
 
     def _show(self) -> None:
-        over = sum(state.is_over for state in self._log.states) - len(
-            [trial for trial in self._waiting if self._log.states[trial.number].is_over]
-        )
-        self._tracker.progress(_TRIALS, over, self._plan.total)
-        failed = len(self._log.in_state("failed"))
-        said = [f"{len(self._running)} running"] + [f"{failed} failed"] * bool(failed)
+        self._tracker.progress(_TRIALS, self._over, self._plan.total)
+        said = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
         self._tracker.narrate(_TRIALS, ", ".join(said))
 
 
