@@ -10,6 +10,7 @@ from empo_core.figures import COLOURS, new_figure
 from empo_core.trees import Json
 from empo_inspector.curves import literal
 from empo_inspector.run_table import short_names, shown
+from empo_sweep.arms import arm_text
 from empo_sweep.results import ArmResult, Results
 
 if TYPE_CHECKING:
@@ -44,17 +45,22 @@ def _panel(axes: Axes, arms: Sequence[ArmResult], key: str) -> None:
     groups: dict[str, list[tuple[float, ArmResult]]] = {}
     for place, arm in zip(places, arms, strict=True):
         others = {name: value for name, value in arm.arm.items() if name != key}
-        groups.setdefault(repr(others), []).append((place, arm))
-    for index, group in enumerate(groups.values()):
+        groups.setdefault(arm_text(others), []).append((place, arm))
+    for index, (label, group) in enumerate(groups.items()):
         colour = COLOURS[index % len(COLOURS)]
         group.sort(key=lambda pair: pair[0])
         means = [arm.mean.mean for _, arm in group if arm.mean is not None]
         halves = [(arm.mean.half_width or 0.0) if arm.mean else 0.0 for _, arm in group]
         own = [place for place, _ in group]
-        axes.errorbar(own, means, halves, color=colour, marker="o", linestyle="-", capsize=3)
+        axes.errorbar(
+            own, means, halves, color=colour, marker="o", linestyle="-", capsize=3,
+            label=literal(label),
+        )  # fmt: skip
         for place, arm in group:
             values = [arm.values[seed] for seed in sorted(arm.values)]
             axes.plot([place] * len(values), values, ".", color=colour, alpha=0.4, markersize=4)
+    if 1 < len(groups) <= len(COLOURS):
+        axes.legend(fontsize="small", frameon=False)
 
 
 def _places(values: Sequence[Json], axes: Axes) -> list[float]:
