@@ -268,6 +268,37 @@ def test_of_many_processes_rank_0_alone_keeps_records(
     assert not any((tmp_path / "own").iterdir())
 
 
+def test_processes_of_one_launch_go_on_with_its_unfinished_run(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make(tmp_path, registry, "algorithm.params.ends=failed")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "mine")
+    for _ in range(2):  # The second time on another machine, as far as the status knows.
+        with pytest.raises(SolveError, match="cycle"):
+            run(config, registry=registry)
+        (directory,) = config.runs.iterdir()
+        status = read(directory / "status.json")
+        assert (status["status"], status["launch"]) == ("failed", "mine")
+        (directory / "status.json").write_text(
+            json.dumps(status | {"status": "running", "host": "elsewhere"})
+        )
+    other = make(tmp_path, registry)
+    for name in ("mine", "another", "none"):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+        execute(other, registry=registry)  # Of another config, or launch, or finished.
+    assert len(list(config.runs.iterdir())) == 4
+
+
+def test_a_run_gets_the_place_that_it_is_given_unless_that_exists(
+    config: RunConfig, registry: Registry, tmp_path: Path
+) -> None:
+    place = tmp_path / "some/where"
+    assert execute(config, registry=registry, place=place).directory == place
+    assert not config.runs.exists()
+    with pytest.raises(StorageError, match="where: cannot be made: File exists"):
+        execute(config, registry=registry, place=place)
+
+
 def test_a_finished_run_is_not_resumed(config: RunConfig, registry: Registry) -> None:
     done = execute(config, registry=registry)
     with pytest.raises(ConfigError, match=r"has finished; start a new one with: empo run .*yaml"):

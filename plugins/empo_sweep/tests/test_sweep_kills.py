@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_no_trial_is_lost_or_done_twice_at_30_random_moments(folder: Path, sweep
         if len(done) == TRIALS:
             assert_complete(folder)
             for path in folder.glob("trial*"):
-                path.unlink() if path.is_file() else subprocess.run(["rm", "-r", str(path)])
+                path.unlink() if path.is_file() else shutil.rmtree(path)
     assert sweep("s.yaml").exit_code == 0
     assert_complete(folder)
 

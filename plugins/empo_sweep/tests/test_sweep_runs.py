@@ -155,6 +155,9 @@ def test_a_search_goes_on_as_if_it_had_not_been_stopped(
     assert sweep(write(name="whole", search=search, **keys)).exit_code == 0
     whole = [e for e in events(toy / "sweeps/whole") if e["event"] == "planned"]
     assert len(whole) == 28
+    # A point is chosen when a worker has nothing to do, by all that is known then.
+    kinds = [e["event"] for e in events(toy / "sweeps/whole")]
+    assert kinds == ["planned", "planned", *["started", "done"] * 2] * 14
     found = json.loads((toy / "sweeps/whole/sweep.json").read_text())
     assert max(arm["mean"]["mean"] for arm in found["arms"]) > -0.5
     # The same file, cut off in the middle of a point.

@@ -139,7 +139,7 @@ class Runner:
         status: RunStatus = "failed"
         self._tracker.start(self._sweep.folder, {})
         try:
-            if self._has_more():
+            if self._is_left:
                 self._run()
             self._show()
             status = "finished"
@@ -150,10 +150,10 @@ class Runner:
             self._tracker.finish(status)
         return self._busy
 
-    def _has_more(self) -> bool:
-        if not self._waiting:
-            self._waiting += [state.trial for state in self._plan.more()]
-        return bool(self._waiting)
+    @property
+    def _is_left(self) -> bool:
+        """True if a trial waits, or is to be planned once a worker has none."""
+        return bool(self._waiting) or len(self._log.states) < self._plan.total
 
     def _run(self) -> None:
         config = self._sweep.config
@@ -162,8 +162,9 @@ class Runner:
         directory = self._sweep.folder / "workers"
         factory = _factory(self._sweep.folder, self._threads)
         try:
-            executor.start(factory, workers, config.needs.needs(), directory, 5)
-            while self._has_more() or self._running:
+            losses = _MOST_LOSSES * self._plan.total  # Beyond that it is not the trials.
+            executor.start(factory, workers, config.needs.needs(), directory, losses)
+            while self._is_left or self._running:
                 self._submit(executor)
                 self._show()
                 if (reply := executor.next(_TICK_S)) is not None:
@@ -182,8 +183,10 @@ class Runner:
         """Give trials to workers that have none."""
         for state in executor.workers():
             idle = state.state == "ready" and state.number not in self._running
-            if not idle or state.in_flight or not self._has_more():
+            if not idle or state.in_flight or not self._is_left:
                 continue
+            if not self._waiting:
+                self._waiting += [planned.trial for planned in self._plan.more()]
             trial = self._waiting.popleft()
             config = self._sweep.config_of(trial.arm, trial.seed)
             directory = str(self._sweep.folder / trial.run)
@@ -277,9 +280,9 @@ class Runner:
             self._log.record(trial, "interrupted")
 
     def _show(self) -> None:
-        self._tracker.progress(_TRIALS, self._over, self._plan.total)
         said = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
         self._tracker.narrate(_TRIALS, ", ".join(said))
+        self._tracker.progress(_TRIALS, self._over, self._plan.total)
 
 
 def summary_of(run: Path) -> dict[str, Json]:
