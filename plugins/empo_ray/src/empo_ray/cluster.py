@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -133,7 +134,8 @@ class Cluster:
             member.pause()
             return
         except RayError as error:
-            self._end(member.key, _death(error))
+            missing = "" if member.node else _missing(error)
+            self._end(member.key, missing or _death(error), final=bool(missing))
             return
         if member.node:
             self._pass_on(member, result)
@@ -243,6 +245,14 @@ class _Member:
             else:
                 self.pending = self.actor.hello.remote()
         return True
+
+
+def _missing(error: RayError) -> str:
+    """The package that a node lacks, as a clause; empty where the error is another one."""
+    found = re.search(r"ModuleNotFoundError: (No module named '\S+')", str(error))
+    if not found:
+        return ""
+    return f"ended: its node has other software ({found[1]}); install the same there as here"
 
 
 def _death(error: RayError) -> str:

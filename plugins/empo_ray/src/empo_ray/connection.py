@@ -43,7 +43,10 @@ def connect(settings: Settings) -> tuple[str, float]:
             log_to_driver=False, **started,
         )  # fmt: skip
     except Exception as error:
-        raise WorkerError(" ".join(f"{error}".split())) from error
+        token = (
+            "" if local else ". Does it ask for another token (RAY_AUTH_MODE, ~/.ray/auth_token)?"
+        )
+        raise WorkerError(" ".join(f"{error}".split()) + token) from error
     if local:
         start_reaper([settings.folder, settings.spill])
     return context.address_info["gcs_address"], ray.cluster_resources().get("CPU", 0.0)
