@@ -27,7 +27,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
 ACTORS = 3
-STEPS = 150
+STEPS = 90
 STEP_S = 0.05
 
 

@@ -99,6 +99,13 @@ class Cluster:
             self._end(member.key, "was stopped")
         self.stopped = True
 
+    def abandon(self, timeout_s: float) -> None:
+        """Let all actors end by themselves, without asking the head for anything."""
+        with self._lock:
+            ends = [m.actor.end.remote(timeout_s, True) for m in self._members.values() if m.node]
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=timeout_s)
+
     def collect(self, timeout_s: float) -> None:
         """Pass on what has come from actors, and ask them for more."""
         with self._lock:
@@ -249,10 +256,12 @@ class _Member:
 
 def _missing(error: RayError) -> str:
     """The package that a node lacks, as a clause; empty where the error is another one."""
-    found = re.search(r"ModuleNotFoundError: (No module named '\S+')", str(error))
+    found = re.search(
+        r"\bip=([^,)]+)(?s:.*)ModuleNotFoundError: (No module named '\S+')", str(error)
+    )
     if not found:
         return ""
-    return f"ended: its node has other software ({found[1]}); install the same there as here"
+    return f"ended: node {found[1]} has other software ({found[2]}); install the same there as here"
 
 
 def _death(error: RayError) -> str:

@@ -77,7 +77,7 @@ def run_gateway(pipe: Pipe, settings: Settings) -> None:
 
 
 def _serve(pipe: Pipe, settings: Settings, tell: Tell) -> None:
-    """Pass commands and events on; raises WorkerError where the head does not answer."""
+    """Pass commands and events on, for as long as the head answers."""
     from empo_ray.cluster import Cluster  # Which imports ray, behind the environment.
 
     cluster = Cluster(settings, tell)
@@ -91,11 +91,13 @@ def _serve(pipe: Pipe, settings: Settings, tell: Tell) -> None:
             raise failures[0]
         cluster.collect(_TICK_S)
         if silence.seconds(looks.count) > settings.unavailable_s + WATCH_S:
-            cluster.stop(_LAST_S)
-            raise WorkerError(
+            reason = (
                 f"its head has not answered for {settings.unavailable_s:g} s (unavailable_s); "
                 "`ray status` on that machine says whether it runs"
             )
+            tell(Refused(reason), None)
+            cluster.abandon(_LAST_S)
+            return
     disconnect()
 
 

@@ -106,12 +106,19 @@ class Host:
         data = np.frombuffer(b"".join(frames), np.uint8)
         return self._outbox.sent, self._loop.version, [len(frame) for frame in frames], data
 
-    def end(self, timeout_s: float) -> None:
-        """Let the worker end by itself, once it has answered what it is at."""
+    def end(self, timeout_s: float, leave: bool = False) -> None:
+        """Let the worker end by itself, once it has answered what it is at.
+
+        Args:
+            timeout_s: Seconds that it has.
+            leave: End the process, too.
+        """
         self._link.stopped = True
         self._link.inbox.put(b"")
         if self._thread is not None:
             self._thread.join(timeout_s)
+        if leave:
+            os._exit(0)
 
     def _work(self, factory: object, imports: Sequence[str]) -> None:
         """Thread: build the worker, and let it answer requests."""
