@@ -18,7 +18,7 @@ from empo_core.compilation import compiled
 from empo_core.config import ExecutorRef
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
-from empo_core.types import WorldSpec
+from empo_core.types import Successors, WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_exact.expansion import expander
 from empo_executors.supervised_process import StartMethod
@@ -173,24 +173,12 @@ def build_graph(
             layer = table.rows[expanded:].copy()
             blocks = (layer[i : i + size] for i in range(0, len(layer), size))
             for found in expand(blocks):
-                offsets, prob = found.offsets.numpy(), found.prob.numpy()
-                if (pair := first_wrong(offsets, prob)) >= 0:
-                    raise _wrong_probabilities(
-                        world,
-                        table.rows[expanded + pair // joint],
-                        pair % joint,
-                        float(prob[offsets[pair] : offsets[pair + 1]].sum()),
-                    )
-                duration = (
-                    np.ones_like(prob)
-                    if found.duration is None
-                    else found.duration.double().numpy()
-                )
+                refuse_wrong_probabilities(world, table.rows[expanded:], found)
                 successor.append(table.number(found.states.numpy()))
-                code.append(_narrow(codes.number(np.stack([prob, duration], -1))))
-                counts.append(np.diff(offsets))
+                code.append(narrow(codes.number(chances(found))))
+                counts.append(np.diff(found.offsets.numpy()))
                 expanded += found.num_pairs // joint
-                transitions += len(prob)
+                transitions += len(found.prob)
                 if table.count > max_states:
                     raise SolveError(
                         f"{world.spec.name!r} has more than {max_states} reachable states "
@@ -208,19 +196,29 @@ def build_graph(
         states=table.rows.copy(),
         layers=np.array(layers, np.int64),
         num_expanded=expanded,
-        offsets=_offsets(counts),
-        successor=_joined(successor, np.int32),
-        code=_joined(code, np.uint16 if len(prob_of) <= 1 << 16 else np.int32),
+        offsets=running_offsets(counts),
+        successor=joined(successor, np.int32),
+        code=joined(code, np.uint16 if len(prob_of) <= 1 << 16 else np.int32),
         prob=prob_of,
         duration=duration_of,
     )
 
 
-def _narrow(code: Int32[np.ndarray, " transition"]) -> Codes:
+def chances(found: Successors) -> Float64[np.ndarray, "transition 2"]:
+    """Probability and duration of each transition [transition 2]."""
+    prob = found.prob.numpy()
+    duration = (
+        np.ones_like(prob) if found.duration is None else found.duration.double().numpy()
+    )
+    return np.stack([prob, duration], -1)
+
+
+def narrow(code: Int32[np.ndarray, " transition"]) -> Codes:
+    """The same codes in two bytes each, where they fit."""
     return code.astype(np.uint16) if not len(code) or code.max() < 1 << 16 else code
 
 
-def _joined(
+def joined(
     parts: list[Shaped[np.ndarray, " _item"]], dtype: type
 ) -> Shaped[np.ndarray, " transition"]:
     """Concatenate and free the parts one by one, so that memory peaks at their sum."""
@@ -233,7 +231,8 @@ def _joined(
     return whole
 
 
-def _offsets(counts: list[Int64[np.ndarray, " _item"]]) -> Offsets:
+def running_offsets(counts: list[Int64[np.ndarray, " _item"]]) -> Offsets:
+    """Start of each pair's transitions, and the end of all [pair + 1]."""
     total = sum(int(part.sum()) for part in counts)
     offsets = np.zeros(1 + sum(map(len, counts)), np.uint32 if total < 1 << 32 else np.int64)
     position = 1
@@ -244,14 +243,30 @@ def _offsets(counts: list[Int64[np.ndarray, " _item"]]) -> Offsets:
     return offsets
 
 
-def _wrong_probabilities(
-    world: WorldModel, row: Shaped[np.ndarray, " word"], joint: int, total: float
-) -> SolveError:
+def refuse_wrong_probabilities(
+    world: WorldModel, rows: Shaped[np.ndarray, "state word"], found: Successors
+) -> None:
+    """Raise if the successors of a pair have probabilities that do not sum to 1.
+
+    Args:
+        world: The world.
+        rows: The states that were expanded, and perhaps others behind them.
+        found: Their successors.
+
+    Raises:
+        SolveError: They do not; the message says which.
+    """
+    offsets, prob = found.offsets.numpy(), found.prob.numpy()
+    pair = first_wrong(offsets, prob)
+    if pair < 0:
+        return
+    number, joint = divmod(pair, world.spec.num_joint_actions)
     names = []
     for agent, stride in zip(world.spec.agents, world.spec.strides, strict=True):
         names.append(f"{agent.name}: {agent.actions[joint // stride % len(agent.actions)]}")
-    state = world.describe(torch.from_numpy(row.copy()))
-    return SolveError(
+    total = float(prob[offsets[pair] : offsets[pair + 1]].sum())
+    state = world.describe(torch.from_numpy(rows[number].copy()))
+    raise SolveError(
         f"the successors of one state under ({', '.join(names)}) have probabilities that sum to "
         f"{total!r}, not 1. Correct the world model. The state is:\n{state}"
     )

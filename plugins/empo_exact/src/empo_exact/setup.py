@@ -55,16 +55,28 @@ class Assumptions:
 
 
 def pose(
-    world: WorldModel, graph: StateGraph, params: ExactParams, assumed: Assumptions
+    world: WorldModel,
+    graph: StateGraph,
+    params: ExactParams,
+    assumed: Assumptions,
+    achieved: Bool[np.ndarray, "state goal"] | None = None,
 ) -> Problem:
     """Everything that the sweep needs, from the graph and the parameters.
+
+    Args:
+        world: The world.
+        graph: Its graph.
+        params: Theory and solver parameters.
+        assumed: Assumptions beyond the parameters.
+        achieved: The goals that each state achieves, where that is known already.
 
     Raises:
         SolveError: An assumption is impossible.
     """
     if assumed.habit is None and assumed.habit_prior is None:
         assumed = replace(assumed, habit_prior=build_prior(params.habit, world))
-    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
+    if achieved is None:
+        achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
     game = make_game(graph, achieved, params.theory)
     return Problem(
         world=world,

@@ -1,0 +1,118 @@
+"""Parts of a state graph: ranges of rows, ordered by a key whose first words change least.
+
+Words that rarely change along a transition (where the boxes are) come first in the key, so that
+most transitions stay within a part. A hash of the rows would balance as well, and cut nearly all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int32, Int64, Shaped
+
+from empo_core.compilation import compiled
+from empo_core.protocols import WorldModel
+from empo_core.types import Successors
+from empo_exact.expansion import successors_of
+
+SAMPLE = 50_000
+"""Transitions from which the order of words is found."""
+
+Rows = Shaped[np.ndarray, "state word"]
+
+
+@compiled
+def find_owners(
+    rows: Shaped[np.ndarray, "state word"],
+    words: Int64[np.ndarray, " word"],
+    splitters: Shaped[np.ndarray, "splitter word"],
+    owner: Int32[np.ndarray, " state"],
+) -> None:
+    """The number of splitters that are not greater than each row, in the order of ``words``."""
+    for state in range(len(rows)):
+        low, high = 0, len(splitters)
+        while low < high:
+            middle = (low + high) // 2
+            is_less = False
+            for word in words:
+                if rows[state, word] != splitters[middle, word]:
+                    is_less = rows[state, word] < splitters[middle, word]
+                    break
+            if is_less:
+                high = middle
+            else:
+                low = middle + 1
+        owner[state] = low
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which part has which state.
+
+    Attributes:
+        words: Positions of the words of a row in the order of the key [word].
+        splitters: The least row of each part but the first, in the order of the key
+            [splitter word].
+    """
+
+    words: Int64[np.ndarray, " word"]
+    splitters: Rows
+
+    @property
+    def count(self) -> int:
+        """Number of parts."""
+        return len(self.splitters) + 1
+
+    def owners(self, rows: Rows) -> Int32[np.ndarray, " state"]:
+        """The part of each row [state]."""
+        owner = np.empty(len(rows), np.int32)
+        find_owners(rows, self.words, self.splitters, owner)
+        return owner
+
+    def order(
+        self, rows: Rows, depth: Int32[np.ndarray, " state"]
+    ) -> Int64[np.ndarray, " state"]:
+        """The order of rows by part, then by depth, then by key [state]."""
+        keys = [rows[:, word] for word in self.words[::-1]]
+        return np.lexsort([*keys, depth, self.owners(rows)])
+
+
+def choose_partition(
+    samples: Sequence[Rows], parts: int, words: Int64[np.ndarray, " word"]
+) -> Partition:
+    """A partition into parts of about equally many states.
+
+    Args:
+        samples: Distinct rows, each standing for equally many states.
+        parts: How many parts; fewer where there are not so many rows.
+        words: Order of the words, see ``slow_words``.
+    """
+    rows = np.concatenate(list(samples))
+    rows = rows[np.lexsort([rows[:, word] for word in words[::-1]])]
+    parts = max(1, min(parts, len(rows)))
+    return Partition(words, rows[[len(rows) * part // parts for part in range(1, parts)]])
+
+
+def change_counts(world: WorldModel, rows: Rows) -> Int64[np.ndarray, " word"]:
+    """How often each word changes along the transitions of some states [word]."""
+    joint = world.spec.num_joint_actions
+    picked = rows[:: max(1, len(rows) * joint // SAMPLE)]
+    changes = np.zeros(rows.shape[1], np.int64)
+    size = max(1, SAMPLE // joint)
+    for first in range(0, len(picked), size):
+        block = picked[first : first + size]
+        changes += _changes(block, successors_of(world, block), joint)
+    return changes
+
+
+def _changes(block: Rows, found: Successors, joint: int) -> Int64[np.ndarray, " word"]:
+    before = np.repeat(np.arange(len(block) * joint) // joint, np.diff(found.offsets.numpy()))
+    changed: Int64[np.ndarray, " word"] = (block[before] != found.states.numpy()).sum(0)
+    return changed
+
+
+def slow_words(changes: Int64[np.ndarray, " word"]) -> Int64[np.ndarray, " word"]:
+    """Positions of the words, those first that change least along transitions [word]."""
+    return np.argsort(changes, kind="stable")

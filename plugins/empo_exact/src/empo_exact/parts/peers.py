@@ -1,0 +1,75 @@
+"""The processes that solve one world together, as one of them sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from empo_core.errors import WorkerError
+from empo_executors.frames import decode_arrays, encode_arrays
+
+T = TypeVar("T")
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+
+
+class Peers:
+    """One process of a group, or the only one. All must call the same methods in the same order.
+
+    Attributes:
+        rank: Which of them this is.
+        size: How many there are.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+
+    def swap(self, outgoing: Sequence[Arrays]) -> list[Arrays]:
+        """Give named arrays to every process, and get those from every process, by rank.
+
+        Raises:
+            WorkerError: Another process is gone.
+        """
+        if self.size == 1:
+            return list(outgoing)
+        pieces = [b"".join(encode_arrays(arrays)) for arrays in outgoing]
+        sizes = torch.tensor([len(piece) for piece in pieces])
+        coming = torch.empty_like(sizes)
+        try:
+            dist.all_to_all_single(coming, sizes)
+            sent = torch.frombuffer(bytearray(b"".join(pieces)), dtype=torch.uint8)
+            found = torch.empty(int(coming.sum()), dtype=torch.uint8)
+            dist.all_to_all_single(found, sent, coming.tolist(), sizes.tolist())
+        except RuntimeError as error:
+            raise _gone(error) from error
+        received, ends = found.numpy().tobytes(), np.cumsum(coming.numpy())
+        return [
+            decode_arrays(bytearray(received[end - size : end]))
+            for size, end in zip(coming.tolist(), ends.tolist(), strict=True)
+        ]
+
+    def all(self, value: T) -> list[T]:
+        """The value that each process gave, by rank.
+
+        Raises:
+            WorkerError: Another process is gone.
+        """
+        if self.size == 1:
+            return [value]
+        values: list[T] = [value] * self.size
+        try:
+            dist.all_gather_object(values, value)
+        except RuntimeError as error:
+            raise _gone(error) from error
+        return values
+
+    def sum(self, number: int) -> int:
+        """The sum of a count over all processes."""
+        return sum(self.all(number))
+
+
+def _gone(error: RuntimeError) -> WorkerError:
+    return WorkerError(f"a process of this solve does not answer any more: {error}")

@@ -1,0 +1,199 @@
+"""The states of one process, by part, and where the successors of each part's states are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int32, Int64, Shaped
+
+from empo_core.protocols import WorldModel
+from empo_core.worlds.row_table import RowTable
+from empo_exact.expansion import Expand
+from empo_exact.graph import chances, joined, narrow, running_offsets
+from empo_exact.parts.exploration import Found, blocks_of, rank_of
+from empo_exact.parts.partition import Partition
+from empo_exact.parts.peers import Peers
+from empo_exact.parts.store import PartStore
+
+GRAPH = "graph"
+"""Kind of the stored arrays of a part's transitions."""
+
+
+class Territory:
+    """The states that one process looks after; all of a part are neighbours in its table.
+
+    Attributes:
+        partition: Which part has which state.
+        parts: Numbers of the parts of this process.
+        table: Numbers of its states by row.
+        depth: Fewest steps to each of its states [state].
+        begins: Number of the first state of each part, and the end of all [part + 1].
+    """
+
+    def __init__(self, found: Found, partition: Partition, peers: Peers) -> None:
+        every = np.arange(partition.count, dtype=np.int32)
+        ranks = rank_of(every, partition.count, peers.size)
+        self.partition = partition
+        self.parts: list[int] = np.flatnonzero(ranks == peers.rank).tolist()
+        self.depth, self.steps = found.depth, found.steps
+        self.begins = np.searchsorted(partition.owners(found.rows), np.arange(len(every) + 1))
+        self.table = RowTable.of(found.rows)
+
+    def layers(self, part: int) -> Int64[np.ndarray, " depth"]:
+        """How many states of a part are reachable within each number of steps [depth]."""
+        depth = self.depth[self.begins[part] : self.begins[part + 1]]
+        return np.searchsorted(depth, np.arange(self.steps + 1), side="right")
+
+
+@dataclass(frozen=True)
+class Halo:
+    """States of other parts that follow those of one, behind its own.
+
+    Attributes:
+        part: The part that has each [halo state].
+        index: Its number there [halo state].
+    """
+
+    part: Int32[np.ndarray, " halo_state"]
+    index: Int32[np.ndarray, " halo_state"]
+
+    def of(self, part: int) -> tuple[Int64[np.ndarray, " slot"], Int32[np.ndarray, " slot"]]:
+        """Positions of another part's states, by ascending number there, and the numbers."""
+        slots = np.flatnonzero(self.part == part)
+        slots = slots[np.argsort(self.index[slots], kind="stable")]
+        return slots, self.index[slots]
+
+
+class PartBuilder:
+    """Works out the transitions of parts, one after another, and stores them."""
+
+    def __init__(
+        self, world: WorldModel, territory: Territory, store: PartStore, expand: Expand
+    ) -> None:
+        self._world = world
+        self._territory = territory
+        self._store = store
+        self._expand = expand
+        self._place = np.full(territory.table.count, -1, np.int32)
+        self.codes = RowTable(2, np.dtype(np.float64))
+        self.abroad: dict[int, RowTable] = {}
+        """By part, the states that other processes have, by row, behind ``near``."""
+        self.near: dict[int, Int64[np.ndarray, " state"]] = {}
+        """By part, the states of other parts of this process."""
+
+    def build(self, part: int) -> int:
+        """Store the transitions of a part, with halo states behind its own; how many there are."""
+        world, territory = self._world, self._territory
+        first, last = (int(end) for end in territory.begins[part : part + 2])
+        rows = territory.table.rows[first:last]
+        layers = territory.layers(part)
+        expanded = int(layers[-2]) if territory.steps else 0
+        abroad = RowTable(world.spec.state_words, rows.dtype)
+        counts, target, code = [], [], []
+        for found in self._expand(blocks_of(rows[:expanded], world.spec.num_joint_actions)):
+            number = territory.table.find(found.states.numpy())
+            away = number < 0
+            if away.any():
+                number[away] = -1 - abroad.number(found.states.numpy()[away])
+            target.append(number)
+            code.append(narrow(self.codes.number(chances(found))))
+            counts.append(np.diff(found.offsets.numpy()))
+        targets = joined(target, np.int32)
+        near = self._neighbours(targets, first, last)
+        successor = self._settled(targets, first, last, near)
+        halo = np.concatenate([territory.table.rows[near], abroad.rows])
+        states = np.concatenate([rows, halo])
+        wide = np.uint16 if self.codes.count <= 1 << 16 else np.int32
+        self._store.put(
+            GRAPH,
+            part,
+            {
+                "states": states,
+                "layers": layers,
+                "num_expanded": np.array(expanded),
+                "offsets": running_offsets(counts),
+                "successor": successor,
+                "code": joined(code, wide),
+                "achieved": world.achieved(torch.from_numpy(states)).numpy(),
+            },
+        )
+        self.abroad[part], self.near[part] = abroad, near
+        return len(successor)
+
+    def _neighbours(
+        self, targets: Int32[np.ndarray, " transition"], first: int, last: int
+    ) -> Int64[np.ndarray, " state"]:
+        """The states of other parts of this process among the targets, ascending."""
+        seen = np.zeros(len(self._place) + 1, np.bool_)
+        seen[np.maximum(targets, -1)] = True  # The last entry stands for other processes.
+        seen[first:last] = seen[-1] = False
+        return np.flatnonzero(seen)
+
+    def _settled(
+        self,
+        targets: Int32[np.ndarray, " transition"],
+        first: int,
+        last: int,
+        near: Int64[np.ndarray, " state"],
+    ) -> Int32[np.ndarray, " transition"]:
+        """Targets as numbers of the part: own states, those of neighbours, those abroad."""
+        own = last - first
+        self._place[first:last] = np.arange(own)
+        self._place[near] = own + np.arange(len(near))
+        found = self._place[targets]
+        away = targets < 0
+        found[away] = own + len(near) - 1 - targets[away]
+        return found
+
+
+def halos(builder: PartBuilder, territory: Territory, peers: Peers) -> dict[int, Halo]:
+    """Where the halo states of each part of this process are."""
+    asked = [_asked(builder, territory, rank, peers.size) for rank in range(peers.size)]
+    answers: list[dict[str, np.ndarray]] = []
+    for questions in peers.swap(asked):
+        replies = {}
+        for name, rows in questions.items():
+            number = territory.table.find(rows)
+            replies[name] = number - territory.begins[territory.partition.owners(rows)]
+        answers.append(replies)
+    told = peers.swap(answers)
+    found = {}
+    for part in territory.parts:
+        near, rows = builder.near[part], builder.abroad[part].rows
+        owner = np.searchsorted(territory.begins, near, side="right") - 1
+        index = near - territory.begins[owner]
+        owners = territory.partition.owners(rows)
+        ranks = rank_of(owners, territory.partition.count, peers.size)
+        away = np.empty(len(rows), np.int64)
+        for rank, replies in enumerate(told):
+            away[ranks == rank] = replies.get(str(part), np.empty(0))
+        found[part] = Halo(
+            np.concatenate([owner, owners]).astype(np.int32),
+            np.concatenate([index, away]).astype(np.int32),
+        )
+    return found
+
+
+def _asked(
+    builder: PartBuilder, territory: Territory, rank: int, size: int
+) -> dict[str, Shaped[np.ndarray, "state word"]]:
+    """The rows that each part wants to know of a process, by part."""
+    asked = {}
+    for part, abroad in builder.abroad.items():
+        ranks = rank_of(territory.partition.owners(abroad.rows), territory.partition.count, size)
+        if (ranks == rank).any():
+            asked[str(part)] = abroad.rows[ranks == rank]
+    return asked
+
+
+def merged_codes(builder: PartBuilder, peers: Peers) -> Shaped[np.ndarray, "code 2"]:
+    """Probabilities and durations by code, those of other processes behind [code 2].
+
+    So all processes agree on whether durations differ, which changes how sums are rounded.
+    """
+    table = builder.codes
+    for rows in peers.all(table.rows.copy()):
+        table.number(rows)
+    return table.rows.copy()
