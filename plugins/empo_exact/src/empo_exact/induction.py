@@ -55,6 +55,12 @@ def continuation(problem: Problem, later: Values) -> Continuation:
     return Continuation(problem.worth(later.v_m), problem.worth(later.v_e), later.v_r)
 
 
+def unknown_continuation(problem: Problem, size: int) -> Continuation:
+    """Tables to be filled in by ``Problem.renew_worth``, and NaN for V_r."""
+    hoped, attained = (problem.room_for_worth(size) for _ in range(2))
+    return Continuation(hoped, attained, np.full(size, np.nan))
+
+
 def empty_policies(problem: Problem, size: int) -> Policies:
     """Room for the policies in ``size`` states."""
     game = problem.game

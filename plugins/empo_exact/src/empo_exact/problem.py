@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64
+from jaxtyping import Float64, Int32, Int64, UInt8
 
+from empo_core.compilation import compiled
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
@@ -18,6 +19,23 @@ POLICY_ENTRIES = 1 << 16
 
 So many still fit into a core's second-level cache, half a megabyte.
 """
+
+
+@compiled
+def set_worth(
+    values: Float64[np.ndarray, "chosen padded_goal"],
+    achieved: UInt8[np.ndarray, "state padded_goal"],
+    factor: float,
+    paid: float,
+    states: Int64[np.ndarray, " chosen"],
+    worth: Float64[np.ndarray, "row padded_goal"],
+) -> None:
+    """Write what reaching each of some states pays: its value times ``factor``, or ``paid``."""
+    for chosen in range(len(states)):
+        state = states[chosen]
+        for goal in range(values.shape[1]):
+            value = factor * values[chosen, goal]
+            worth[state, goal] = paid if achieved[state, goal] > 0 else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +90,14 @@ class Problem:
 
         Rows beyond the states' are scratch: one per thread and joint action.
         """
-        number = len(values)
-        room = aligned((number + self.workers * self.game.num_joint, values.shape[1]))
-        self.renew_worth(values, room[:number], slice(0, number))
+        room = self.room_for_worth(len(values))
+        self.renew_worth(values, room, slice(0, len(values)))
         return room
+
+    def room_for_worth(self, states: int) -> Floats:
+        """A table as ``worth`` returns it, to be filled in."""
+        rows = states + self.workers * self.game.num_joint
+        return aligned((rows, len(self.game.weight)))
 
     def spare(self, table: Floats, worker: int) -> int:
         """First scratch row of a thread in a table that ``worth`` returned."""
@@ -83,14 +105,15 @@ class Problem:
 
     def renew_worth(
         self,
-        values: Float64[np.ndarray, "state padded_goal"],
+        values: Float64[np.ndarray, "chosen padded_goal"],
         worth: Float64[np.ndarray, "row padded_goal"],
-        states: slice | Int32[np.ndarray, " chosen"],
+        states: slice | Int64[np.ndarray, " chosen"],
     ) -> None:
-        """Renew the rows of some states in a table that ``worth`` returned."""
-        achieved = self.game.achieved[states] > 0
+        """Renew the rows of some states, by their values, in a table that ``worth`` returned."""
         factor, paid = (1.0, 0.0) if self.is_timed else (self.gamma_h, 1.0)
-        worth[states] = np.where(achieved, paid, factor * values[states])
+        if isinstance(states, slice):
+            states = np.arange(*states.indices(len(worth)))
+        set_worth(values, self.game.achieved, factor, paid, states, worth)
 
 
 @lru_cache(maxsize=1)

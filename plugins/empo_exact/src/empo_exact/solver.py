@@ -201,8 +201,8 @@ def _induce_over_levels(
         if bad:
             _refuse_powerless(problem, values, None)
         _refuse_unknown(values, None, False)
-        problem.renew_worth(values.v_m, after.hoped, level)
-        problem.renew_worth(values.v_e, after.attained, level)
+        problem.renew_worth(values.v_m[level], after.hoped, level.astype(np.int64))
+        problem.renew_worth(values.v_e[level], after.attained, level.astype(np.int64))
         tracker.progress("backward induction", done, len(levels))
     store.put(0, values)
 

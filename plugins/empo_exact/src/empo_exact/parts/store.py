@@ -44,6 +44,13 @@ class PartStore(Protocol):
     def drop(self, kind: str) -> None:
         """Forget a kind, if it is there."""
 
+    def flush(self) -> None:
+        """Wait until all is kept.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+
 
 class MemoryStore:
     """Arrays in RAM; see ``PartStore``."""
@@ -69,6 +76,9 @@ class MemoryStore:
     def drop(self, kind: str) -> None:
         """Forget a kind."""
         self._kept.pop(kind, None)
+
+    def flush(self) -> None:
+        """Nothing is under way."""
 
 
 class _Unsynced(FileOps):
@@ -96,15 +106,25 @@ class FileStore:
         self._problem = problem
         self._trusted: set[Path] = set()
         self._reader = ThreadPoolExecutor(1, "part-reader")
+        self._writer = ThreadPoolExecutor(1, "part-writer")
+        self._writing: Future[None] | None = None
         self._ahead: dict[tuple[str, int], Future[Arrays]] = {}
 
     def put(self, kind: str, part: int, arrays: Arrays, ops: FileOps | None = None) -> None:
         """Write arrays; with ``DISK`` as ``ops`` they are safe when this returns."""
-        folder = self._folder(kind, part)
-        folder.parent.mkdir(parents=True, exist_ok=True)
         self._ahead.pop((kind, part), None)
-        save_arrays(folder, arrays, {"problem": self._problem}, ops=ops or _Unsynced())
-        self._trusted.add(folder)
+        self.flush()  # One at a time, so that no more are held in memory.
+        self._writing = self._writer.submit(self._write, kind, part, arrays, ops or _Unsynced())
+
+    def flush(self) -> None:
+        """Wait until all is written.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        if self._writing:
+            writing, self._writing = self._writing, None
+            writing.result()
 
     def get(self, kind: str, part: int) -> Arrays:
         """The arrays of a part."""
@@ -126,6 +146,12 @@ class FileStore:
 
     def _folder(self, kind: str, part: int) -> Path:
         return self._directory / kind / f"part-{part:05d}"
+
+    def _write(self, kind: str, part: int, arrays: Arrays, ops: FileOps) -> None:
+        folder = self._folder(kind, part)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        save_arrays(folder, arrays, {"problem": self._problem}, ops=ops)
+        self._trusted.add(folder)
 
     def _read(self, kind: str, part: int, mmap: Literal["r"] | None = None) -> Arrays:
         folder = self._folder(kind, part)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 
 from empo_core.protocols import WorldModel
 from empo_exact.graph import StateGraph
-from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
+from empo_exact.induction import (
+    Continuation,
+    Seconds,
+    Solver,
+    room,
+    terminal_values,
+    unknown_continuation,
+)
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Arrays, Peers
 from empo_exact.parts.store import PartStore
@@ -19,6 +27,9 @@ from empo_exact.parts.territory import GRAPH, Halo
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.setup import Assumptions, pose
+
+
+Where: TypeAlias = "slice | Int64[np.ndarray, ' slot']"
 
 
 @dataclass(frozen=True)
@@ -99,33 +110,40 @@ class PartSolver:
                 for name, array in values._asdict().items():
                     where = outgoing[int(self.parts.ranks[target])]
                     where[f"{part} {target} {name}"] = array[rows]
+        self.parts.store.flush()
         self._receive(outgoing)
         self.parts.store.drop(values_kind(time + 2))
         return bad
 
-    def later(self, problem: Problem, part: int, time: int) -> Values:
-        """The values of a part's states and halo at a time [own or halo state ...]."""
-        graph = problem.graph
+    def known(self, problem: Problem, part: int, time: int) -> Iterator[tuple[Where, Values]]:
+        """The values of a part's states and halo at a time, and where in its tables they belong."""
         if problem.horizon is not None and time == problem.horizon:
-            return terminal_values(problem, graph.num_states)
-        found = room(problem, graph.num_states)
+            size = problem.graph.num_states
+            yield slice(0, size), terminal_values(problem, size)
+            return
         own = Values(**self.parts.store.get(values_kind(time), part))
-        for array, known in zip(found, own, strict=True):
-            array[: len(known)] = known
+        yield slice(0, len(own.v_r)), own
         for source, (slots, numbers) in self._links[part].items():
             if (source, part) in self._coming:
                 rows = self._coming[source, part]
             else:
                 rows = Values(**self.parts.store.rows(values_kind(time), source, numbers))
-            for array, known in zip(found, rows, strict=True):
-                array[slots[: len(known)]] = known
-        return found
+            yield slots[: len(rows.v_r)], rows
+
+    def _after(self, problem: Problem, part: int, time: int) -> Continuation:
+        """The values of a part's states and halo at a time, as the kernels read them."""
+        after = unknown_continuation(problem, problem.graph.num_states)
+        for where, values in self.known(problem, part, time):
+            problem.renew_worth(values.v_m, after.hoped, where)
+            problem.renew_worth(values.v_e, after.attained, where)
+            after.v_r[where] = values.v_r
+        return after
 
     def _sweep_part(
         self, problem: Problem, part: int, time: int, left: int, threads: ThreadPoolExecutor
     ) -> tuple[Values, int]:
         graph = problem.graph
-        after = continuation(problem, self.later(problem, part, time + 1))
+        after = self._after(problem, part, time + 1)
         count = min(graph.within(time), graph.num_expanded)
         values = room(problem, count)
         order = np.arange(count, dtype=np.int32)
