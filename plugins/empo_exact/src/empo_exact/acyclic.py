@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Int32, Int64
+from jaxtyping import Int32, Int64, Shaped
 
 from empo_core.compilation import compiled
 from empo_core.errors import SolveError
@@ -64,13 +64,17 @@ def levels_of(graph: StateGraph, world: WorldModel) -> list[Int32[np.ndarray, " 
     done = peel(bounds, graph.successor, into, order, depth)
     if done < graph.num_states:
         state = int(np.flatnonzero(into > 0)[0])
-        text = world.describe(torch.from_numpy(graph.states[state].copy()))
-        raise SolveError(
-            f"{graph.spec.name!r} has no horizon and can return to states it has been in, so its "
-            "values are defined by a fixed point that need not be unique and backward induction "
-            "cannot reach. Give it a horizon (max_steps), or put a clock into its states. One "
-            f"state on or behind such a cycle:\n{text}"
-        )
+        raise cyclic(world, graph.states[state])
     by_depth = np.argsort(depth, kind="stable").astype(np.int32)
     ends = np.searchsorted(depth[by_depth], np.arange(depth.max() + 2))
     return [by_depth[ends[d] : ends[d + 1]] for d in range(int(depth.max()), -1, -1)]
+
+
+def cyclic(world: WorldModel, row: Shaped[np.ndarray, " word"]) -> SolveError:
+    """The error of a world without a horizon that can return to this state, or one behind it."""
+    return SolveError(
+        f"{world.spec.name!r} has no horizon and can return to states it has been in, so its "
+        "values are defined by a fixed point that need not be unique and backward induction "
+        "cannot reach. Give it a horizon (max_steps), or put a clock into its states. One "
+        f"state on or behind such a cycle:\n{world.describe(torch.from_numpy(row.copy()))}"
+    )

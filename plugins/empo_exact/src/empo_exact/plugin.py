@@ -102,6 +102,18 @@ class Compute(Config):
         description="Refuse what makes this process larger; null means 80 % of the machine's RAM, "
         "or what is free where that is less.",
     )
+    graph: Literal["memory", "spill", "implicit"] = Field(
+        "memory",
+        description="Where transitions and values are while solving. memory: in RAM; spill: in "
+        "files of the run directory, one part after another; implicit: transitions are worked out "
+        "anew in every sweep.",
+    )
+    parts: int | None = Field(
+        None,
+        ge=1,
+        description="Parts that the state graph is cut into; null means one for each process, or "
+        "with graph: spill as many as RAM asks for.",
+    )
 
 
 class ExactParams(PriorParams):

@@ -6,25 +6,23 @@ import hashlib
 import logging
 import math
 import time as clock
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Shaped
 
 from empo_core.compilation import is_loaded
-from empo_core.errors import NonFiniteError, SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import kernel_stage, stage
 from empo_core.worlds.roles import check_humans
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
+from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.forecast import share_explored, sweep_seconds
 from empo_exact.graph import Explored, StateGraph, build_graph
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
-from empo_exact.kernel_data import Floats, Values
+from empo_exact.kernel_data import Values
 from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
@@ -152,7 +150,7 @@ def _induce_over_time(
     recovered = None
     if resume and store.keep == "disk":
         recovered = store.recover(
-            horizon - 1, lambda values: _refuse_non_finite(problem, values, "on disk")
+            horizon - 1, lambda values: refuse_non_finite(problem, values, "on disk")
         )
     later = terminal_values(problem, graph.within(horizon))
     first = horizon - 1
@@ -171,12 +169,12 @@ def _induce_over_time(
         after = continuation(problem, Values(*(array[:reached] for array in later)))
         values = room(problem, count)
         bad = solver.sweep(order[:count], after, values, horizon - time, threads)
-        _refuse_non_finite(problem, values, f"{horizon - time} steps before the end")
+        refuse_non_finite(problem, values, f"{horizon - time} steps before the end")
         if bad:
-            _refuse_powerless(problem, values, time)
+            refuse_powerless(problem, values, time, reachable_masks(graph, time)[time])
         # Out of reach a human may be without power, and whatever leads there without values.
         has_gaps = has_gaps or bool(bad)
-        _refuse_unknown(values, time, has_gaps)
+        refuse_unknown(values, time, has_gaps)
         store.put(time, values)
         later = values
         _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
@@ -197,10 +195,10 @@ def _induce_over_levels(
     after = continuation(problem, values)
     for done, level in enumerate(levels, start=1):
         bad = solver.sweep(level, after, values, 1, threads)
-        _refuse_non_finite(problem, values, f"{done} levels from the last states")
+        refuse_non_finite(problem, values, f"{done} levels from the last states")
         if bad:
-            _refuse_powerless(problem, values, None)
-        _refuse_unknown(values, None, False)
+            refuse_powerless(problem, values, None, None)
+        refuse_unknown(values, None, False)
         problem.renew_worth(values.v_m[level], after.hoped, level.astype(np.int64))
         problem.renew_worth(values.v_e[level], after.attained, level.astype(np.int64))
         tracker.progress("backward induction", done, len(levels))
@@ -214,74 +212,6 @@ def _log(tracker: Tracker, steps_left: int, values: Values) -> None:
     gained by each further step.
     """
     tracker.log(steps_left, {"exact/v_r": float(values.v_r[0])})
-
-
-def _refuse_non_finite(problem: Problem, values: Values, when: str) -> None:
-    """Raise if values of humans are not finite where V_r is: no world makes them so.
-
-    Raises:
-        NonFiniteError: They are; the message says which.
-    """
-    # A prior does not say what its humans hope for. A sum is one pass without memory of its own;
-    # a number that is not finite makes it so.
-    if problem.prior is None and not math.isfinite(float(values.v_m.sum())):
-        raise _not_finite("V_h^m", values.v_m, when)
-    if not math.isfinite(float(values.v_e.sum())):
-        valued = values.v_e[np.isfinite(values.v_r)]
-        if not np.isfinite(valued).all():
-            raise _not_finite("V_h^e", valued, when)
-
-
-def _not_finite(name: str, array: Floats, when: str) -> NonFiniteError:
-    count = int((~np.isfinite(array)).sum())
-    return NonFiniteError(
-        f"{name} is not finite {when}: {count:,} of {array.size:,} numbers are infinite or NaN; "
-        "does the world give chances that are no numbers?"
-    )
-
-
-def _refuse_unknown(values: Values, time: int | None, has_gaps: bool) -> None:
-    """Raise if V_r is not finite where it should be.
-
-    Args:
-        values: The values of a level.
-        time: When; None: in a world without a horizon.
-        has_gaps: Whether states out of reach may have no value.
-
-    Raises:
-        NonFiniteError: V_r is not finite.
-    """
-    checked = values.v_r if not has_gaps else values.v_r[: int(time == 0)]
-    if not math.isfinite(float(checked.sum())):
-        raise _not_finite("V_r", checked, "somewhere" if time is None else f"after {time} steps")
-
-
-def _refuse_powerless(problem: Problem, values: Values, time: int | None) -> None:
-    """Raise if a state that can be reached leaves a human without power."""
-    suspects: Iterable[int] = np.flatnonzero(np.isnan(values.v_r[: problem.graph.num_expanded]))
-    if time is not None:
-        reachable = reachable_masks(problem.graph, time)[time]
-        suspects = [state for state in suspects if reachable[state]]
-    for state in suspects:
-        if not np.isfinite(values.v_e[state]).all():
-            raise _not_finite("V_h^e", values.v_e[state], "where it should be")
-        text = problem.world.describe(torch.from_numpy(problem.graph.states[state].copy()))
-        spec = problem.graph.spec
-        helpless = []
-        for h, human in enumerate(spec.humans):
-            goals = slice(problem.game.first_goal[h], problem.game.last_goal[h])
-            counts = problem.game.weight[goals] > 0 if problem.theory.is_weighted else True
-            if not ((values.v_e[state, goals] > 0) & counts).any():
-                helpless.append(f"{spec.agents[human].name} (agent {human})")
-        if not helpless:
-            helpless = ["some human (its X_h underflows: lower zeta, xi or eta)"]
-        when = "" if time is None else f" after {time} steps"
-        raise SolveError(
-            f"{' and '.join(helpless)} can attain none of its goals (of positive weight, where "
-            f"weights count) from a state reached{when}, so "
-            "X_h is 0 and U_r is not finite. Add goals that cover every cell where the human can "
-            f"be, or remove the dead end. The state is:\n{text}"
-        )
 
 
 def _digest(problem: Problem, params: ExactParams) -> str:

@@ -72,7 +72,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         for name, array in solution.store.at(time)._asdict().items():
             arrays[f"time_{time}_{name}"] = array
     metadata = _Metadata(
-        world=_identity(solution.spec),
+        world=identity(solution.spec),
         human_prior=problem.prior is not None,
         habit_prior=problem.habit is not None,
         params=record.params.model_dump(mode="json"),
@@ -146,7 +146,7 @@ def _store(arrays: Arrays, metadata: _Metadata, directory: Path) -> ValueStore:
     return store
 
 
-def _identity(spec: WorldSpec) -> dict[str, JsonValue]:
+def identity(spec: WorldSpec) -> dict[str, JsonValue]:
     """Identity of a world as JSON data; the order of keys is that in which errors name them."""
     return {
         "name": spec.name,
@@ -157,7 +157,7 @@ def _identity(spec: WorldSpec) -> dict[str, JsonValue]:
 
 
 def _check_world(arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel) -> None:
-    here = _identity(world.spec)
+    here = identity(world.spec)
     for key in here:
         if saved[key] != here[key]:
             raise StorageError(

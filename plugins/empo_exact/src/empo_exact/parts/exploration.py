@@ -49,7 +49,6 @@ def find_states(
     compute: Compute,
     peers: Peers,
     progress: Progress | None = None,
-    start: Shaped[np.ndarray, "start word"] | None = None,
 ) -> Found:
     """Find everything that is reachable within the horizon, by breadth-first search.
 
@@ -58,10 +57,10 @@ def find_states(
         WorkerError: A process is gone.
     """
     horizon = world.spec.horizon
-    initial = world.initial_state().numpy()[None] if start is None else start
+    initial = world.initial_state().numpy()[None]
     table = RowTable(world.spec.state_words, initial.dtype)
     table.number(initial[_homes(initial, peers.size) == peers.rank])
-    expanded, transitions, ends, layers = 0, 0, [table.count], [len(initial)]
+    expanded, transitions, ends, layers = 0, 0, [table.count], [1]
     with expander(world, compute.workers, compute.start_method) as expand:
         while expanded < layers[-1] and (horizon is None or len(ends) <= horizon):
             frontier = table.rows[ends[-2] if len(ends) > 1 else 0 :].copy()

@@ -1,20 +1,34 @@
-"""Solving a world in parts: states, transitions, then backward induction."""
+"""Solving a world in parts: its states, their transitions, then backward induction."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import time as clock
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
-from jaxtyping import Shaped
 
-from empo_core.protocols import WorldModel
+from empo_core.errors import SolveError
+from empo_core.protocols import Tracker, WorldModel
+from empo_exact.acyclic import cyclic
+from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import expander
 from empo_exact.graph import Progress
+from empo_exact.kernel_data import Values
+from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import divide, find_states, hand_over, rank_of
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.store import PartStore
-from empo_exact.parts.sweeps import Parts
+from empo_exact.parts.result import PartsResult
+from empo_exact.parts.store import FileStore, MemoryStore, PartStore
+from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
 from empo_exact.parts.territory import PartBuilder, Territory, halos, merged_codes
 from empo_exact.plugin import ExactParams
+from empo_exact.setup import Assumptions
+from empo_exact.storage import identity
+from empo_exact.values import ValueStore
 
 
 def build_parts(
@@ -23,20 +37,29 @@ def build_parts(
     count: int,
     store: PartStore,
     peers: Peers,
-    *,
+    tracker: Tracker,
     progress: Progress | None = None,
-    start: Shaped[np.ndarray, "start word"] | None = None,
 ) -> Parts:
-    """Find all states, cut them into parts, and work out each part's transitions."""
+    """Find all states, cut them into parts, and work out each part's transitions.
+
+    Raises:
+        SolveError: There are too many states, or probabilities do not sum to 1.
+        StorageError: The disk refuses.
+        WorkerError: Another process is gone.
+    """
     compute = params.compute
-    found = find_states(world, compute, peers, progress, start)
+    found = find_states(world, compute, peers, progress)
     partition = divide(world, found, count, peers)
     territory = Territory(hand_over(found, partition, peers), partition, peers)
     with expander(world, compute.workers, compute.start_method) as expand:
         builder = PartBuilder(world, territory, store, expand)
-        for part in territory.parts:
+        for done, part in enumerate(territory.parts):
+            tracker.progress("transitions of parts", done, len(territory.parts))
             builder.build(part)
+    tracker.progress("transitions of parts", 1, 1)
+    store.flush()
     every = np.arange(partition.count, dtype=np.int32)
+    start = partition.owners(world.initial_state().numpy()[None])
     return Parts(
         world=world,
         numbers=territory.parts,
@@ -45,6 +68,148 @@ def build_parts(
         codes=merged_codes(builder, peers),
         store=store,
         peers=peers,
+        start=int(start[0]),
         states=peers.sum(territory.table.count),
         transitions=found.transitions,
     )
+
+
+def solve_in_parts(
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    *,
+    directory: Path | None,
+    tracker: Tracker,
+    resume: bool = False,
+    seed: int = 0,
+    peers: Peers | None = None,
+    progress: Progress | None = None,
+) -> ExactResult:
+    """Solve a world whose graph is cut into parts; see ``solver.solve``.
+
+    Args:
+        world: The world.
+        params: Theory and solver parameters.
+        assumed: Assumptions about the humans beyond the parameters.
+        directory: Where files are kept meanwhile; None: nowhere, if ``graph`` allows that.
+        tracker: Told about progress and values.
+        resume: Go on from the files that an interrupted run left.
+        seed: Seeds the rollouts that ``ExactResult.save`` draws.
+        peers: All processes, with a common ``directory``; None: this one alone.
+        progress: Told about the exploration.
+
+    Raises:
+        SolveError: As in ``solver.solve``.
+        StorageError: The disk refuses, or has files of another problem.
+        WorkerError: Another process is gone.
+    """
+    begin, peers = clock.perf_counter(), peers or Peers()
+    files = None
+    if directory is not None:
+        files = FileStore(directory / "parts", _identity(world, params, assumed))
+    elif params.compute.graph == "spill":
+        raise SolveError("compute.graph: spill needs a directory for its files")
+    store = files if files and params.compute.graph == "spill" else MemoryStore()
+    commits = Commits(files, peers) if files else None
+    parts = commits.recover_parts(world) if commits and resume and store is files else None
+    if parts is None:
+        count = params.compute.parts or peers.size
+        parts = build_parts(world, params, count, store, peers, tracker, progress)
+        if commits and store is files:
+            commits.keep_parts(parts)
+    solver = PartSolver(parts, params, assumed)
+    solver.seconds.graph = clock.perf_counter() - begin
+    done = commits.recover(parts) if commits and resume else 0
+    with ThreadPoolExecutor(params.compute.workers) as threads:
+        last = induce(solver, commits, done, threads, tracker)
+    solver.seconds.total = clock.perf_counter() - begin
+    result = _first_step(solver, last, params, seed)
+    if files:
+        files.close()
+        files.remove()
+    return result
+
+
+def induce(
+    solver: PartSolver,
+    commits: Commits | None,
+    done: int,
+    threads: ThreadPoolExecutor,
+    tracker: Tracker,
+) -> int:
+    """Sweep until all states have values, after ``done`` sweeps; how many sweeps it took in all.
+
+    Raises:
+        SolveError: A human is without power, or a world without a horizon is cyclic.
+        NonFiniteError: There are numbers that no world makes.
+    """
+    parts, horizon = solver.parts, solver.parts.world.spec.horizon
+    gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
+    valued = 0
+    if done:  # Only with a horizon, see ``Commits``.
+        solver.offer(done)
+        gaps = any(parts.peers.all(bool(solver.unvalued(done))))
+    tracker.rewind(max(done - 1, 0))
+    while done < horizon if horizon is not None else valued < parts.states:
+        count = parts.peers.sum(solver.sweep(done, threads))
+        done, valued = done + 1, valued + count
+        gaps = _refuse_bad(solver, done, gaps)
+        if not count:
+            rows = sum(parts.peers.all(solver.unvalued(done)), [])
+            raise cyclic(parts.world, rows[0])
+        if commits is None or done - 2 != commits.done:
+            parts.store.drop(values_kind(done - 2), parts.numbers)
+        if commits and horizon is not None and commits.is_due():
+            commits.commit(parts, done)
+        for value in parts.peers.all(solver.start_value(done)):
+            if value is not None:
+                tracker.log(done, {"exact/v_r": value})
+        share = (done, horizon) if horizon is not None else (valued, parts.states)
+        tracker.progress(task, *share)
+    return done
+
+
+def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool) -> bool:
+    """Refuse what a sweep found; whether states out of reach may be without a value from now on."""
+    parts, horizon = solver.parts, solver.parts.world.spec.horizon
+    time = None if horizon is None else horizon - done
+    if parts.peers.sum(solver.bad):
+        has_gaps = time is not None
+        reached = None if time is None else solver.reached(time)
+        for part, (problem, values, _) in solver.doubtful.items():
+            refuse_powerless(problem, values, time, reached[part] if reached else None)
+    for part, (_, values, order) in solver.doubtful.items():
+        if not has_gaps or part == parts.start:
+            found = Values(values.v_m, values.v_e, values.v_r[order])
+            refuse_unknown(found, time, has_gaps)
+    return has_gaps
+
+
+def _first_step(
+    solver: PartSolver, done: int, params: ExactParams, seed: int
+) -> PartsResult | None:
+    """The result at the start; None in processes that do not have it."""
+    parts = solver.parts
+    if parts.start not in parts.numbers:
+        return None
+    problem, store = solver.problem(parts.start), ValueStore("root", None, "")
+    times = (0,) if problem.horizon is None or problem.horizon == 1 else (1, 0)
+    for time in times:
+        store.put(time, solver.table(problem, parts.start, done - time))
+    return PartsResult(problem, store, params, solver.seconds, seed, parts)
+
+
+def _identity(world: WorldModel, params: ExactParams, assumed: Assumptions) -> str:
+    """Identifies a problem, so that files are not taken for another's."""
+    digest = hashlib.sha256(
+        params.model_dump_json(exclude={"compute": {"workers"}, "keep": True}).encode()
+    )
+    digest.update(json.dumps(identity(world.spec)).encode())
+    initial = world.initial_state()[None]
+    digest.update(initial.numpy().tobytes())
+    digest.update(world.transitions(initial).states.numpy().tobytes())
+    for prior in (assumed.human_prior, assumed.habit_prior):
+        if prior is not None:
+            digest.update(prior.policy(initial, world.spec.horizon or 1).numpy().tobytes())
+    return digest.hexdigest()

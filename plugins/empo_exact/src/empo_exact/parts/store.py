@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -13,6 +14,9 @@ from jaxtyping import Int32
 
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import DISK, FileOps, load_arrays, save_arrays
+from empo_core.storage.atomic import MANIFEST
+
+_PREFIX = "part-"
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Numbers: TypeAlias = Int32[np.ndarray, " slot"]
@@ -41,8 +45,8 @@ class PartStore(Protocol):
     def fetch(self, kind: str, part: int) -> None:
         """Begin to read what will be wanted next."""
 
-    def drop(self, kind: str) -> None:
-        """Forget a kind, if it is there."""
+    def drop(self, kind: str, parts: Sequence[int]) -> None:
+        """Forget parts' arrays of a kind, where they are there."""
 
     def flush(self) -> None:
         """Wait until all is kept.
@@ -73,7 +77,7 @@ class MemoryStore:
     def fetch(self, kind: str, part: int) -> None:
         """There is nothing to read."""
 
-    def drop(self, kind: str) -> None:
+    def drop(self, kind: str, parts: Sequence[int]) -> None:
         """Forget a kind."""
         self._kept.pop(kind, None)
 
@@ -82,7 +86,7 @@ class MemoryStore:
 
 
 class _Unsynced(FileOps):
-    """Files that need not outlive a crash of the machine."""
+    """Files that need not outlive a crash of the machine, until ``FileStore.sync``."""
 
     def sync(self, path: Path) -> None:
         """Leave it to the system when to write."""
@@ -91,30 +95,34 @@ class _Unsynced(FileOps):
 class FileStore:
     """Arrays in a folder, each part's in a folder of its own; see ``PartStore``.
 
-    One part's arrays are read ahead while another's are used. Files that this process did not write
-    itself are checked when they are first read.
+    One part's arrays are read ahead while another's are used, and others are written meanwhile.
+    Files that this process did not write itself are checked when they are first read.
     """
 
-    def __init__(self, directory: Path, problem: str) -> None:
+    def __init__(self, directory: Path, problem: str, ops: FileOps | None = None) -> None:
         """Use a folder.
 
         Args:
             directory: Where; made if it is not there.
             problem: Identity of what is solved, so that files of another problem are refused.
+            ops: Writes files; None leaves it to the system when.
         """
         self._directory = directory
         self._problem = problem
+        self._ops = ops or _Unsynced()
         self._trusted: set[Path] = set()
         self._reader = ThreadPoolExecutor(1, "part-reader")
         self._writer = ThreadPoolExecutor(1, "part-writer")
-        self._writing: Future[None] | None = None
         self._ahead: dict[tuple[str, int], Future[Arrays]] = {}
+        self._writing: Future[None] | None = None
+        self._written: tuple[str, int] | None = None
 
-    def put(self, kind: str, part: int, arrays: Arrays, ops: FileOps | None = None) -> None:
-        """Write arrays; with ``DISK`` as ``ops`` they are safe when this returns."""
+    def put(self, kind: str, part: int, arrays: Arrays) -> None:
+        """Write arrays, in the background."""
         self._ahead.pop((kind, part), None)
         self.flush()  # One at a time, so that no more are held in memory.
-        self._writing = self._writer.submit(self._write, kind, part, arrays, ops or _Unsynced())
+        self._written = kind, part
+        self._writing = self._writer.submit(self._write, kind, part, arrays)
 
     def flush(self) -> None:
         """Wait until all is written.
@@ -126,13 +134,32 @@ class FileStore:
             writing, self._writing = self._writing, None
             writing.result()
 
+    def sync(self, kind: str, parts: Sequence[int]) -> None:
+        """Force what was put under a kind to the disk.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        self.flush()
+        for part in parts:
+            folder = self._folder(kind, part)
+            try:
+                for path in (*folder.iterdir(), folder, folder.parent):
+                    DISK.sync(path)
+            except OSError as error:
+                raise StorageError(f"{folder}: could not be written: {error}") from error
+
     def get(self, kind: str, part: int) -> Arrays:
         """The arrays of a part."""
         coming = self._ahead.pop((kind, part), None)
-        return coming.result() if coming else self._read(kind, part)
+        if coming:
+            return coming.result()
+        self._settle(kind, part)
+        return self._read(kind, part)
 
     def rows(self, kind: str, part: int, numbers: Numbers) -> Arrays:
         """Rows of all arrays; the others are not read."""
+        self._settle(kind, part)
         return _rows(self._read(kind, part, mmap="r"), numbers)
 
     def fetch(self, kind: str, part: int) -> None:
@@ -140,35 +167,63 @@ class FileStore:
         if (kind, part) not in self._ahead:
             self._ahead[kind, part] = self._reader.submit(self._read, kind, part)
 
-    def drop(self, kind: str) -> None:
-        """Remove the files of a kind."""
-        shutil.rmtree(self._directory / kind, ignore_errors=True)
+    def check(self, kind: str, part: int) -> None:
+        """Refuse files that were not written for this problem, or are damaged.
+
+        Raises:
+            StorageError: They are, or are not there.
+        """
+        folder = self._folder(kind, part)
+        if folder in self._trusted:
+            return
+        _, metadata = load_arrays(folder, mmap=True)
+        if metadata.get("problem") != self._problem:
+            raise StorageError(f"{folder} holds arrays of another problem")
+        self._trusted.add(folder)
+
+    def drop(self, kind: str, parts: Sequence[int]) -> None:
+        """Remove files."""
+        self.flush()
+        for folder in (self._folder(kind, part) for part in parts):
+            self._trusted.discard(folder)
+            if (folder / MANIFEST).is_file():  # Nothing that is not ours.
+                shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (self._directory / kind).rmdir()
+
+    def close(self) -> None:
+        """Wait until nothing is read or written any more."""
+        self._reader.shutdown(cancel_futures=True)
+        self._writer.shutdown()
+
+    def remove(self) -> None:
+        """Remove all files, those of other processes too."""
+        for folder in self._directory.glob(f"*/{_PREFIX}*"):
+            self.drop(folder.parent.name, [int(folder.name.removeprefix(_PREFIX))])
+        with contextlib.suppress(OSError):
+            self._directory.rmdir()
+
+    def _settle(self, kind: str, part: int) -> None:
+        """Wait for a part that is being written."""
+        if self._written == (kind, part):
+            self.flush()
 
     def _folder(self, kind: str, part: int) -> Path:
-        return self._directory / kind / f"part-{part:05d}"
+        return self._directory / kind / f"{_PREFIX}{part:05d}"
 
-    def _write(self, kind: str, part: int, arrays: Arrays, ops: FileOps) -> None:
+    def _write(self, kind: str, part: int, arrays: Arrays) -> None:
         folder = self._folder(kind, part)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        save_arrays(folder, arrays, {"problem": self._problem}, ops=ops)
+        save_arrays(folder, arrays, {"problem": self._problem}, ops=self._ops)
         self._trusted.add(folder)
 
     def _read(self, kind: str, part: int, mmap: Literal["r"] | None = None) -> Arrays:
-        folder = self._folder(kind, part)
-        if folder not in self._trusted:
-            _, metadata = load_arrays(folder, mmap=True)
-            if metadata.get("problem") != self._problem:
-                raise StorageError(f"{folder} holds arrays of another problem")
-            self._trusted.add(folder)
+        self.check(kind, part)
         return {
             path.stem: np.load(path, mmap_mode=mmap, allow_pickle=False)
-            for path in folder.glob("*.npy")
+            for path in self._folder(kind, part).glob("*.npy")
         }
 
 
 def _rows(arrays: Arrays, numbers: Numbers) -> Arrays:
     known = numbers[: np.searchsorted(numbers, min(map(len, arrays.values())))]
     return {name: array[known] for name, array in arrays.items()}
-
-
-__all__ = ["DISK", "Arrays", "FileStore", "MemoryStore", "PartStore"]

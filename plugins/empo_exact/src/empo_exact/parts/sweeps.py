@@ -1,16 +1,20 @@
-"""Backward induction over parts, one after another at every time."""
+"""Sweeps over parts, one after another, each with the values of its halo at hand."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
+from numpy.typing import NDArray
 
+from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
+from empo_exact.checks import refuse_non_finite
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
     Continuation,
@@ -21,15 +25,17 @@ from empo_exact.induction import (
     unknown_continuation,
 )
 from empo_exact.kernel_data import Values
-from empo_exact.parts.peers import Arrays, Peers
+from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
 from empo_exact.parts.territory import GRAPH, Halo
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
+from empo_exact.reach import Mask, advance_mask
 from empo_exact.setup import Assumptions, pose
 
-
-Where: TypeAlias = "slice | Int64[np.ndarray, ' slot']"
+Slots: TypeAlias = Int64[np.ndarray, " slot"]
+Numbers: TypeAlias = Int32[np.ndarray, " slot"]
+Messages: TypeAlias = list[dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,9 @@ class Parts:
         ranks: The process that has each part [part].
         halos: Where the halo states of each part of this process are.
         codes: Probabilities and durations by code [code 2].
-        store: The parts' graphs, and later their values.
+        store: The parts' graphs, and their values.
         peers: All processes.
+        start: The part that has the initial state, as its first.
         states: Number of states of all processes.
         transitions: Number of transitions of all processes.
     """
@@ -55,11 +62,20 @@ class Parts:
     codes: Float64[np.ndarray, "code 2"]
     store: PartStore
     peers: Peers
+    start: int
     states: int
     transitions: int
 
-    def graph(self, part: int) -> tuple[StateGraph, np.ndarray]:
-        """A part's own states and its halo as a graph, and the goals that each achieves."""
+    def graph(self, part: int) -> StateGraph:
+        """A part's own states and its halo as a graph."""
+        return self._graph(part)[0]
+
+    def problem(self, part: int, params: ExactParams, assumed: Assumptions) -> Problem:
+        """The problem of a part's own states."""
+        graph, achieved = self._graph(part)
+        return pose(self.world, graph, params, assumed, achieved)
+
+    def _graph(self, part: int) -> tuple[StateGraph, np.ndarray]:
         arrays = dict(self.store.get(GRAPH, part))
         achieved, expanded = arrays.pop("achieved"), int(arrays.pop("num_expanded"))
         prob, duration = (np.ascontiguousarray(column) for column in self.codes.T)
@@ -68,135 +84,247 @@ class Parts:
         )
         return graph, achieved
 
-    def problem(self, part: int, params: ExactParams, assumed: Assumptions) -> Problem:
-        """The problem of a part's own states."""
-        graph, achieved = self.graph(part)
-        return pose(self.world, graph, params, assumed, achieved)
+
+class Link(NamedTuple):
+    """Halo states of one part that another has.
+
+    Attributes:
+        slots: Their rows in the tables of the one.
+        numbers: Their numbers in the other, ascending.
+    """
+
+    slots: Slots
+    numbers: Numbers
 
 
-def values_kind(time: int) -> str:
-    """Kind of the stored values of a time."""
-    return f"values-{time:05d}"
+def values_kind(done: int) -> str:
+    """Kind of the stored values after so many sweeps."""
+    return f"values-{done:05d}"
+
+
+@compiled
+def find_ready(
+    bounds: Int64[np.ndarray, " offset"],
+    successor: Int32[np.ndarray, " transition"],
+    v_r: Float64[np.ndarray, " state"],
+    ready: Mask,
+) -> None:
+    """Mark the states without a value all of whose successors have one."""
+    for state in range(len(bounds) - 1):
+        ready[state] = np.isnan(v_r[state])
+        for item in range(bounds[state], bounds[state + 1]):
+            if np.isnan(v_r[successor[item]]):
+                ready[state] = False
+                break
 
 
 class PartSolver:
-    """Sweeps over the parts of one process, each with the values of its halo at hand.
+    """Sweeps over all parts of one process.
+
+    In a world with a horizon every sweep is a step back in time. In one that ends by itself, it
+    values the states whose successors have values.
 
     Attributes:
+        parts: The graph.
         seconds: Wall-clock time of both phases.
+        bad: How many states had no finite U_r in the last sweep.
+        doubtful: By part, the problem, the values of the last sweep, and the states that it valued,
+            where V_r is not finite in all of these.
     """
 
     def __init__(self, parts: Parts, params: ExactParams, assumed: Assumptions) -> None:
         self.parts = parts
         self.seconds = Seconds()
+        self.bad = 0
+        self.doubtful: dict[int, tuple[Problem, Values, Int32[np.ndarray, " state"]]] = {}
         self._params = params
         self._assumed = assumed
-        self._links = _links(parts)
+        self._horizon = parts.world.spec.horizon
+        self._links = {part: _links(parts, part) for part in parts.numbers}
         self._wanted = _wanted(parts, self._links)
         self._coming: dict[tuple[int, int], Values] = {}
 
-    def sweep(self, time: int, steps_left: int, threads: ThreadPoolExecutor) -> int:
-        """Both phases in all parts at one time; how many states have no finite U_r."""
-        bad = 0
-        outgoing: list[dict[str, np.ndarray]] = [{} for _ in range(self.parts.peers.size)]
-        for part, following in zip(self.parts.numbers, self._rotated(), strict=True):
-            problem = self.parts.problem(part, self._params, self._assumed)
-            self.parts.store.fetch(GRAPH, following)
-            values, wrong = self._sweep_part(problem, part, time, steps_left, threads)
-            bad += wrong
-            self.parts.store.put(values_kind(time), part, values._asdict())
+    def sweep(self, done: int, threads: ThreadPoolExecutor) -> int:
+        """One sweep after ``done`` of them; how many states it valued."""
+        valued, self.bad, outgoing = 0, 0, self._nothing()
+        self.doubtful.clear()
+        parts = self.parts
+        followers = parts.numbers[1:] + parts.numbers[:1]
+        for part, following in zip(parts.numbers, followers, strict=True):
+            problem = parts.problem(part, self._params, self._assumed)
+            parts.store.fetch(GRAPH, following)
+            values, count = self._sweep_part(problem, part, done, threads)
+            valued += count
+            parts.store.put(values_kind(done + 1), part, values._asdict())
             for target, numbers in self._wanted[part].items():
-                rows = numbers[: np.searchsorted(numbers, len(values.v_r))]
+                known = numbers[: np.searchsorted(numbers, len(values.v_r))]
+                where = outgoing[int(parts.ranks[target])]
                 for name, array in values._asdict().items():
-                    where = outgoing[int(self.parts.ranks[target])]
-                    where[f"{part} {target} {name}"] = array[rows]
-        self.parts.store.flush()
-        self._receive(outgoing)
-        self.parts.store.drop(values_kind(time + 2))
-        return bad
+                    where[f"{part} {target} {name}"] = array[known]
+        parts.store.flush()
+        self.receive(outgoing)
+        return valued
 
-    def known(self, problem: Problem, part: int, time: int) -> Iterator[tuple[Where, Values]]:
-        """The values of a part's states and halo at a time, and where in its tables they belong."""
-        if problem.horizon is not None and time == problem.horizon:
-            size = problem.graph.num_states
-            yield slice(0, size), terminal_values(problem, size)
+    def offer(self, done: int) -> None:
+        """Send the values after ``done`` sweeps that other processes want, from the store."""
+        outgoing = self._nothing()
+        for part, targets in self._wanted.items():
+            for target, numbers in targets.items():
+                rows = self.parts.store.rows(values_kind(done), part, numbers)
+                where = outgoing[int(self.parts.ranks[target])]
+                where |= {f"{part} {target} {name}": array for name, array in rows.items()}
+        self.receive(outgoing)
+
+    def receive(self, outgoing: Messages) -> None:
+        """Send values, and take those of halo states that other processes have."""
+        self._coming.clear()
+        for source, target, arrays in self._swapped(outgoing):
+            self._coming[source, target] = Values(**arrays)
+
+    def known(self, problem: Problem, part: int, done: int) -> Iterator[tuple[slice | Slots, Values]]:
+        """Values after ``done`` sweeps, and the rows of a part's tables that they belong in."""
+        if done == 0:
+            values = terminal_values(problem, problem.graph.num_states)
+            if self._horizon is None:
+                values.v_r[:] = np.nan
+            yield slice(0, len(values.v_r)), values
             return
-        own = Values(**self.parts.store.get(values_kind(time), part))
+        own = Values(**self.parts.store.get(values_kind(done), part))
         yield slice(0, len(own.v_r)), own
         for source, (slots, numbers) in self._links[part].items():
-            if (source, part) in self._coming:
-                rows = self._coming[source, part]
-            else:
-                rows = Values(**self.parts.store.rows(values_kind(time), source, numbers))
+            rows = self._coming.get((source, part))
+            if rows is None:
+                rows = Values(**self.parts.store.rows(values_kind(done), source, numbers))
             yield slots[: len(rows.v_r)], rows
 
-    def _after(self, problem: Problem, part: int, time: int) -> Continuation:
-        """The values of a part's states and halo at a time, as the kernels read them."""
+    def table(self, problem: Problem, part: int, done: int) -> Values:
+        """The values of a part's states and halo; NaN where they are not known."""
+        values = room(problem, problem.graph.num_states)
+        for array in values:
+            array[:] = np.nan
+        for where, known in self.known(problem, part, done):
+            for array, rows in zip(values, known, strict=True):
+                array[where] = rows
+        return values
+
+    @property
+    def terminal_value(self) -> float:
+        """V_r where an episode is over."""
+        return self._params.theory.terminal_value
+
+    def start_value(self, done: int) -> float | None:
+        """V_r of the initial state; None in processes that do not have it."""
+        if self.parts.start not in self.parts.numbers:
+            return None
+        found = self.parts.store.rows(values_kind(done), self.parts.start, np.zeros(1, np.int32))
+        return float(found["v_r"][0])
+
+    def unvalued(self, done: int) -> list[NDArray[np.integer]]:
+        """A state row of this process without a value; empty where there is none."""
+        for part in self.parts.numbers:
+            v_r = self.parts.store.get(values_kind(done), part)["v_r"]
+            for state in np.flatnonzero(np.isnan(v_r))[:1]:
+                return [self.parts.graph(part).states[state]]
+        return []
+
+    def problem(self, part: int) -> Problem:
+        """The problem of a part."""
+        return self.parts.problem(part, self._params, self._assumed)
+
+    def reached(self, steps: int) -> dict[int, Mask]:
+        """Which states of each part can be reached after so many steps."""
+        parts, masks = self.parts, {part: self._nowhere(part) for part in self.parts.numbers}
+        if parts.start in masks:
+            masks[parts.start][0] = True
+        for _ in range(steps):
+            after, outgoing = {part: self._nowhere(part) for part in parts.numbers}, self._nothing()
+            for part in parts.numbers:
+                graph = parts.graph(part)
+                now, then = (np.zeros(graph.num_states, np.bool_) for _ in range(2))
+                now[: len(masks[part])] = masks[part]
+                advance_mask(graph.bounds, graph.successor, now, then)
+                after[part] |= then[: len(masks[part])]
+                for source, (slots, numbers) in self._links[part].items():
+                    where = outgoing[int(parts.ranks[source])]
+                    where[f"{part} {source} marked"] = numbers[then[slots]]
+            for _, target, arrays in self._swapped(outgoing):
+                after[target][arrays["marked"]] = True
+            masks = after
+        return masks
+
+    def _sweep_part(
+        self, problem: Problem, part: int, done: int, threads: ThreadPoolExecutor
+    ) -> tuple[Values, int]:
+        graph, after = problem.graph, self._after(problem, part, done)
+        if self._horizon is None:
+            ready = np.zeros(graph.num_expanded, np.bool_)
+            find_ready(graph.bounds, graph.successor, after.v_r, ready)
+            order = np.flatnonzero(ready).astype(np.int32)
+            _, values = next(self.known(problem, part, done))
+            values = Values(*(array[: graph.num_expanded].copy() for array in values))
+            left = 1
+        else:
+            left = done + 1
+            count = min(graph.within(self._horizon - left), graph.num_expanded)
+            order, values = np.arange(count, dtype=np.int32), room(problem, count)
+        self.bad += Solver(problem, self.seconds).sweep(order, after, values, left, threads)
+        refuse_non_finite(problem, values, f"{left} steps before the end")
+        if not math.isfinite(float(values.v_r[order].sum())):
+            self.doubtful[part] = problem, values, order
+        return values, len(order)
+
+    def _after(self, problem: Problem, part: int, done: int) -> Continuation:
+        """The values of a part's states and halo, as the kernels read them."""
         after = unknown_continuation(problem, problem.graph.num_states)
-        for where, values in self.known(problem, part, time):
+        for where, values in self.known(problem, part, done):
             problem.renew_worth(values.v_m, after.hoped, where)
             problem.renew_worth(values.v_e, after.attained, where)
             after.v_r[where] = values.v_r
         return after
 
-    def _sweep_part(
-        self, problem: Problem, part: int, time: int, left: int, threads: ThreadPoolExecutor
-    ) -> tuple[Values, int]:
-        graph = problem.graph
-        after = self._after(problem, part, time + 1)
-        count = min(graph.within(time), graph.num_expanded)
-        values = room(problem, count)
-        order = np.arange(count, dtype=np.int32)
-        return values, Solver(problem, self.seconds).sweep(order, after, values, left, threads)
+    def _nowhere(self, part: int) -> Mask:
+        graph, halo = self.parts.graph(part), self.parts.halos[part]
+        return np.zeros(graph.num_states - len(halo.part), np.bool_)
 
-    def _rotated(self) -> list[int]:
-        """The part that comes after each."""
-        return self.parts.numbers[1:] + self.parts.numbers[:1]
+    def _nothing(self) -> Messages:
+        return [{} for _ in range(self.parts.peers.size)]
 
-    def _receive(self, outgoing: list[dict[str, np.ndarray]]) -> None:
-        """Take the values of halo states that other processes have."""
-        self._coming.clear()
-        if self.parts.peers.size == 1:
-            return
-        for arrays in self.parts.peers.swap(outgoing):
-            pairs = {tuple(map(int, name.split()[:2])) for name in arrays}
-            for source, target in pairs:
-                fields = (arrays[f"{source} {target} {name}"] for name in Values._fields)
-                self._coming[source, target] = Values(*fields)
+    def _swapped(self, outgoing: Messages) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
+        """Arrays from a part to a part, by name, that were sent to this process."""
+        for messages in self.parts.peers.swap(outgoing):
+            pairs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+            for key, array in messages.items():
+                source, target, name = key.split()
+                pairs.setdefault((int(source), int(target)), {})[name] = array
+            for (source, target), arrays in pairs.items():
+                yield source, target, arrays
 
 
-Link = tuple[Int64[np.ndarray, " slot"], Int32[np.ndarray, " slot"]]
-"""Positions of a part's halo states in its tables, and their numbers in the part they are of."""
-
-
-def _links(parts: Parts) -> dict[int, dict[int, Link]]:
-    """By part of this process, and by part that has some of its halo."""
-    links: dict[int, dict[int, Link]] = {}
-    for part in parts.numbers:
-        halo = parts.halos[part]
-        own = len(parts.graph(part)[0].states) - len(halo.part)
-        links[part] = {}
-        for source in np.unique(halo.part).tolist():
-            slots, numbers = halo.of(source)
-            links[part][source] = own + slots, numbers
-    return links
+def _links(parts: Parts, part: int) -> dict[int, Link]:
+    """By part that has some of it, the halo of one part."""
+    halo = parts.halos[part]
+    own = parts.graph(part).num_states - len(halo.part)
+    order = np.lexsort((halo.index, halo.part))
+    sources, begins = np.unique(halo.part[order], return_index=True)
+    return {
+        int(source): Link(own + slots, halo.index[slots])
+        for source, slots in zip(sources, np.split(order, begins)[1:], strict=True)
+    }
 
 
 def _wanted(
-    parts: Parts, links: dict[int, dict[int, Link]]
-) -> dict[int, dict[int, Int32[np.ndarray, " slot"]]]:
-    """By part of this process, and by part of another: its states that the other follows to."""
-    wanted: dict[int, dict[int, Int32[np.ndarray, " slot"]]] = {part: {} for part in parts.numbers}
-    if parts.peers.size == 1:
-        return wanted
-    asked: list[dict[str, np.ndarray]] = [{} for _ in range(parts.peers.size)]
+    parts: Parts, links: Mapping[int, Mapping[int, Link]]
+) -> dict[int, dict[int, Numbers]]:
+    """By part of this process, and by part of another: its states that follow those of that."""
+    wanted: dict[int, dict[int, Numbers]] = {part: {} for part in parts.numbers}
+    asked: Messages = [{} for _ in range(parts.peers.size)]
     for part, sources in links.items():
-        for source, (_, numbers) in sources.items():
+        for source, link in sources.items():
             rank = int(parts.ranks[source])
             if rank != parts.peers.rank:
-                asked[rank][f"{source} {part}"] = numbers
-    for arrays in parts.peers.swap(asked):
-        for name, numbers in arrays.items():
+                asked[rank][f"{source} {part}"] = link.numbers
+    for messages in parts.peers.swap(asked):
+        for name, numbers in messages.items():
             source, target = map(int, name.split())
             wanted[source][target] = numbers
     return wanted

@@ -59,12 +59,6 @@ class Halo:
     part: Int32[np.ndarray, " halo_state"]
     index: Int32[np.ndarray, " halo_state"]
 
-    def of(self, part: int) -> tuple[Int64[np.ndarray, " slot"], Int32[np.ndarray, " slot"]]:
-        """Positions of another part's states, by ascending number there, and the numbers."""
-        slots = np.flatnonzero(self.part == part)
-        slots = slots[np.argsort(self.index[slots], kind="stable")]
-        return slots, self.index[slots]
-
 
 class PartBuilder:
     """Works out the transitions of parts, one after another, and stores them."""

@@ -1,0 +1,111 @@
+"""How far a solve in parts has come, so that it can go on from there after a crash."""
+
+from __future__ import annotations
+
+import logging
+import time as clock
+
+import numpy as np
+
+from empo_core.errors import StorageError
+from empo_core.protocols import WorldModel
+from empo_exact.parts.peers import Peers
+from empo_exact.parts.store import FileStore
+from empo_exact.parts.sweeps import Parts, values_kind
+from empo_exact.parts.territory import GRAPH, Halo
+
+log = logging.getLogger("empo_exact")
+
+EVERY_S = 60.0
+"""Least time between two commits; what is lost in a crash takes at most so long, and a sweep."""
+_STATE, _HALO, _DONE = "state", "halo", "committed"
+
+
+class Commits:
+    """Commits of one process: the parts, then the values after some sweep.
+
+    Attributes:
+        done: Sweeps whose values are safe in all processes; 0: none.
+    """
+
+    def __init__(self, files: FileStore, peers: Peers, every_s: float = EVERY_S) -> None:
+        self.done = 0
+        self._files = files
+        self._peers = peers
+        self._every_s = every_s
+        self._last = clock.monotonic()
+
+    def keep_parts(self, parts: Parts) -> None:
+        """Make a graph that stands in the files safe."""
+        for part, halo in parts.halos.items():
+            self._files.put(_HALO, part, {"part": halo.part, "index": halo.index})
+        state = {
+            "numbers": np.array(parts.numbers),
+            "ranks": parts.ranks,
+            "codes": parts.codes,
+            "totals": np.array([parts.start, parts.states, parts.transitions]),
+        }
+        for kind in (GRAPH, _HALO):
+            self._files.sync(kind, parts.numbers)
+        self._files.put(_STATE, self._peers.rank, state)
+        self._files.sync(_STATE, [self._peers.rank])
+
+    def recover_parts(self, world: WorldModel) -> Parts | None:
+        """The graph that an earlier run of the same problem made safe, if all processes have it."""
+        try:
+            state = self._files.get(_STATE, self._peers.rank)
+            found = [int(part) for part in state["numbers"]]
+            halos = {part: Halo(**self._files.get(_HALO, part)) for part in found}
+            for part in found:
+                self._files.check(GRAPH, part)
+        except StorageError as error:
+            log.warning("exploring again: %s", error)
+            state = {}
+        if not all(self._peers.all(bool(state))):
+            return None
+        start, states, transitions = (int(number) for number in state["totals"])
+        return Parts(
+            world=world,
+            numbers=found,
+            ranks=state["ranks"],
+            halos=halos,
+            codes=state["codes"],
+            store=self._files,
+            peers=self._peers,
+            start=start,
+            states=states,
+            transitions=transitions,
+        )
+
+    def is_due(self) -> bool:
+        """True if it is time to commit, for all processes or for none."""
+        return self._peers.all(clock.monotonic() - self._last >= self._every_s)[0]
+
+    def commit(self, parts: Parts, done: int) -> None:
+        """Make the values after so many sweeps safe, and forget older ones."""
+        kind = values_kind(done)
+        if parts.store is not self._files:
+            for part in parts.numbers:
+                self._files.put(kind, part, parts.store.get(kind, part))
+        self._files.sync(kind, parts.numbers)
+        # No process says so before all have their values, nor forgets before all have said so.
+        self._peers.all(done)
+        self._files.put(_DONE, self._peers.rank, {"done": np.array(done)})
+        self._files.sync(_DONE, [self._peers.rank])
+        self._peers.all(done)
+        if self.done:
+            self._files.drop(values_kind(self.done), parts.numbers)
+        self.done, self._last = done, clock.monotonic()
+
+    def recover(self, parts: Parts) -> int:
+        """Sweeps that an earlier run of the same problem made safe; they are in the store again."""
+        try:
+            self.done = int(self._files.get(_DONE, self._peers.rank)["done"])
+        except StorageError:
+            self.done = 0
+        self.done = min(self._peers.all(self.done))
+        kind = values_kind(self.done)
+        for part in parts.numbers if self.done else ():
+            parts.store.put(kind, part, self._files.get(kind, part))
+        parts.store.flush()
+        return self.done
