@@ -207,9 +207,7 @@ def build_graph(
 def chances(found: Successors) -> Float64[np.ndarray, "transition 2"]:
     """Probability and duration of each transition [transition 2]."""
     prob = found.prob.numpy()
-    duration = (
-        np.ones_like(prob) if found.duration is None else found.duration.double().numpy()
-    )
+    duration = np.ones_like(prob) if found.duration is None else found.duration.double().numpy()
     return np.stack([prob, duration], -1)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 from empo_core.compilation import compiled
 from empo_core.protocols import HumanPrior, WorldModel

@@ -28,6 +28,10 @@ SMALL_BYTES = 100_000_000
 """``keep: auto`` keeps everything where the files take at most this."""
 LARGE_BYTES = 1_000_000_000
 """Files that take more are announced by a warning."""
+LEAST_ROOM = 64 << 20
+"""RAM without which parts would be too small."""
+HALO = 4
+"""States of other parts that follow those of one, for each of its own; an upper bound."""
 ITEM_BYTES = 110
 """RAM per transition of the blocks under way, measured; freed memory stays with the process."""
 
@@ -136,13 +140,16 @@ def _used() -> int:
     return used
 
 
-def refuse_beyond(limit_bytes: int, explored: Explored, spec: WorldSpec) -> None:
+def refuse_beyond(
+    limit_bytes: int, explored: Explored, params: ExactParams, spec: WorldSpec
+) -> None:
     """Stop exploring when RAM runs out, or will do so in the states that were found already.
 
     Raises:
         SolveError: The process holds more than the limit, or will.
     """
-    used, least = _used(), sizes_found(explored, spec).exploring_bytes
+    found = sizes_found(explored, spec)
+    used, least = _used(), found.exploring_bytes if params.compute.graph == "memory" else 0
     if max(used, least) <= limit_bytes:
         return
     holds = f"holds {used / GIB:.2f} GiB with {explored.known} states found so far"
@@ -153,7 +160,7 @@ def refuse_beyond(limit_bytes: int, explored: Explored, spec: WorldSpec) -> None
     raise SolveError(
         f"exploring {spec.name!r}, this process {holds if used > limit_bytes else needs}; the "
         f"limit is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
-        "compute.ram_limit_gb."
+        "compute.ram_limit_gb; with compute.graph: spill only the states themselves are in RAM."
     )
 
 
@@ -171,6 +178,55 @@ def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:
         return params
     is_small = disk_bytes(sizes, "all") <= SMALL_BYTES
     return params.model_copy(update={"keep": "all" if is_small or params.rollouts else "none"})
+
+
+def parts_needed(sizes: Sizes, params: ExactParams) -> int:
+    """Parts into which a graph has to be cut, so that one after another fits into RAM.
+
+    Raises:
+        SolveError: None would fit.
+    """
+    free = limit(params) - _used()
+    if free < LEAST_ROOM:
+        raise SolveError(
+            f"{sizes.spec.name!r} has {sizes.states} states; with them this process holds "
+            f"{_used() / GIB:.2f} of {limit(params) / GIB:.2f} GiB. To solve it in parts takes "
+            f"{LEAST_ROOM / GIB:.2f} GiB more: raise compute.ram_limit_gb or use a smaller "
+            "max_steps."
+        )
+    return min(sizes.states, -(-_spilled_bytes(sizes) // free))
+
+
+def _spilled_bytes(sizes: Sizes) -> int:
+    """Bytes that the parts take at most, each while it is swept, added up."""
+    goals = len(goal_order(sizes.spec))
+    # One graph is in use, the next one is read. Values: of two times, and those that are written.
+    rows = sizes.states * (3 * _state_bytes(sizes.spec) + 2 * goals)
+    return 2 * sizes.graph_bytes + rows + (1 + HALO) * sizes.states * 16 * goals
+
+
+def check_spill(sizes: Sizes, directory: Path) -> None:
+    """Refuse to spill what does not fit onto the disk.
+
+    Raises:
+        SolveError: With what is needed, what there is, and what to do.
+    """
+    layer = _state_bytes(sizes.spec) * sizes.states
+    _refuse_disk(sizes, sizes.graph_bytes + 4 * layer, directory, "Run it on another disk")
+
+
+def check_merge(sizes: Sizes, params: ExactParams) -> None:
+    """Refuse to bring together in RAM what does not fit.
+
+    Raises:
+        SolveError: With what is needed, what there is, and what to do.
+    """
+    needed, allowed = _used() + ram_bytes(sizes, params), limit(params)
+    if needed > allowed:
+        raise SolveError(
+            f"keep: {params.keep} brings the parts of {sizes.spec.name!r} together, which needs "
+            f"{needed / GIB:.2f} GiB; the limit is {allowed / GIB:.2f} GiB. Set keep: root or none."
+        )
 
 
 def announce(graph: StateGraph, params: ExactParams) -> None:
@@ -216,13 +272,18 @@ def check(graph: StateGraph, params: ExactParams, directory: Path | None = None)
         )
     if directory is None:
         return
+    advice = "Set keep: root or none, use a smaller max_steps, or run it on another disk"
+    _refuse_disk(sizes, disk_bytes(sizes, params.keep), directory, advice)
+
+
+def _refuse_disk(sizes: Sizes, wanted: int, directory: Path, advice: str) -> None:
     there = next(folder for folder in (directory, *directory.parents) if folder.exists())
-    wanted, free = disk_bytes(sizes, params.keep), shutil.disk_usage(there).free
+    free = shutil.disk_usage(there).free
     if wanted > free:
         raise SolveError(
-            f"{problem} {wanted / 1e9:.2f} GB on the disk of {there}, which has "
-            f"{free / 1e9:.2f} GB left. Set keep: root or none, use a smaller max_steps, or run it "
-            "on another disk."
+            f"solving {sizes.spec.name!r} ({sizes.states} states, {sizes.transitions} transitions, "
+            f"{len(sizes.spec.goals)} goals) needs {wanted / 1e9:.2f} GB on the disk of {there}, "
+            f"which has {free / 1e9:.2f} GB left. {advice}."
         )
 
 

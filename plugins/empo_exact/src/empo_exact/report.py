@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from pydantic import JsonValue
 from rich.console import Group, RenderableType
@@ -10,28 +12,24 @@ from rich.text import Text
 
 from empo_core.tables import bar, report_table
 from empo_exact.induction import Seconds
+from empo_exact.ram import Sizes
 from empo_exact.solution import Solution, StateValues
-from empo_exact.terminal_states import warning_after
 
 MAX_ROBOT_ROWS = 20
 
 
-def tables(solution: Solution, seconds: Seconds) -> RenderableType:
-    """Root values, the robot's policy there, every goal's values, and sizes."""
+def tables(
+    solution: Solution, sizes: Sizes, seconds: Seconds, warnings: Sequence[str]
+) -> RenderableType:
+    """Root values, the robot's policy there, every goal's values, warnings and sizes."""
     root = solution.at(0)
     return Group(
         _values(solution, root),
         _robot(solution, root),
         _goals(solution, root),
-        *(Text(f"warning: {line}", style="yellow") for line in warnings(solution)),
-        _sizes(solution, seconds),
+        *(Text(f"warning: {line}", style="yellow") for line in warnings),
+        _sizes(sizes, seconds),
     )
-
-
-def warnings(solution: Solution) -> list[str]:
-    """What a reader should know before trusting the policies."""
-    found = warning_after(solution)
-    return [found] if found else []
 
 
 def root_data(solution: Solution) -> dict[str, JsonValue]:
@@ -98,10 +96,9 @@ def _goals(solution: Solution, root: StateValues) -> Table:
     return table
 
 
-def _sizes(solution: Solution, seconds: Seconds) -> Text:
-    graph = solution.graph
+def _sizes(sizes: Sizes, seconds: Seconds) -> Text:
     return Text(
-        f"{graph.num_states:,} states, {graph.num_transitions:,} transitions; kernels "
+        f"{sizes.states:,} states, {sizes.transitions:,} transitions; kernels "
         f"{seconds.kernels:.3f} s, graph {seconds.graph:.3f} s, phase 1 {seconds.phase1:.3f} s, "
         f"phase 2 {seconds.phase2:.3f} s, total {seconds.total:.3f} s",
         style="dim",

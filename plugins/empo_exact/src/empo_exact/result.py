@@ -25,10 +25,12 @@ from empo_exact.induction import Seconds
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
+from empo_exact.ram import Sizes
 from empo_exact.reach import Unrolled, unrolled_sizes
 from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, State, StateValues
 from empo_exact.storm import export_game
+from empo_exact.terminal_states import warning_after
 from empo_exact.values import ValueStore
 from empo_inspector.explanation import Explanation, explain
 from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
@@ -60,6 +62,16 @@ class ExactResult(NotebookReport, Solution):
         self.seconds = seconds
         self.seed = seed
         self._peak_memory = peak_memory_bytes()
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the state graph that was solved."""
+        return Sizes.of(self.graph)
+
+    def warnings(self) -> list[str]:
+        """Advice to a reader who is about to trust the policies."""
+        found = warning_after(self)
+        return [found] if found else []
 
     @cached_property
     def unrolled(self) -> Unrolled:
@@ -155,11 +167,12 @@ class ExactResult(NotebookReport, Solution):
     def summary(self) -> dict[str, JsonValue]:
         """The result as JSON data."""
         graph: dict[str, JsonValue] = {
-            "states": self.graph.num_states,
-            "transitions": self.graph.num_transitions,
+            "states": self.sizes.states,
+            "transitions": self.sizes.transitions,
         }
+        is_whole = self.graph.num_states == self.sizes.states
         cheap = self.graph.num_transitions * (self.horizon or 1) <= CHEAP_COUNT
-        if cheap or self.params.count_unrolled:
+        if is_whole and (cheap or self.params.count_unrolled):
             states, terminal, edges = self.unrolled
             graph |= {
                 "unrolled_states": states,
@@ -171,14 +184,14 @@ class ExactResult(NotebookReport, Solution):
             "world": self.spec.name,
             "root": report.root_data(self),
             "graph": graph,
-            "warnings": [*report.warnings(self)],
+            "warnings": [*self.warnings()],
             "seconds": vars(self.seconds),
             "peak_memory_bytes": self._peak_memory,
         }
 
     def report(self) -> RenderableType:
         """Tables for people."""
-        return report.tables(self, self.seconds)
+        return report.tables(self, self.sizes, self.seconds, self.warnings())
 
     def picture(self) -> Frame | None:
         """The start with the robots' policy and the attainability of goals; see ``save``."""

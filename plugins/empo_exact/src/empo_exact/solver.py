@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import time as clock
@@ -13,6 +12,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from empo_core.compilation import is_loaded
+from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import kernel_stage, stage
 from empo_core.worlds.roles import check_humans
@@ -20,16 +20,17 @@ from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.forecast import share_explored, sweep_seconds
-from empo_exact.graph import Explored, StateGraph, build_graph
+from empo_exact.graph import Explored, Progress, StateGraph, build_graph
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
 from empo_exact.kernel_data import Values
+from empo_exact.parts.solve import solve_in_parts
 from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.reach import reachable_masks
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
+from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 
@@ -81,6 +82,19 @@ def solve(
         with kernel_stage(tracker.progress):
             sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
     seconds.kernels = clock.perf_counter() - begin
+    if params.compute.graph != "memory" or params.compute.parts is not None:
+        if start is not None:
+            raise SolveError("a graph in parts starts in the initial state; leave start out")
+        return solve_in_parts(
+            world,
+            params,
+            assumed,
+            directory=directory,
+            tracker=tracker,
+            resume=resume,
+            seed=seed,
+            progress=_exploring(world, params, tracker),
+        )
     graph = _explore(world, params, tracker, start)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
     if found := warning_before(world, graph, params.theory):
@@ -90,7 +104,7 @@ def solve(
     ram.announce(graph, params)
     with stage(tracker.progress, "arranging the problem"):
         problem = pose(world, graph, params, assumed)
-    digest = _digest(problem, params) if params.keep == "disk" else ""
+    digest = problem_digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     induce = _induce_over_time if world.spec.horizon is not None else _induce_over_levels
     with ThreadPoolExecutor(params.compute.workers) as threads:
@@ -105,12 +119,29 @@ def _explore(
     tracker: Tracker,
     start: Shaped[np.ndarray, "start word"] | None,
 ) -> StateGraph:
+    tracker.progress(GRAPH, 0.0, 1.0)
+    graph = build_graph(
+        world,
+        world.spec.horizon,
+        workers=params.compute.workers,
+        start_method=params.compute.start_method,
+        executor=params.compute.executor,
+        max_states=params.compute.max_states,
+        progress=_exploring(world, params, tracker),
+        start=start,
+    )
+    tracker.progress(GRAPH, 1.0, 1.0)
+    return graph
+
+
+def _exploring(world: WorldModel, params: ExactParams, tracker: Tracker) -> Progress:
+    """Tells the tracker how far an exploration is, and stops it when RAM runs out."""
     horizon = world.spec.horizon
     limit, share, shown = ram.limit(params), 0.0, 0.0
 
     def progress(explored: Explored) -> bool:
         nonlocal share, shown
-        ram.refuse_beyond(limit, explored, world.spec)
+        ram.refuse_beyond(limit, explored, params, world.spec)
         if clock.monotonic() - shown > PROGRESS_S:
             shown = clock.monotonic()
             share = max(share, share_explored(explored, horizon))
@@ -121,19 +152,7 @@ def _explore(
             tracker.progress(GRAPH, share, 1.0)
         return True
 
-    tracker.progress(GRAPH, 0.0, 1.0)
-    graph = build_graph(
-        world,
-        horizon,
-        workers=params.compute.workers,
-        start_method=params.compute.start_method,
-        executor=params.compute.executor,
-        max_states=params.compute.max_states,
-        progress=progress,
-        start=start,
-    )
-    tracker.progress(GRAPH, 1.0, 1.0)
-    return graph
+    return progress
 
 
 def _induce_over_time(
@@ -212,21 +231,3 @@ def _log(tracker: Tracker, steps_left: int, values: Values) -> None:
     gained by each further step.
     """
     tracker.log(steps_left, {"exact/v_r": float(values.v_r[0])})
-
-
-def _digest(problem: Problem, params: ExactParams) -> str:
-    """Identifies a problem, so that values on disk are not taken for another's."""
-    graph = problem.graph
-    digest = hashlib.sha256(
-        params.model_dump_json(exclude={"compute": {"workers", "executor"}, "keep": True}).encode()
-    )
-    for array in (graph.states, graph.offsets, graph.successor, graph.code, graph.prob):
-        digest.update(np.ascontiguousarray(array).data)
-    for part in problem.humans:
-        digest.update(np.ascontiguousarray(part).data)
-    for prior in (problem.prior, problem.habit):
-        if prior is not None:
-            # An object has no name; what it says about the start tells it from most others.
-            answer = prior.policy(problem.world.initial_state()[None], problem.horizon or 1)
-            digest.update(answer.double().numpy().tobytes())
-    return digest.hexdigest()

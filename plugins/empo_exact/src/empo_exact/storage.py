@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import reprlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,3 +187,21 @@ def _prior(
     if prior is None:
         raise StorageError(f"this was solved with a {key} of the caller's; pass it as {key} again")
     return prior
+
+
+def problem_digest(problem: Problem, params: ExactParams) -> str:
+    """Identifies a problem, so that values on disk are not taken for another's."""
+    graph = problem.graph
+    digest = hashlib.sha256(
+        params.model_dump_json(exclude={"compute": {"workers", "executor"}, "keep": True}).encode()
+    )
+    for array in (graph.states, graph.offsets, graph.successor, graph.code, graph.prob):
+        digest.update(np.ascontiguousarray(array).data)
+    for part in problem.humans:
+        digest.update(np.ascontiguousarray(part).data)
+    for prior in (problem.prior, problem.habit):
+        if prior is not None:
+            # An object has no name; what it says about the start tells it from most others.
+            answer = prior.policy(problem.world.initial_state()[None], problem.horizon or 1)
+            digest.update(answer.double().numpy().tobytes())
+    return digest.hexdigest()

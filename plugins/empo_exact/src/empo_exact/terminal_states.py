@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 
 from empo_core.equations import reward_weight
 from empo_core.protocols import WorldModel
@@ -20,17 +21,33 @@ def first_terminal(graph: StateGraph) -> int | None:
 
 
 def warning_before(world: WorldModel, graph: StateGraph, theory: CompleteTheory) -> str | None:
-    """A warning where a terminal state is better than any other can be, whatever is done.
+    """A warning where the first terminal state is better than any other can be.
 
     V_r is at most U_r, and no human attains a goal with more than certainty.
     """
     number = first_terminal(graph)
     if number is None:
         return None
+    return warning_at(world, graph.states[number], float(graph.duration.min(initial=1.0)), theory)
+
+
+def warning_at(
+    world: WorldModel,
+    terminal: Shaped[np.ndarray, " word"],
+    shortest: float,
+    theory: CompleteTheory,
+) -> str | None:
+    """A warning where this terminal state is better than any other can be, whatever is done.
+
+    Args:
+        world: The world.
+        terminal: The row of the state.
+        shortest: The least duration of any transition.
+        theory: The theory.
+    """
     discount = -float(np.log(theory.gamma_r))
-    shortest = float(graph.duration.min(initial=1.0))
     best = best_reward(world, theory) * reward_weight(discount, shortest, theory.accrual)
-    return warning_of(world, torch.from_numpy(graph.states[number]), theory.terminal_value, best)
+    return warning_of(world, torch.from_numpy(terminal), theory.terminal_value, best)
 
 
 def warning_after(solution: Solution) -> str | None:

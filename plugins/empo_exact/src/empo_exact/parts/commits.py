@@ -13,6 +13,7 @@ from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
 from empo_exact.parts.sweeps import Parts, values_kind
 from empo_exact.parts.territory import GRAPH, Halo
+from empo_exact.ram import Sizes
 
 log = logging.getLogger("empo_exact")
 
@@ -43,7 +44,9 @@ class Commits:
             "numbers": np.array(parts.numbers),
             "ranks": parts.ranks,
             "codes": parts.codes,
-            "totals": np.array([parts.start, parts.states, parts.transitions]),
+            "layers": parts.sizes.layers,
+            "warning": np.frombuffer(parts.warning.encode(), np.uint8),
+            "totals": np.array([parts.start, parts.sizes.expanded, parts.sizes.transitions]),
         }
         for kind in (GRAPH, _HALO):
             self._files.sync(kind, parts.numbers)
@@ -63,7 +66,7 @@ class Commits:
             state = {}
         if not all(self._peers.all(bool(state))):
             return None
-        start, states, transitions = (int(number) for number in state["totals"])
+        start, expanded, transitions = (int(number) for number in state["totals"])
         return Parts(
             world=world,
             numbers=found,
@@ -73,8 +76,8 @@ class Commits:
             store=self._files,
             peers=self._peers,
             start=start,
-            states=states,
-            transitions=transitions,
+            warning=state["warning"].tobytes().decode(),
+            sizes=Sizes(world.spec, state["layers"], expanded, transitions),
         )
 
     def is_due(self) -> bool:

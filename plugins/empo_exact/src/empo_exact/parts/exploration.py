@@ -155,8 +155,6 @@ def hand_over(found: Found, partition: Partition, peers: Peers) -> Found:
     return Found(rows[order], depth[order], found.steps, found.transitions)
 
 
-def rank_of(
-    part: Int32[np.ndarray, " item"], parts: int, size: int
-) -> Int64[np.ndarray, " item"]:
+def rank_of(part: Int32[np.ndarray, " item"], parts: int, size: int) -> Int64[np.ndarray, " item"]:
     """The process that has each part: neighbouring parts are together [item]."""
     return part.astype(np.int64) * size // parts

@@ -71,9 +71,7 @@ class Partition:
         find_owners(rows, self.words, self.splitters, owner)
         return owner
 
-    def order(
-        self, rows: Rows, depth: Int32[np.ndarray, " state"]
-    ) -> Int64[np.ndarray, " state"]:
+    def order(self, rows: Rows, depth: Int32[np.ndarray, " state"]) -> Int64[np.ndarray, " state"]:
         """The order of rows by part, then by depth, then by key [state]."""
         keys = [rows[:, word] for word in self.words[::-1]]
         return np.lexsort([*keys, depth, self.owners(rows)])

@@ -4,40 +4,53 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import time as clock
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_exact import ram
 from empo_exact.acyclic import cyclic
 from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import expander
 from empo_exact.graph import Progress
 from empo_exact.kernel_data import Values
 from empo_exact.parts.commits import Commits
-from empo_exact.parts.exploration import divide, find_states, hand_over, rank_of
+from empo_exact.parts.exploration import Found, divide, find_states, hand_over, rank_of
+from empo_exact.parts.merge import Merger
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.result import PartsResult
+from empo_exact.parts.result import PartsResult, opening
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
 from empo_exact.parts.territory import PartBuilder, Territory, halos, merged_codes
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.storage import identity
+from empo_exact.ram import Sizes
+from empo_exact.result import ExactResult
+from empo_exact.setup import Assumptions, pose
+from empo_exact.storage import identity, problem_digest
+from empo_exact.terminal_states import warning_at
 from empo_exact.values import ValueStore
+
+log = logging.getLogger("empo_exact")
+
+FOLDER = "parts"
+"""Folder of what is kept meanwhile, in the directory of a solve's values."""
 
 
 def build_parts(
     world: WorldModel,
     params: ExactParams,
-    count: int,
     store: PartStore,
     peers: Peers,
     tracker: Tracker,
+    directory: Path | None,
     progress: Progress | None = None,
 ) -> Parts:
     """Find all states, cut them into parts, and work out each part's transitions.
@@ -49,6 +62,11 @@ def build_parts(
     """
     compute = params.compute
     found = find_states(world, compute, peers, progress)
+    sizes = _sizes(world, found, peers)
+    count = compute.parts or peers.size
+    if directory and compute.graph == "spill":
+        count = compute.parts or ram.parts_needed(sizes, params)
+        ram.check_spill(sizes, directory)
     partition = divide(world, found, count, peers)
     territory = Territory(hand_over(found, partition, peers), partition, peers)
     with expander(world, compute.workers, compute.start_method) as expand:
@@ -58,6 +76,7 @@ def build_parts(
             builder.build(part)
     tracker.progress("transitions of parts", 1, 1)
     store.flush()
+    codes = merged_codes(builder, peers)
     every = np.arange(partition.count, dtype=np.int32)
     start = partition.owners(world.initial_state().numpy()[None])
     return Parts(
@@ -65,13 +84,37 @@ def build_parts(
         numbers=territory.parts,
         ranks=rank_of(every, partition.count, peers.size),
         halos=halos(builder, territory, peers),
-        codes=merged_codes(builder, peers),
+        codes=codes,
         store=store,
         peers=peers,
         start=int(start[0]),
-        states=peers.sum(territory.table.count),
-        transitions=found.transitions,
+        sizes=sizes,
+        warning=_warning(world, params, peers.all(builder.terminal), codes),
     )
+
+
+def _warning(
+    world: WorldModel,
+    params: ExactParams,
+    found: Sequence[tuple[int, Shaped[np.ndarray, " word"]] | None],
+    codes: Float64[np.ndarray, "code 2"],
+) -> str:
+    """A warning of the first terminal state, by depth, if there must be one."""
+    ends = [end for end in found if end is not None]
+    if not ends:
+        return ""
+    _, row = min(ends, key=lambda end: end[0])
+    shortest = float(codes[:, 1].min(initial=1))
+    warning = warning_at(world, row, shortest, params.theory) or ""
+    if warning:
+        log.warning("%s", warning)
+    return warning
+
+
+def _sizes(world: WorldModel, found: Found, peers: Peers) -> Sizes:
+    """The sizes of the whole graph."""
+    layers = np.sum(peers.all(np.searchsorted(found.depth, np.arange(found.steps + 1), "right")), 0)
+    return Sizes(world.spec, layers, int(layers[-2]), found.transitions)
 
 
 def solve_in_parts(
@@ -107,24 +150,26 @@ def solve_in_parts(
     begin, peers = clock.perf_counter(), peers or Peers()
     files = None
     if directory is not None:
-        files = FileStore(directory / "parts", _identity(world, params, assumed))
+        files = FileStore(directory / FOLDER, _identity(world, params, assumed))
     elif params.compute.graph == "spill":
-        raise SolveError("compute.graph: spill needs a directory for its files")
+        raise SolveError("graph: spill needs a directory for its files, and there is none")
     store = files if files and params.compute.graph == "spill" else MemoryStore()
     commits = Commits(files, peers) if files else None
     parts = commits.recover_parts(world) if commits and resume and store is files else None
     if parts is None:
-        count = params.compute.parts or peers.size
-        parts = build_parts(world, params, count, store, peers, tracker, progress)
+        parts = build_parts(world, params, store, peers, tracker, directory, progress)
         if commits and store is files:
             commits.keep_parts(parts)
+    params = ram.resolved(parts.sizes, params)
+    if params.keep in ("all", "disk"):
+        ram.check_merge(parts.sizes, params)
     solver = PartSolver(parts, params, assumed)
     solver.seconds.graph = clock.perf_counter() - begin
     done = commits.recover(parts) if commits and resume else 0
     with ThreadPoolExecutor(params.compute.workers) as threads:
-        last = induce(solver, commits, done, threads, tracker)
+        done = induce(solver, commits, done, threads, tracker)
     solver.seconds.total = clock.perf_counter() - begin
-    result = _first_step(solver, last, params, seed)
+    result = _result(solver, done, directory, seed)
     if files:
         files.close()
         files.remove()
@@ -151,21 +196,21 @@ def induce(
         solver.offer(done)
         gaps = any(parts.peers.all(bool(solver.unvalued(done))))
     tracker.rewind(max(done - 1, 0))
-    while done < horizon if horizon is not None else valued < parts.states:
+    while done < horizon if horizon is not None else valued < parts.sizes.states:
         count = parts.peers.sum(solver.sweep(done, threads))
         done, valued = done + 1, valued + count
         gaps = _refuse_bad(solver, done, gaps)
         if not count:
-            rows = sum(parts.peers.all(solver.unvalued(done)), [])
+            rows = [row for found in parts.peers.all(solver.unvalued(done)) for row in found]
             raise cyclic(parts.world, rows[0])
-        if commits is None or done - 2 != commits.done:
+        if not solver.keeps_all and (commits is None or done - 2 != commits.done):
             parts.store.drop(values_kind(done - 2), parts.numbers)
         if commits and horizon is not None and commits.is_due():
             commits.commit(parts, done)
         for value in parts.peers.all(solver.start_value(done)):
             if value is not None:
                 tracker.log(done, {"exact/v_r": value})
-        share = (done, horizon) if horizon is not None else (valued, parts.states)
+        share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
         tracker.progress(task, *share)
     return done
 
@@ -186,18 +231,18 @@ def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool) -> bool:
     return has_gaps
 
 
-def _first_step(
-    solver: PartSolver, done: int, params: ExactParams, seed: int
-) -> PartsResult | None:
-    """The result at the start; None in processes that do not have it."""
-    parts = solver.parts
-    if parts.start not in parts.numbers:
-        return None
-    problem, store = solver.problem(parts.start), ValueStore("root", None, "")
-    times = (0,) if problem.horizon is None or problem.horizon == 1 else (1, 0)
-    for time in times:
-        store.put(time, solver.table(problem, parts.start, done - time))
-    return PartsResult(problem, store, params, solver.seconds, seed, parts)
+def _result(solver: PartSolver, done: int, directory: Path | None, seed: int) -> ExactResult:
+    """The result, as far as it is to be kept."""
+    parts, params = solver.parts, solver.params
+    if params.keep in ("all", "disk"):
+        merger = Merger(parts)
+        problem = pose(parts.world, merger.graph(), params, solver.assumed)
+        digest = problem_digest(problem, params) if params.keep == "disk" else ""
+        store = ValueStore(params.keep, directory, digest)
+        merger.fill(store, done)
+        return ExactResult(problem, store, params, solver.seconds, seed)
+    found = next(filter(None, parts.peers.all(opening(solver, done))))
+    return PartsResult(parts.world, params, solver.assumed, found, seed)
 
 
 def _identity(world: WorldModel, params: ExactParams, assumed: Assumptions) -> str:

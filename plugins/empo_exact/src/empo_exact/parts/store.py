@@ -97,6 +97,9 @@ class FileStore:
 
     One part's arrays are read ahead while another's are used, and others are written meanwhile.
     Files that this process did not write itself are checked when they are first read.
+
+    Attributes:
+        directory: The folder.
     """
 
     def __init__(self, directory: Path, problem: str, ops: FileOps | None = None) -> None:
@@ -107,7 +110,7 @@ class FileStore:
             problem: Identity of what is solved, so that files of another problem are refused.
             ops: Writes files; None leaves it to the system when.
         """
-        self._directory = directory
+        self.directory = directory
         self._problem = problem
         self._ops = ops or _Unsynced()
         self._trusted: set[Path] = set()
@@ -189,7 +192,7 @@ class FileStore:
             if (folder / MANIFEST).is_file():  # Nothing that is not ours.
                 shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            (self._directory / kind).rmdir()
+            (self.directory / kind).rmdir()
 
     def close(self) -> None:
         """Wait until nothing is read or written any more."""
@@ -198,10 +201,10 @@ class FileStore:
 
     def remove(self) -> None:
         """Remove all files, those of other processes too."""
-        for folder in self._directory.glob(f"*/{_PREFIX}*"):
+        for folder in self.directory.glob(f"*/{_PREFIX}*"):
             self.drop(folder.parent.name, [int(folder.name.removeprefix(_PREFIX))])
         with contextlib.suppress(OSError):
-            self._directory.rmdir()
+            self.directory.rmdir()
 
     def _settle(self, kind: str, part: int) -> None:
         """Wait for a part that is being written."""
@@ -209,7 +212,7 @@ class FileStore:
             self.flush()
 
     def _folder(self, kind: str, part: int) -> Path:
-        return self._directory / kind / f"{_PREFIX}{part:05d}"
+        return self.directory / kind / f"{_PREFIX}{part:05d}"
 
     def _write(self, kind: str, part: int, arrays: Arrays) -> None:
         folder = self._folder(kind, part)

@@ -30,6 +30,7 @@ from empo_exact.parts.store import PartStore
 from empo_exact.parts.territory import GRAPH, Halo
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
+from empo_exact.ram import Sizes
 from empo_exact.reach import Mask, advance_mask
 from empo_exact.setup import Assumptions, pose
 
@@ -51,8 +52,8 @@ class Parts:
         store: The parts' graphs, and their values.
         peers: All processes.
         start: The part that has the initial state, as its first.
-        states: Number of states of all processes.
-        transitions: Number of transitions of all processes.
+        sizes: Sizes of the whole graph.
+        warning: Of a terminal state that attracts robots; empty where there is none.
     """
 
     world: WorldModel
@@ -63,8 +64,8 @@ class Parts:
     store: PartStore
     peers: Peers
     start: int
-    states: int
-    transitions: int
+    sizes: Sizes
+    warning: str
 
     def graph(self, part: int) -> StateGraph:
         """A part's own states and its halo as a graph."""
@@ -126,6 +127,8 @@ class PartSolver:
 
     Attributes:
         parts: The graph.
+        params: Theory and solver parameters.
+        assumed: Assumptions beyond them.
         seconds: Wall-clock time of both phases.
         bad: How many states had no finite U_r in the last sweep.
         doubtful: By part, the problem, the values of the last sweep, and the states that it valued,
@@ -137,8 +140,8 @@ class PartSolver:
         self.seconds = Seconds()
         self.bad = 0
         self.doubtful: dict[int, tuple[Problem, Values, Int32[np.ndarray, " state"]]] = {}
-        self._params = params
-        self._assumed = assumed
+        self.params = params
+        self.assumed = assumed
         self._horizon = parts.world.spec.horizon
         self._links = {part: _links(parts, part) for part in parts.numbers}
         self._wanted = _wanted(parts, self._links)
@@ -151,7 +154,7 @@ class PartSolver:
         parts = self.parts
         followers = parts.numbers[1:] + parts.numbers[:1]
         for part, following in zip(parts.numbers, followers, strict=True):
-            problem = parts.problem(part, self._params, self._assumed)
+            problem = parts.problem(part, self.params, self.assumed)
             parts.store.fetch(GRAPH, following)
             values, count = self._sweep_part(problem, part, done, threads)
             valued += count
@@ -181,7 +184,9 @@ class PartSolver:
         for source, target, arrays in self._swapped(outgoing):
             self._coming[source, target] = Values(**arrays)
 
-    def known(self, problem: Problem, part: int, done: int) -> Iterator[tuple[slice | Slots, Values]]:
+    def known(
+        self, problem: Problem, part: int, done: int
+    ) -> Iterator[tuple[slice | Slots, Values]]:
         """Values after ``done`` sweeps, and the rows of a part's tables that they belong in."""
         if done == 0:
             values = terminal_values(problem, problem.graph.num_states)
@@ -208,9 +213,14 @@ class PartSolver:
         return values
 
     @property
+    def keeps_all(self) -> bool:
+        """The values of all times are wanted in the end."""
+        return self.params.keep in ("all", "disk")
+
+    @property
     def terminal_value(self) -> float:
         """V_r where an episode is over."""
-        return self._params.theory.terminal_value
+        return self.params.theory.terminal_value
 
     def start_value(self, done: int) -> float | None:
         """V_r of the initial state; None in processes that do not have it."""
@@ -229,7 +239,7 @@ class PartSolver:
 
     def problem(self, part: int) -> Problem:
         """The problem of a part."""
-        return self.parts.problem(part, self._params, self._assumed)
+        return self.parts.problem(part, self.params, self.assumed)
 
     def reached(self, steps: int) -> dict[int, Mask]:
         """Which states of each part can be reached after so many steps."""
@@ -294,8 +304,8 @@ class PartSolver:
         for messages in self.parts.peers.swap(outgoing):
             pairs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
             for key, array in messages.items():
-                source, target, name = key.split()
-                pairs.setdefault((int(source), int(target)), {})[name] = array
+                first, second, name = key.split()
+                pairs.setdefault((int(first), int(second)), {})[name] = array
             for (source, target), arrays in pairs.items():
                 yield source, target, arrays
 
@@ -312,9 +322,7 @@ def _links(parts: Parts, part: int) -> dict[int, Link]:
     }
 
 
-def _wanted(
-    parts: Parts, links: Mapping[int, Mapping[int, Link]]
-) -> dict[int, dict[int, Numbers]]:
+def _wanted(parts: Parts, links: Mapping[int, Mapping[int, Link]]) -> dict[int, dict[int, Numbers]]:
     """By part of this process, and by part of another: its states that follow those of that."""
     wanted: dict[int, dict[int, Numbers]] = {part: {} for part in parts.numbers}
     asked: Messages = [{} for _ in range(parts.peers.size)]

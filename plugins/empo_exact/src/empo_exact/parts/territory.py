@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +77,8 @@ class PartBuilder:
         """By part, the states that other processes have, by row, behind ``near``."""
         self.near: dict[int, Int64[np.ndarray, " state"]] = {}
         """By part, the states of other parts of this process."""
+        self.terminal: tuple[int, Shaped[np.ndarray, " word"]] | None = None
+        """Depth and row of a terminal state that the fewest steps lead to."""
 
     def build(self, part: int) -> int:
         """Store the transitions of a part, with halo states behind its own; how many there are."""
@@ -94,6 +97,7 @@ class PartBuilder:
             target.append(number)
             code.append(narrow(self.codes.number(chances(found))))
             counts.append(np.diff(found.offsets.numpy()))
+        self._note_terminal(part, counts)
         targets = joined(target, np.int32)
         near = self._neighbours(targets, first, last)
         successor = self._settled(targets, first, last, near)
@@ -116,6 +120,16 @@ class PartBuilder:
         self.abroad[part], self.near[part] = abroad, near
         return len(successor)
 
+    def _note_terminal(self, part: int, counts: Sequence[Int64[np.ndarray, " pair"]]) -> None:
+        """Note the first state of a part that has no transitions."""
+        joint = self._world.spec.num_joint_actions
+        empty = [block.reshape(-1, joint).sum(1) == 0 for block in counts]
+        for state in np.flatnonzero(np.concatenate(empty))[:1] if empty else ():
+            number = int(self._territory.begins[part] + state)
+            depth = int(self._territory.depth[number])
+            if self.terminal is None or depth < self.terminal[0]:
+                self.terminal = depth, self._territory.table.rows[number].copy()
+
     def _neighbours(
         self, targets: Int32[np.ndarray, " transition"], first: int, last: int
     ) -> Int64[np.ndarray, " state"]:
@@ -136,7 +150,7 @@ class PartBuilder:
         own = last - first
         self._place[first:last] = np.arange(own)
         self._place[near] = own + np.arange(len(near))
-        found = self._place[targets]
+        found: Int32[np.ndarray, " transition"] = self._place[targets]
         away = targets < 0
         found[away] = own + len(near) - 1 - targets[away]
         return found
@@ -147,7 +161,7 @@ def halos(builder: PartBuilder, territory: Territory, peers: Peers) -> dict[int,
     asked = [_asked(builder, territory, rank, peers.size) for rank in range(peers.size)]
     answers: list[dict[str, np.ndarray]] = []
     for questions in peers.swap(asked):
-        replies = {}
+        replies: dict[str, np.ndarray] = {}
         for name, rows in questions.items():
             number = territory.table.find(rows)
             replies[name] = number - territory.begins[territory.partition.owners(rows)]
@@ -161,8 +175,8 @@ def halos(builder: PartBuilder, territory: Territory, peers: Peers) -> dict[int,
         owners = territory.partition.owners(rows)
         ranks = rank_of(owners, territory.partition.count, peers.size)
         away = np.empty(len(rows), np.int64)
-        for rank, replies in enumerate(told):
-            away[ranks == rank] = replies.get(str(part), np.empty(0))
+        for rank, numbers in enumerate(told):
+            away[ranks == rank] = numbers.get(str(part), np.empty(0))
         found[part] = Halo(
             np.concatenate([owner, owners]).astype(np.int32),
             np.concatenate([index, away]).astype(np.int32),

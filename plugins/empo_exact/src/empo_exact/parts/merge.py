@@ -1,0 +1,92 @@
+"""One graph, and the values of all times, from those of all parts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Int32, Shaped
+
+from empo_exact.graph import StateGraph, joined, running_offsets
+from empo_exact.kernel_data import Values
+from empo_exact.parts.sweeps import Parts, values_kind
+from empo_exact.values import ValueStore
+
+
+class Merger:
+    """States of all parts numbered by depth, then by key: the same for any number of parts."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        layers = np.stack([parts.graph(part).layers for part in parts.numbers])
+        sizes = np.diff(layers, axis=1, prepend=0)
+        self._slices = [list(pairwise([0, *ends])) for ends in layers.tolist()]
+        # Where each part's states of a depth begin: layer by layer, and part by part in it.
+        ends = np.cumsum(sizes.T.ravel()).reshape(sizes.T.shape).T
+        self.layers = layers.sum(0)
+        self._places = [
+            np.concatenate([np.arange(n) + end - n for n, end in zip(each, last, strict=True)])
+            for each, last in zip(sizes, ends, strict=True)
+        ]
+
+    def graph(self) -> StateGraph:
+        """The state graph in RAM."""
+        parts = self._parts
+        pieces = [parts.graph(part) for part in parts.numbers]
+        joint = parts.world.spec.num_joint_actions
+        states, counts, successor, code = [], [], [], []
+        targets = [self._successors(part, piece) for part, piece in enumerate(pieces)]
+        for depth in range(len(self.layers)):
+            for part, piece in enumerate(pieces):
+                first, last = self._slices[part][depth]
+                states.append(piece.states[first:last])
+                pairs = slice(
+                    min(first, piece.num_expanded) * joint, min(last, piece.num_expanded) * joint
+                )
+                offsets = piece.offsets[pairs.start : pairs.stop + 1].astype(np.int64)
+                counts.append(np.diff(offsets))
+                items = slice(int(offsets[0]), int(offsets[-1]))
+                successor.append(targets[part][items])
+                code.append(piece.code[items])
+        wide = np.uint16 if len(parts.codes) <= 1 << 16 else np.int32
+        prob, duration = (np.ascontiguousarray(column) for column in parts.codes.T)
+        return StateGraph(
+            spec=parts.world.spec,
+            states=np.concatenate(states),
+            layers=self.layers,
+            num_expanded=sum(piece.num_expanded for piece in pieces),
+            offsets=running_offsets(counts),
+            successor=joined(successor, np.int32),
+            code=joined(code, wide),
+            prob=prob,
+            duration=duration,
+        )
+
+    def fill(self, store: ValueStore, done: int) -> None:
+        """Keep the values of all times, where it took so many sweeps."""
+        horizon = self._parts.world.spec.horizon
+        for time in range(horizon or 1):
+            store.put(time, self._values(done if horizon is None else horizon - time))
+
+    def _values(self, done: int) -> Values:
+        """The values after so many sweeps [state ...]."""
+        found = [
+            Values(**self._parts.store.get(values_kind(done), part)) for part in self._parts.numbers
+        ]
+        size = sum(len(each.v_r) for each in found)
+        whole = Values(*(np.empty((size, *array.shape[1:])) for array in found[0]))
+        for part, each in enumerate(found):
+            for array, rows in zip(whole, each, strict=True):
+                array[self._places[part][: len(rows)]] = rows
+        return whole
+
+    def _successors(self, part: int, graph: StateGraph) -> Int32[np.ndarray, " transition"]:
+        halo = self._parts.halos[part]
+        place: Shaped[np.ndarray, " state"] = np.empty(graph.num_states, np.int32)
+        own = graph.num_states - len(halo.part)
+        place[:own] = self._places[part]
+        for source in np.unique(halo.part).tolist():
+            slots = np.flatnonzero(halo.part == source)
+            place[own + slots] = self._places[source][halo.index[slots]]
+        found: Int32[np.ndarray, " transition"] = place[graph.successor]
+        return found
