@@ -114,6 +114,13 @@ class Compute(Config):
         description="Parts that the state graph is cut into; null means one for each process, or "
         "with graph: spill as many as RAM asks for.",
     )
+    processes: int = Field(
+        1, ge=1, description="Processes that have some of the parts each, with workers threads."
+    )
+    executor: ExecutorRef = Field(
+        default_factory=lambda: ExecutorRef.model_validate("local"),
+        description="Executor of these processes, where there are several.",
+    )
 
 
 class ExactParams(PriorParams):
@@ -188,6 +195,20 @@ class ExactParams(PriorParams):
             )
         if self.keep in ("root", "none") and self.inspector:
             raise ValueError("inspector needs the values of all times: set keep to all or disk")
+        return self
+
+    @model_validator(mode="after")
+    def _can_bring_together(self) -> ExactParams:
+        if self.compute.processes > 1 and self.keep in ("all", "disk"):
+            raise ValueError(
+                f"keep: {self.keep} brings the whole graph together, which processes that share it "
+                "do not: set keep to root or none, or processes to 1"
+            )
+        if self.compute.parts is not None and self.compute.parts < self.compute.processes:
+            raise ValueError(
+                f"{self.compute.processes} processes need as many parts at least; there are "
+                f"{self.compute.parts}"
+            )
         return self
 
 

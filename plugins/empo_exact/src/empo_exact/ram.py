@@ -30,7 +30,7 @@ LARGE_BYTES = 1_000_000_000
 """Files that take more are announced by a warning."""
 LEAST_ROOM = 64 << 20
 """RAM without which parts would be too small."""
-HALO = 4
+HALO = 5
 """States of other parts that follow those of one, for each of its own; an upper bound."""
 ITEM_BYTES = 110
 """RAM per transition of the blocks under way, measured; freed memory stays with the process."""
@@ -186,7 +186,7 @@ def parts_needed(sizes: Sizes, params: ExactParams) -> int:
     Raises:
         SolveError: None would fit.
     """
-    free = limit(params) - _used()
+    free = int(SHARE * (limit(params) - _used()))
     if free < LEAST_ROOM:
         raise SolveError(
             f"{sizes.spec.name!r} has {sizes.states} states; with them this process holds "

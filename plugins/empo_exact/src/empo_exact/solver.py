@@ -23,6 +23,8 @@ from empo_exact.forecast import share_explored, sweep_seconds
 from empo_exact.graph import Explored, Progress, StateGraph, build_graph
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
 from empo_exact.kernel_data import Values
+from empo_exact.parts.peers import Peers
+from empo_exact.parts.processes import solve_in_processes
 from empo_exact.parts.solve import solve_in_parts
 from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
@@ -51,6 +53,7 @@ def solve(
     resume: bool = False,
     seed: int = 0,
     start: Shaped[np.ndarray, "start word"] | None = None,
+    peers: Peers | None = None,
 ) -> ExactResult:
     """Solve a world exactly: Phase 1 and Phase 2 by backward induction in float64.
 
@@ -63,6 +66,7 @@ def solve(
         resume: Continue from the files that an interrupted run left in ``directory``.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
         start: Distinct state rows in which episodes start; None means the initial state.
+        peers: Processes that solve the world together, of which this is one; None: this alone.
 
     Returns:
         Values and policies at every reachable state and time.
@@ -82,19 +86,11 @@ def solve(
         with kernel_stage(tracker.progress):
             sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
     seconds.kernels = clock.perf_counter() - begin
-    if params.compute.graph != "memory" or params.compute.parts is not None:
+    compute = params.compute
+    if compute.graph != "memory" or compute.parts or compute.processes > 1 or peers:
         if start is not None:
             raise SolveError("a graph in parts starts in the initial state; leave start out")
-        return solve_in_parts(
-            world,
-            params,
-            assumed,
-            directory=directory,
-            tracker=tracker,
-            resume=resume,
-            seed=seed,
-            progress=_exploring(world, params, tracker),
-        )
+        return _solve_in_parts(world, params, assumed, directory, tracker, resume, seed, peers)
     graph = _explore(world, params, tracker, start)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
     if found := warning_before(world, graph, params.theory):
@@ -111,6 +107,41 @@ def solve(
         induce(Solver(problem, seconds), store, threads, tracker, resume)
     seconds.total = clock.perf_counter() - begin
     return ExactResult(problem, store, params, seconds, seed)
+
+
+def _solve_in_parts(
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    directory: Path | None,
+    tracker: Tracker,
+    resume: bool,
+    seed: int,
+    peers: Peers | None,
+) -> ExactResult:
+    if params.compute.processes > 1:
+        if directory is None:
+            raise SolveError("processes need a directory that all of them reach; there is none")
+        return solve_in_processes(
+            world,
+            params,
+            assumed,
+            directory=directory,
+            tracker=tracker,
+            resume=resume,
+            seed=seed,
+        )
+    return solve_in_parts(
+        world,
+        params,
+        assumed,
+        directory=directory,
+        tracker=tracker,
+        resume=resume,
+        seed=seed,
+        peers=peers,
+        progress=_exploring(world, params, tracker),
+    )
 
 
 def _explore(

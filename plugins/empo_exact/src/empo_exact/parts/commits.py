@@ -12,14 +12,14 @@ from empo_core.protocols import WorldModel
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
 from empo_exact.parts.sweeps import Parts, values_kind
-from empo_exact.parts.territory import GRAPH, Halo
+from empo_exact.parts.territory import GRAPH, HALO
 from empo_exact.ram import Sizes
 
 log = logging.getLogger("empo_exact")
 
 EVERY_S = 60.0
 """Least time between two commits; what is lost in a crash takes at most so long, and a sweep."""
-_STATE, _HALO, _DONE = "state", "halo", "committed"
+_STATE, _DONE = "state", "committed"
 
 
 class Commits:
@@ -38,8 +38,6 @@ class Commits:
 
     def keep_parts(self, parts: Parts) -> None:
         """Make a graph that stands in the files safe."""
-        for part, halo in parts.halos.items():
-            self._files.put(_HALO, part, {"part": halo.part, "index": halo.index})
         state = {
             "numbers": np.array(parts.numbers),
             "ranks": parts.ranks,
@@ -48,7 +46,7 @@ class Commits:
             "warning": np.frombuffer(parts.warning.encode(), np.uint8),
             "totals": np.array([parts.start, parts.sizes.expanded, parts.sizes.transitions]),
         }
-        for kind in (GRAPH, _HALO):
+        for kind in (GRAPH, HALO):
             self._files.sync(kind, parts.numbers)
         self._files.put(_STATE, self._peers.rank, state)
         self._files.sync(_STATE, [self._peers.rank])
@@ -58,9 +56,9 @@ class Commits:
         try:
             state = self._files.get(_STATE, self._peers.rank)
             found = [int(part) for part in state["numbers"]]
-            halos = {part: Halo(**self._files.get(_HALO, part)) for part in found}
             for part in found:
                 self._files.check(GRAPH, part)
+                self._files.check(HALO, part)
         except StorageError as error:
             log.warning("exploring again: %s", error)
             state = {}
@@ -71,7 +69,6 @@ class Commits:
             world=world,
             numbers=found,
             ranks=state["ranks"],
-            halos=halos,
             codes=state["codes"],
             store=self._files,
             peers=self._peers,

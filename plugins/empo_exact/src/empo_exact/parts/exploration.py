@@ -21,8 +21,8 @@ from empo_exact.parts.partition import Partition, change_counts, choose_partitio
 from empo_exact.parts.peers import Peers
 from empo_exact.plugin import Compute
 
-SAMPLED = 16_384
-"""Rows that each of several processes offers when parts are chosen."""
+SAMPLED = 1 << 17
+"""About how many rows each process offers when parts are chosen."""
 
 Rows = Shaped[np.ndarray, "state word"]
 
@@ -128,8 +128,7 @@ def divide(world: WorldModel, found: Found, parts: int, peers: Peers) -> Partiti
     """The same partition in all processes, from samples of their states."""
     counts = np.sum(peers.all(change_counts(world, found.rows)), axis=0)
     # A hash gave the states to the processes, so all have about equally many.
-    every = 1 if peers.size == 1 else max(1, len(found.rows) // SAMPLED)
-    samples = peers.all(np.ascontiguousarray(found.rows[::every]))
+    samples = peers.all(found.rows[:: max(1, len(found.rows) // SAMPLED)].copy())
     return choose_partition(samples, parts, slow_words(counts))
 
 

@@ -81,12 +81,10 @@ class Merger:
         return whole
 
     def _successors(self, part: int, graph: StateGraph) -> Int32[np.ndarray, " transition"]:
-        halo = self._parts.halos[part]
         place: Shaped[np.ndarray, " state"] = np.empty(graph.num_states, np.int32)
-        own = graph.num_states - len(halo.part)
+        own = len(self._places[part])
         place[:own] = self._places[part]
-        for source in np.unique(halo.part).tolist():
-            slots = np.flatnonzero(halo.part == source)
-            place[own + slots] = self._places[source][halo.index[slots]]
+        for source, (slots, numbers) in self._parts.links(part).items():
+            place[own + slots] = self._places[source][numbers]
         found: Int32[np.ndarray, " transition"] = place[graph.successor]
         return found

@@ -16,6 +16,10 @@ T = TypeVar("T")
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 
+class GoneError(WorkerError):
+    """Another process of the group is gone."""
+
+
 class Peers:
     """One process of a group, or the only one. All must call the same methods in the same order.
 
@@ -31,7 +35,7 @@ class Peers:
         """Give named arrays to every process, and get those from every process, by rank.
 
         Raises:
-            WorkerError: Another process is gone.
+            GoneError: Another process is gone.
         """
         if self.size == 1:
             return list(outgoing)
@@ -55,7 +59,7 @@ class Peers:
         """The value that each process gave, by rank.
 
         Raises:
-            WorkerError: Another process is gone.
+            GoneError: Another process is gone.
         """
         if self.size == 1:
             return [value]
@@ -71,5 +75,5 @@ class Peers:
         return sum(self.all(number))
 
 
-def _gone(error: RuntimeError) -> WorkerError:
-    return WorkerError(f"a process of this solve does not answer any more: {error}")
+def _gone(error: RuntimeError) -> GoneError:
+    return GoneError(f"another process of this solve does not answer any more: {error}")

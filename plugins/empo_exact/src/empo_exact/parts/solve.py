@@ -7,8 +7,9 @@ import json
 import logging
 import math
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,10 @@ from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import Found, divide, find_states, hand_over, rank_of
 from empo_exact.parts.merge import Merger
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.result import PartsResult, opening
+from empo_exact.parts.result import Opening, PartsResult, opening
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
-from empo_exact.parts.territory import PartBuilder, Territory, halos, merged_codes
+from empo_exact.parts.territory import PartBuilder, Territory, complete_halos, merged_codes
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.result import ExactResult
@@ -68,13 +69,16 @@ def build_parts(
         count = compute.parts or ram.parts_needed(sizes, params)
         ram.check_spill(sizes, directory)
     partition = divide(world, found, count, peers)
-    territory = Territory(hand_over(found, partition, peers), partition, peers)
+    found = hand_over(found, partition, peers)  # Not both: they take much memory.
+    territory = Territory(found, partition, peers)
+    del found
     with expander(world, compute.workers, compute.start_method) as expand:
         builder = PartBuilder(world, territory, store, expand)
         for done, part in enumerate(territory.parts):
             tracker.progress("transitions of parts", done, len(territory.parts))
             builder.build(part)
     tracker.progress("transitions of parts", 1, 1)
+    complete_halos(builder, territory, store, peers)
     store.flush()
     codes = merged_codes(builder, peers)
     every = np.arange(partition.count, dtype=np.int32)
@@ -83,7 +87,6 @@ def build_parts(
         world=world,
         numbers=territory.parts,
         ranks=rank_of(every, partition.count, peers.size),
-        halos=halos(builder, territory, peers),
         codes=codes,
         store=store,
         peers=peers,
@@ -147,33 +150,83 @@ def solve_in_parts(
         StorageError: The disk refuses, or has files of another problem.
         WorkerError: Another process is gone.
     """
-    begin, peers = clock.perf_counter(), peers or Peers()
-    files = None
+    with swept_parts(
+        world,
+        params,
+        assumed,
+        directory=directory,
+        tracker=tracker,
+        resume=resume,
+        peers=peers or Peers(),
+        progress=progress,
+    ) as (solver, done):
+        if not solver.keeps_all:
+            found = shared_opening(solver, done)
+            return PartsResult(world, params, assumed, found, seed)
+        merger = Merger(solver.parts)
+        problem = pose(world, merger.graph(), params, assumed)
+        digest = problem_digest(problem, params) if solver.params.keep == "disk" else ""
+        store = ValueStore(solver.params.keep, directory, digest)
+        merger.fill(store, done)
+        return ExactResult(problem, store, solver.params, solver.seconds, seed)
+
+
+def shared_opening(solver: PartSolver, done: int) -> Opening:
+    """The first step after the last sweep, in all processes."""
+    return next(filter(None, solver.parts.peers.all(opening(solver, done))))
+
+
+@contextmanager
+def swept_parts(
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    *,
+    directory: Path | None,
+    tracker: Tracker,
+    resume: bool,
+    peers: Peers,
+    progress: Progress | None = None,
+) -> Iterator[tuple[PartSolver, int]]:
+    """Parts with the values of all states, and how many sweeps they took.
+
+    Files are there until the context ends; for longer, so that the solve can be resumed, where it
+    ends with an error. See ``solve_in_parts`` for arguments and errors.
+    """
+    begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
     if directory is not None:
         files = FileStore(directory / FOLDER, _identity(world, params, assumed))
-    elif params.compute.graph == "spill":
+    elif spills:
         raise SolveError("graph: spill needs a directory for its files, and there is none")
-    store = files if files and params.compute.graph == "spill" else MemoryStore()
+    store = files if files and spills else MemoryStore()
     commits = Commits(files, peers) if files else None
-    parts = commits.recover_parts(world) if commits and resume and store is files else None
+    parts = commits.recover_parts(world) if commits and resume and spills else None
     if parts is None:
         parts = build_parts(world, params, store, peers, tracker, directory, progress)
-        if commits and store is files:
+        if commits and spills:
             commits.keep_parts(parts)
-    params = ram.resolved(parts.sizes, params)
-    if params.keep in ("all", "disk"):
-        ram.check_merge(parts.sizes, params)
-    solver = PartSolver(parts, params, assumed)
+    solver = PartSolver(parts, _with_keep(parts, params), assumed)
     solver.seconds.graph = clock.perf_counter() - begin
     done = commits.recover(parts) if commits and resume else 0
     with ThreadPoolExecutor(params.compute.workers) as threads:
         done = induce(solver, commits, done, threads, tracker)
     solver.seconds.total = clock.perf_counter() - begin
-    result = _result(solver, done, directory, seed)
+    yield solver, done
     if files:
         files.close()
-        files.remove()
-    return result
+        peers.all(None)  # Others may still read.
+        if peers.rank == 0:
+            files.remove()
+
+
+def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
+    """The parameters with ``keep: auto`` as what it means for this graph."""
+    if params.keep == "auto" and parts.peers.size > 1:
+        return params.model_copy(update={"keep": "none"})
+    params = ram.resolved(parts.sizes, params)
+    if params.keep in ("all", "disk"):
+        ram.check_merge(parts.sizes, params)
+    return params
 
 
 def induce(
@@ -229,20 +282,6 @@ def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool) -> bool:
             found = Values(values.v_m, values.v_e, values.v_r[order])
             refuse_unknown(found, time, has_gaps)
     return has_gaps
-
-
-def _result(solver: PartSolver, done: int, directory: Path | None, seed: int) -> ExactResult:
-    """The result, as far as it is to be kept."""
-    parts, params = solver.parts, solver.params
-    if params.keep in ("all", "disk"):
-        merger = Merger(parts)
-        problem = pose(parts.world, merger.graph(), params, solver.assumed)
-        digest = problem_digest(problem, params) if params.keep == "disk" else ""
-        store = ValueStore(params.keep, directory, digest)
-        merger.fill(store, done)
-        return ExactResult(problem, store, params, solver.seconds, seed)
-    found = next(filter(None, parts.peers.all(opening(solver, done))))
-    return PartsResult(parts.world, params, solver.assumed, found, seed)
 
 
 def _identity(world: WorldModel, params: ExactParams, assumed: Assumptions) -> str:

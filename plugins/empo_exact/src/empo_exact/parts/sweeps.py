@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -27,7 +27,7 @@ from empo_exact.induction import (
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
-from empo_exact.parts.territory import GRAPH, Halo
+from empo_exact.parts.territory import GRAPH, HALO
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
@@ -39,6 +39,18 @@ Numbers: TypeAlias = Int32[np.ndarray, " slot"]
 Messages: TypeAlias = list[dict[str, np.ndarray]]
 
 
+class Link(NamedTuple):
+    """Halo states of one part that another has.
+
+    Attributes:
+        slots: Their positions in the halo of the one.
+        numbers: Their numbers in the other, ascending.
+    """
+
+    slots: Numbers
+    numbers: Numbers
+
+
 @dataclass(frozen=True)
 class Parts:
     """A state graph in parts, as one process has it.
@@ -47,9 +59,8 @@ class Parts:
         world: The world.
         numbers: The parts of this process.
         ranks: The process that has each part [part].
-        halos: Where the halo states of each part of this process are.
         codes: Probabilities and durations by code [code 2].
-        store: The parts' graphs, and their values.
+        store: Of each part the graph, where its halo is, and values.
         peers: All processes.
         start: The part that has the initial state, as its first.
         sizes: Sizes of the whole graph.
@@ -59,7 +70,6 @@ class Parts:
     world: WorldModel
     numbers: list[int]
     ranks: Int64[np.ndarray, " part"]
-    halos: Mapping[int, Halo]
     codes: Float64[np.ndarray, "code 2"]
     store: PartStore
     peers: Peers
@@ -76,6 +86,15 @@ class Parts:
         graph, achieved = self._graph(part)
         return pose(self.world, graph, params, assumed, achieved)
 
+    def links(self, part: int) -> dict[int, Link]:
+        """By part that has some of it, the halo of one part."""
+        halo = self.store.get(HALO, part)
+        begins = np.flatnonzero(np.diff(halo["part"], prepend=-1))
+        pieces = (np.split(halo[name], begins)[1:] for name in ("part", "slot", "index"))
+        return {
+            int(of[0]): Link(slots, numbers) for of, slots, numbers in zip(*pieces, strict=True)
+        }
+
     def _graph(self, part: int) -> tuple[StateGraph, np.ndarray]:
         arrays = dict(self.store.get(GRAPH, part))
         achieved, expanded = arrays.pop("achieved"), int(arrays.pop("num_expanded"))
@@ -84,18 +103,6 @@ class Parts:
             spec=self.world.spec, num_expanded=expanded, prob=prob, duration=duration, **arrays
         )
         return graph, achieved
-
-
-class Link(NamedTuple):
-    """Halo states of one part that another has.
-
-    Attributes:
-        slots: Their rows in the tables of the one.
-        numbers: Their numbers in the other, ascending.
-    """
-
-    slots: Slots
-    numbers: Numbers
 
 
 def values_kind(done: int) -> str:
@@ -143,8 +150,7 @@ class PartSolver:
         self.params = params
         self.assumed = assumed
         self._horizon = parts.world.spec.horizon
-        self._links = {part: _links(parts, part) for part in parts.numbers}
-        self._wanted = _wanted(parts, self._links)
+        self._wanted = _wanted(parts)
         self._coming: dict[tuple[int, int], Values] = {}
 
     def sweep(self, done: int, threads: ThreadPoolExecutor) -> int:
@@ -196,11 +202,13 @@ class PartSolver:
             return
         own = Values(**self.parts.store.get(values_kind(done), part))
         yield slice(0, len(own.v_r)), own
-        for source, (slots, numbers) in self._links[part].items():
+        links = self.parts.links(part)
+        behind = problem.graph.num_states - sum(len(link.slots) for link in links.values())
+        for source, (slots, numbers) in links.items():
             rows = self._coming.get((source, part))
             if rows is None:
                 rows = Values(**self.parts.store.rows(values_kind(done), source, numbers))
-            yield slots[: len(rows.v_r)], rows
+            yield behind + slots[: len(rows.v_r)].astype(np.int64), rows
 
     def table(self, problem: Problem, part: int, done: int) -> Values:
         """The values of a part's states and halo; NaN where they are not known."""
@@ -254,9 +262,9 @@ class PartSolver:
                 now[: len(masks[part])] = masks[part]
                 advance_mask(graph.bounds, graph.successor, now, then)
                 after[part] |= then[: len(masks[part])]
-                for source, (slots, numbers) in self._links[part].items():
+                for source, (slots, numbers) in parts.links(part).items():
                     where = outgoing[int(parts.ranks[source])]
-                    where[f"{part} {source} marked"] = numbers[then[slots]]
+                    where[f"{part} {source} marked"] = numbers[then[len(masks[part]) + slots]]
             for _, target, arrays in self._swapped(outgoing):
                 after[target][arrays["marked"]] = True
             masks = after
@@ -293,8 +301,8 @@ class PartSolver:
         return after
 
     def _nowhere(self, part: int) -> Mask:
-        graph, halo = self.parts.graph(part), self.parts.halos[part]
-        return np.zeros(graph.num_states - len(halo.part), np.bool_)
+        halo = sum(len(link.slots) for link in self.parts.links(part).values())
+        return np.zeros(self.parts.graph(part).num_states - halo, np.bool_)
 
     def _nothing(self) -> Messages:
         return [{} for _ in range(self.parts.peers.size)]
@@ -310,24 +318,14 @@ class PartSolver:
                 yield source, target, arrays
 
 
-def _links(parts: Parts, part: int) -> dict[int, Link]:
-    """By part that has some of it, the halo of one part."""
-    halo = parts.halos[part]
-    own = parts.graph(part).num_states - len(halo.part)
-    order = np.lexsort((halo.index, halo.part))
-    sources, begins = np.unique(halo.part[order], return_index=True)
-    return {
-        int(source): Link(own + slots, halo.index[slots])
-        for source, slots in zip(sources, np.split(order, begins)[1:], strict=True)
-    }
-
-
-def _wanted(parts: Parts, links: Mapping[int, Mapping[int, Link]]) -> dict[int, dict[int, Numbers]]:
+def _wanted(parts: Parts) -> dict[int, dict[int, Numbers]]:
     """By part of this process, and by part of another: its states that follow those of that."""
     wanted: dict[int, dict[int, Numbers]] = {part: {} for part in parts.numbers}
+    if parts.peers.size == 1:
+        return wanted
     asked: Messages = [{} for _ in range(parts.peers.size)]
-    for part, sources in links.items():
-        for source, link in sources.items():
+    for part in parts.numbers:
+        for source, link in parts.links(part).items():
             rank = int(parts.ranks[source])
             if rank != parts.peers.rank:
                 asked[rank][f"{source} {part}"] = link.numbers

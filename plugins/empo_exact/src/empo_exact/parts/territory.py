@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,6 +19,8 @@ from empo_exact.parts.store import PartStore
 
 GRAPH = "graph"
 """Kind of the stored arrays of a part's transitions."""
+HALO = "halo"
+"""Kind of the stored arrays that say where the states of other parts are that follow a part's."""
 
 
 class Territory:
@@ -48,19 +49,6 @@ class Territory:
         return np.searchsorted(depth, np.arange(self.steps + 1), side="right")
 
 
-@dataclass(frozen=True)
-class Halo:
-    """States of other parts that follow those of one, behind its own.
-
-    Attributes:
-        part: The part that has each [halo state].
-        index: Its number there [halo state].
-    """
-
-    part: Int32[np.ndarray, " halo_state"]
-    index: Int32[np.ndarray, " halo_state"]
-
-
 class PartBuilder:
     """Works out the transitions of parts, one after another, and stores them."""
 
@@ -74,14 +62,12 @@ class PartBuilder:
         self._place = np.full(territory.table.count, -1, np.int32)
         self.codes = RowTable(2, np.dtype(np.float64))
         self.abroad: dict[int, RowTable] = {}
-        """By part, the states that other processes have, by row, behind ``near``."""
-        self.near: dict[int, Int64[np.ndarray, " state"]] = {}
-        """By part, the states of other parts of this process."""
+        """By part, rows of its halo that other processes have; behind those of this one."""
         self.terminal: tuple[int, Shaped[np.ndarray, " word"]] | None = None
         """Depth and row of a terminal state that the fewest steps lead to."""
 
-    def build(self, part: int) -> int:
-        """Store the transitions of a part, with halo states behind its own; how many there are."""
+    def build(self, part: int) -> None:
+        """Store the transitions of a part, with halo states behind its own, and where those are."""
         world, territory = self._world, self._territory
         first, last = (int(end) for end in territory.begins[part : part + 2])
         rows = territory.table.rows[first:last]
@@ -117,8 +103,10 @@ class PartBuilder:
                 "achieved": world.achieved(torch.from_numpy(states)).numpy(),
             },
         )
-        self.abroad[part], self.near[part] = abroad, near
-        return len(successor)
+        if abroad.count:
+            self.abroad[part] = abroad
+        owner = np.searchsorted(territory.begins, near, side="right") - 1
+        self._store.put(HALO, part, halo_arrays(owner, near - territory.begins[owner]))
 
     def _note_terminal(self, part: int, counts: Sequence[Int64[np.ndarray, " pair"]]) -> None:
         """Note the first state of a part that has no transitions."""
@@ -156,8 +144,21 @@ class PartBuilder:
         return found
 
 
-def halos(builder: PartBuilder, territory: Territory, peers: Peers) -> dict[int, Halo]:
-    """Where the halo states of each part of this process are."""
+def halo_arrays(
+    part: Int64[np.ndarray, " halo_state"], index: Int64[np.ndarray, " halo_state"]
+) -> dict[str, np.ndarray]:
+    """Halo states by part and by number there, with their positions in the halo [halo_state]."""
+    slot = np.lexsort((index, part))
+    arrays = {"part": part[slot], "index": index[slot], "slot": slot}
+    return {name: array.astype(np.int32) for name, array in arrays.items()}
+
+
+def complete_halos(
+    builder: PartBuilder, territory: Territory, store: PartStore, peers: Peers
+) -> None:
+    """Store where those halo states are that other processes have."""
+    if peers.size == 1:
+        return
     asked = [_asked(builder, territory, rank, peers.size) for rank in range(peers.size)]
     answers: list[dict[str, np.ndarray]] = []
     for questions in peers.swap(asked):
@@ -167,21 +168,17 @@ def halos(builder: PartBuilder, territory: Territory, peers: Peers) -> dict[int,
             replies[name] = number - territory.begins[territory.partition.owners(rows)]
         answers.append(replies)
     told = peers.swap(answers)
-    found = {}
-    for part in territory.parts:
-        near, rows = builder.near[part], builder.abroad[part].rows
-        owner = np.searchsorted(territory.begins, near, side="right") - 1
-        index = near - territory.begins[owner]
-        owners = territory.partition.owners(rows)
+    for part, abroad in builder.abroad.items():
+        owners = territory.partition.owners(abroad.rows)
         ranks = rank_of(owners, territory.partition.count, peers.size)
-        away = np.empty(len(rows), np.int64)
+        index = np.empty(len(owners), np.int64)
         for rank, numbers in enumerate(told):
-            away[ranks == rank] = numbers.get(str(part), np.empty(0))
-        found[part] = Halo(
-            np.concatenate([owner, owners]).astype(np.int32),
-            np.concatenate([index, away]).astype(np.int32),
+            index[ranks == rank] = numbers.get(str(part), np.empty(0))
+        near = store.get(HALO, part)  # In their order, since there were no others.
+        halo = halo_arrays(
+            np.concatenate([near["part"], owners]), np.concatenate([near["index"], index])
         )
-    return found
+        store.put(HALO, part, halo)
 
 
 def _asked(
