@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -15,6 +16,7 @@ from empo_core.storage.run_directory import RESULTS, SUMMARY
 from empo_core.worlds.roles import check_humans
 from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes
+from empo_exact.parts.peers import joined
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
@@ -32,14 +34,16 @@ class Exact:
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
-        result = solve(
-            _world(context.world),
-            self._params,
-            directory=context.directory / "values",
-            tracker=context.tracker,
-            resume=context.resume,
-            seed=context.seed,
-        )
+        with joined() as peers:
+            result = solve(
+                _world(context.world),
+                self._params,
+                directory=Path(peers.all(str(context.directory / "values"))[0]),
+                tracker=context.tracker,
+                resume=context.resume,
+                seed=context.seed,
+                peers=peers,
+            )
         self._write_page(context, result)
         return result
 
@@ -92,7 +96,7 @@ class Exact:
 
     def _write_page(self, context: RunContext, result: ExactResult) -> None:
         """Write the page that shows every decision, where it is wanted and can be written."""
-        wanted, size = self._params.inspector, nbytes(result)
+        wanted, size = self._params.inspector, nbytes(result) if result.is_whole else None
         if wanted and size is None:
             log.warning("no %s: it needs the values of all times; set keep to all or disk", PAGE)
         if wanted is False or size is None or (wanted is None and size > MAX_BYTES):

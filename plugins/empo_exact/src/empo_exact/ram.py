@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import shutil
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ LEAST_ROOM = 64 << 20
 """RAM without which parts would be too small."""
 HALO = 5
 """States of other parts that follow those of one, for each of its own; an upper bound."""
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h.
 ITEM_BYTES = 110
 """RAM per transition of the blocks under way, measured; freed memory stays with the process."""
 
@@ -178,6 +180,15 @@ def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:
         return params
     is_small = disk_bytes(sizes, "all") <= SMALL_BYTES
     return params.model_copy(update={"keep": "all" if is_small or params.rollouts else "none"})
+
+
+def return_freed() -> None:
+    """Let freed arrays go back to the system at once, where its C library can be told so.
+
+    GNU's otherwise keeps what it thinks will be needed again, and a limit could not be held.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 def parts_needed(sizes: Sizes, params: ExactParams) -> int:

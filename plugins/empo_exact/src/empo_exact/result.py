@@ -68,6 +68,11 @@ class ExactResult(NotebookReport, Solution):
         """Sizes of the state graph that was solved."""
         return Sizes.of(self.graph)
 
+    @property
+    def is_whole(self) -> bool:
+        """True if the result has the whole graph and not only its beginning."""
+        return self.graph.num_states == self.sizes.states
+
     def warnings(self) -> list[str]:
         """Advice to a reader who is about to trust the policies."""
         found = warning_after(self)
@@ -170,9 +175,8 @@ class ExactResult(NotebookReport, Solution):
             "states": self.sizes.states,
             "transitions": self.sizes.transitions,
         }
-        is_whole = self.graph.num_states == self.sizes.states
         cheap = self.graph.num_transitions * (self.horizon or 1) <= CHEAP_COUNT
-        if is_whole and (cheap or self.params.count_unrolled):
+        if self.is_whole and (cheap or self.params.count_unrolled):
             states, terminal, edges = self.unrolled
             graph |= {
                 "unrolled_states": states,
@@ -202,7 +206,8 @@ class ExactResult(NotebookReport, Solution):
         record = storage.Record(self.params, self.seconds, self.seed)
         if self.params.keep != "none":
             storage.save(self, record, directory)
-        pictures.draw(self, directory, rollouts=self.params.num_rollouts, seed=self.seed)
+        rollouts = self.params.num_rollouts if self.is_whole else 0
+        pictures.draw(self, directory, rollouts=rollouts, seed=self.seed)
 
 
 def load(

@@ -86,8 +86,8 @@ def solve(
         with kernel_stage(tracker.progress):
             sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
     seconds.kernels = clock.perf_counter() - begin
-    compute = params.compute
-    if compute.graph != "memory" or compute.parts or compute.processes > 1 or peers:
+    compute, several = params.compute, peers is not None and peers.size > 1
+    if compute.graph != "memory" or compute.parts or compute.processes > 1 or several:
         if start is not None:
             raise SolveError("a graph in parts starts in the initial state; leave start out")
         return _solve_in_parts(world, params, assumed, directory, tracker, resume, seed, peers)

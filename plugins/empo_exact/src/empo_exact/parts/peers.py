@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from empo_core.errors import WorkerError
 from empo_executors.frames import decode_arrays, encode_arrays
+from empo_learning.distributed import join
 
 T = TypeVar("T")
 Arrays: TypeAlias = Mapping[str, np.ndarray]
@@ -73,6 +75,17 @@ class Peers:
     def sum(self, number: int) -> int:
         """The sum of a count over all processes."""
         return sum(self.all(number))
+
+
+@contextmanager
+def joined() -> Iterator[Peers]:
+    """The processes that ``torchrun`` started, as long as the context lasts; else this one alone.
+
+    Raises:
+        ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
+    """
+    with join() as group:
+        yield Peers(group.rank, group.size)
 
 
 def _gone(error: RuntimeError) -> GoneError:

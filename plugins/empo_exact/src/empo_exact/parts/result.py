@@ -96,6 +96,8 @@ class PartsResult(ExactResult):
         store = ValueStore("root", None, "")
         for time, values in opening.values.items():
             store.put(time, values)
+        if params.keep == "auto":  # It means what there is.
+            params = params.model_copy(update={"keep": "none"})
         problem = pose(world, opening.graph, params, assumed)
         super().__init__(problem, store, params, opening.seconds, seed)
         self._opening = opening

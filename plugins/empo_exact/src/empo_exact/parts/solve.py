@@ -173,6 +173,8 @@ def solve_in_parts(
 
 def shared_opening(solver: PartSolver, done: int) -> Opening:
     """The first step after the last sweep, in all processes."""
+    if done > 1:
+        solver.offer(done - 1)
     return next(filter(None, solver.parts.peers.all(opening(solver, done))))
 
 
@@ -194,6 +196,8 @@ def swept_parts(
     ends with an error. See ``solve_in_parts`` for arguments and errors.
     """
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
+    if spills:
+        ram.return_freed()
     if directory is not None:
         files = FileStore(directory / FOLDER, _identity(world, params, assumed))
     elif spills:
@@ -223,6 +227,11 @@ def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
     """The parameters with ``keep: auto`` as what it means for this graph."""
     if params.keep == "auto" and parts.peers.size > 1:
         return params.model_copy(update={"keep": "none"})
+    if params.keep == "root" and parts.world.spec.horizon is None:
+        raise SolveError(
+            "keep: root leaves the first step, which is not all that a world without a horizon "
+            "needs: set keep to none or all, or leave parts out"
+        )
     params = ram.resolved(parts.sizes, params)
     if params.keep in ("all", "disk"):
         ram.check_merge(parts.sizes, params)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32
@@ -22,6 +22,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 Numbers: TypeAlias = Int32[np.ndarray, " slot"]
 
 
+@runtime_checkable
 class PartStore(Protocol):
     """Keeps named arrays of every part under a kind, e.g. ``graph``."""
 

@@ -138,8 +138,8 @@ class PartBuilder:
         own = last - first
         self._place[first:last] = np.arange(own)
         self._place[near] = own + np.arange(len(near))
-        found: Int32[np.ndarray, " transition"] = self._place[targets]
         away = targets < 0
+        found: Int32[np.ndarray, " transition"] = self._place.take(targets, mode="clip")
         found[away] = own + len(near) - 1 - targets[away]
         return found
 
