@@ -20,7 +20,7 @@ from empo_core.protocols import Tracker, WorldModel
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
 from empo_exact.checks import refuse_powerless, refuse_unknown
-from empo_exact.expansion import expander
+from empo_exact.expansion import Expand, expander
 from empo_exact.graph import Progress
 from empo_exact.kernel_data import Values
 from empo_exact.parts.commits import Commits
@@ -39,6 +39,9 @@ from empo_exact.storage import identity, problem_digest
 from empo_exact.terminal_states import warning_at
 from empo_exact.values import ValueStore
 
+IMPLICIT_TRANSITIONS = 1 << 22
+"""Transitions of a part that are worked out at a time, where they are not stored."""
+
 log = logging.getLogger("empo_exact")
 
 FOLDER = "parts"
@@ -51,7 +54,7 @@ def build_parts(
     store: PartStore,
     peers: Peers,
     tracker: Tracker,
-    directory: Path | None,
+    expand: Expand,
     progress: Progress | None = None,
 ) -> Parts:
     """Find all states, cut them into parts, and work out each part's transitions.
@@ -64,19 +67,15 @@ def build_parts(
     compute = params.compute
     found = find_states(world, compute, peers, progress)
     sizes = _sizes(world, found, peers)
-    count = compute.parts or peers.size
-    if directory and compute.graph == "spill":
-        count = compute.parts or ram.parts_needed(sizes, params)
-        ram.check_spill(sizes, directory)
-    partition = divide(world, found, count, peers)
+    partition = divide(world, found, _count(sizes, store, params, peers), peers)
     found = hand_over(found, partition, peers)  # Not both: they take much memory.
     territory = Territory(found, partition, peers)
     del found
-    with expander(world, compute.workers, compute.start_method) as expand:
-        builder = PartBuilder(world, territory, store, expand)
-        for done, part in enumerate(territory.parts):
-            tracker.progress("transitions of parts", done, len(territory.parts))
-            builder.build(part)
+    is_implicit = compute.graph == "implicit"
+    builder = PartBuilder(world, territory, store, expand, is_implicit=is_implicit)
+    for done, part in enumerate(territory.parts):
+        tracker.progress("transitions of parts", done, len(territory.parts))
+        builder.build(part)
     tracker.progress("transitions of parts", 1, 1)
     complete_halos(builder, territory, store, peers)
     store.flush()
@@ -93,7 +92,19 @@ def build_parts(
         start=int(start[0]),
         sizes=sizes,
         warning=_warning(world, params, peers.all(builder.terminal), codes),
+        builder=builder if is_implicit else None,
     )
+
+
+def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) -> int:
+    """Number of parts, of all processes."""
+    count = params.compute.parts or peers.size
+    if isinstance(store, FileStore):
+        ram.check_spill(sizes, store.directory)
+        count = params.compute.parts or ram.parts_needed(sizes, params)
+    elif params.compute.graph == "implicit" and params.compute.parts is None:
+        count = -(-sizes.transitions // IMPLICIT_TRANSITIONS)
+    return max(count, peers.size)
 
 
 def _warning(
@@ -204,18 +215,22 @@ def swept_parts(
         raise SolveError("graph: spill needs a directory for its files, and there is none")
     store = files if files and spills else MemoryStore()
     commits = Commits(files, peers) if files else None
-    parts = commits.recover_parts(world) if commits and resume and spills else None
-    if parts is None:
-        parts = build_parts(world, params, store, peers, tracker, directory, progress)
-        if commits and spills:
-            commits.keep_parts(parts)
-    solver = PartSolver(parts, _with_keep(parts, params), assumed)
-    solver.seconds.graph = clock.perf_counter() - begin
-    done = commits.recover(parts) if commits and resume else 0
-    with ThreadPoolExecutor(params.compute.workers) as threads:
+    compute = params.compute
+    with (
+        expander(world, compute.workers, compute.start_method) as expand,
+        ThreadPoolExecutor(compute.workers) as threads,
+    ):
+        parts = commits.recover_parts(world) if commits and resume and spills else None
+        if parts is None:
+            parts = build_parts(world, params, store, peers, tracker, expand, progress)
+            if commits and spills:
+                commits.keep_parts(parts)
+        solver = PartSolver(parts, _with_keep(parts, params), assumed)
+        solver.seconds.graph = clock.perf_counter() - begin
+        done = commits.recover(parts) if commits and resume else 0
         done = induce(solver, commits, done, threads, tracker)
-    solver.seconds.total = clock.perf_counter() - begin
-    yield solver, done
+        solver.seconds.total = clock.perf_counter() - begin
+        yield solver, done
     if files:
         files.close()
         peers.all(None)  # Others may still read.

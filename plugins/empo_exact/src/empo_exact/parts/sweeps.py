@@ -27,7 +27,7 @@ from empo_exact.induction import (
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
-from empo_exact.parts.territory import GRAPH, HALO
+from empo_exact.parts.territory import GRAPH, HALO, PartBuilder
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
@@ -64,6 +64,7 @@ class Parts:
         peers: All processes.
         start: The part that has the initial state, as its first.
         sizes: Sizes of the whole graph.
+        builder: Works out the graphs, where the store does not have them.
         warning: Of a terminal state that attracts robots; empty where there is none.
     """
 
@@ -76,6 +77,7 @@ class Parts:
     start: int
     sizes: Sizes
     warning: str
+    builder: PartBuilder | None = None
 
     def graph(self, part: int) -> StateGraph:
         """A part's own states and its halo as a graph."""
@@ -96,7 +98,7 @@ class Parts:
         }
 
     def _graph(self, part: int) -> tuple[StateGraph, np.ndarray]:
-        arrays = dict(self.store.get(GRAPH, part))
+        arrays = self.builder.graph(part) if self.builder else dict(self.store.get(GRAPH, part))
         achieved, expanded = arrays.pop("achieved"), int(arrays.pop("num_expanded"))
         prob, duration = (np.ascontiguousarray(column) for column in self.codes.T)
         graph = StateGraph(
@@ -161,7 +163,8 @@ class PartSolver:
         followers = parts.numbers[1:] + parts.numbers[:1]
         for part, following in zip(parts.numbers, followers, strict=True):
             problem = parts.problem(part, self.params, self.assumed)
-            parts.store.fetch(GRAPH, following)
+            if parts.builder is None:
+                parts.store.fetch(GRAPH, following)
             values, count = self._sweep_part(problem, part, done, threads)
             valued += count
             parts.store.put(values_kind(done + 1), part, values._asdict())

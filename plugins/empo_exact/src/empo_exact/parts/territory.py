@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -50,11 +50,25 @@ class Territory:
 
 
 class PartBuilder:
-    """Works out the transitions of parts, one after another, and stores them."""
+    """Works out the transitions of parts, one after another.
+
+    Attributes:
+        is_implicit: They are not stored, but worked out whenever they are wanted.
+        codes: Probabilities and durations by code.
+        abroad: By part, rows of its halo that other processes have; behind those of this one.
+        terminal: Depth and row of a terminal state that the fewest steps lead to.
+    """
 
     def __init__(
-        self, world: WorldModel, territory: Territory, store: PartStore, expand: Expand
+        self,
+        world: WorldModel,
+        territory: Territory,
+        store: PartStore,
+        expand: Expand,
+        *,
+        is_implicit: bool,
     ) -> None:
+        self.is_implicit = is_implicit
         self._world = world
         self._territory = territory
         self._store = store
@@ -62,12 +76,23 @@ class PartBuilder:
         self._place = np.full(territory.table.count, -1, np.int32)
         self.codes = RowTable(2, np.dtype(np.float64))
         self.abroad: dict[int, RowTable] = {}
-        """By part, rows of its halo that other processes have; behind those of this one."""
         self.terminal: tuple[int, Shaped[np.ndarray, " word"]] | None = None
-        """Depth and row of a terminal state that the fewest steps lead to."""
 
     def build(self, part: int) -> None:
-        """Store the transitions of a part, with halo states behind its own, and where those are."""
+        """Store a part's transitions unless they are implicit, and where its halo states are."""
+        arrays = self.graph(part)
+        self._note_terminal(part, arrays)
+        if not self.is_implicit:
+            self._store.put(GRAPH, part, arrays)
+        territory = self._territory
+        own = int(territory.begins[part + 1] - territory.begins[part])
+        behind = len(arrays["states"]) - (self.abroad[part].count if part in self.abroad else 0)
+        near = territory.table.find(arrays["states"][own:behind])
+        owner = np.searchsorted(territory.begins, near, side="right") - 1
+        self._store.put(HALO, part, halo_arrays(owner, near - territory.begins[owner]))
+
+    def graph(self, part: int) -> dict[str, np.ndarray]:
+        """The transitions of a part, with halo states behind its own."""
         world, territory = self._world, self._territory
         first, last = (int(end) for end in territory.begins[part : part + 2])
         rows = territory.table.rows[first:last]
@@ -83,40 +108,31 @@ class PartBuilder:
             target.append(number)
             code.append(narrow(self.codes.number(chances(found))))
             counts.append(np.diff(found.offsets.numpy()))
-        self._note_terminal(part, counts)
         targets = joined(target, np.int32)
         near = self._neighbours(targets, first, last)
         successor = self._settled(targets, first, last, near)
         halo = np.concatenate([territory.table.rows[near], abroad.rows])
         states = np.concatenate([rows, halo])
         wide = np.uint16 if self.codes.count <= 1 << 16 else np.int32
-        self._store.put(
-            GRAPH,
-            part,
-            {
-                "states": states,
-                "layers": layers,
-                "num_expanded": np.array(expanded),
-                "offsets": running_offsets(counts),
-                "successor": successor,
-                "code": joined(code, wide),
-                "achieved": world.achieved(torch.from_numpy(states)).numpy(),
-            },
-        )
         if abroad.count:
             self.abroad[part] = abroad
-        owner = np.searchsorted(territory.begins, near, side="right") - 1
-        self._store.put(HALO, part, halo_arrays(owner, near - territory.begins[owner]))
+        return {
+            "states": states,
+            "layers": layers,
+            "num_expanded": np.array(expanded),
+            "offsets": running_offsets(counts),
+            "successor": successor,
+            "code": joined(code, wide),
+            "achieved": world.achieved(torch.from_numpy(states)).numpy(),
+        }
 
-    def _note_terminal(self, part: int, counts: Sequence[Int64[np.ndarray, " pair"]]) -> None:
+    def _note_terminal(self, part: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Note the first state of a part that has no transitions."""
-        joint = self._world.spec.num_joint_actions
-        empty = [block.reshape(-1, joint).sum(1) == 0 for block in counts]
-        for state in np.flatnonzero(np.concatenate(empty))[:1] if empty else ():
-            number = int(self._territory.begins[part] + state)
-            depth = int(self._territory.depth[number])
+        bounds = arrays["offsets"][:: self._world.spec.num_joint_actions]
+        for state in np.flatnonzero(bounds[1:] == bounds[:-1])[:1]:
+            depth = int(np.searchsorted(arrays["layers"], state, side="right"))
             if self.terminal is None or depth < self.terminal[0]:
-                self.terminal = depth, self._territory.table.rows[number].copy()
+                self.terminal = depth, arrays["states"][state].copy()
 
     def _neighbours(
         self, targets: Int32[np.ndarray, " transition"], first: int, last: int
