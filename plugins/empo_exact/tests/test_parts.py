@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import torch
 from comparison import exact_params, parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,8 +20,8 @@ from reference_solver import Parameters
 
 from empo_core.errors import EmpoError, SolveError, StorageError
 from empo_core.protocols import Tracker
+from empo_core.storage.atomic import FileOps
 from empo_exact.kernel_data import Values
-from empo_exact.parts import commits
 from empo_exact.parts.partition import choose_partition, slow_words
 from empo_exact.parts.store import FileStore
 from empo_exact.plugin import Compute, ExactParams
@@ -81,7 +80,8 @@ def test_values_of_random_games_do_not_depend_on_the_parts(
     exact = exact_params(params, keep="all", count_unrolled=False)
     plain, found = outcome(table, exact), outcome(table, in_parts(exact, parts=parts))
     if isinstance(plain, str) or isinstance(found, str):
-        assert isinstance(plain, str) and isinstance(found, str)
+        assert isinstance(plain, str)
+        assert isinstance(found, str)
         assert plain.split(". The state is")[0] == found.split(". The state is")[0]
     else:
         assert_same(found, plain)
@@ -103,7 +103,7 @@ def test_the_numbers_of_states_do_not_depend_on_the_parts() -> None:
     assert np.array_equal(one.graph.successor, seven.graph.successor)
 
 
-@pytest.mark.parametrize("graph", ["memory", "spill"])
+@pytest.mark.parametrize("graph", ["memory", "spill", "implicit"])
 def test_processes_find_the_same_start(tmp_path: Path, graph: str) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")
     plain = solve(world, ExactParams(keep="all"))
@@ -111,24 +111,147 @@ def test_processes_find_the_same_start(tmp_path: Path, graph: str) -> None:
     assert_same_start(solve(world, shared, directory=tmp_path), plain)
 
 
-class KillOnce(Tracker):
-    """Kills a child process when a sweep is reported, once."""
+def test_implicit_transitions_give_the_same_values() -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="all")
+    assert_same(solve(world, in_parts(params, graph="implicit", parts=3)), solve(world, params))
 
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.killed = 0
+
+class At(Tracker):
+    """Does something once, when a sweep is done."""
+
+    def __init__(self, step: int, act: Callable[[], None]) -> None:
+        self.step, self.act, self.done = step, act, False
 
     def log(self, step: int, metrics: Any) -> None:
         """A sweep is done."""
-        if step == self.step and not self.killed:
-            child = _workers()[0]
-            self.killed = child.pid
-            os.kill(child.pid, signal.SIGKILL)
+        if step == self.step and not self.done:
+            self.done = True
+            self.act()
 
 
-def _workers() -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if any(part.startswith("worker-") for part in process.cmdline()) or not process.children()
-    ]
+def kill_a_worker() -> None:
+    servers = psutil.Process().children()
+    workers = [child for server in servers for child in server.children()]
+    os.kill(workers[-1].pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("graph", ["memory", "spill"])
+def test_a_process_that_is_killed_changes_nothing(tmp_path: Path, graph: str) -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="none")
+    shared = in_parts(params, processes=2, graph=graph, checkpoint_s=0)
+    tracker = At(2, kill_a_worker)
+    found = solve(world, shared, directory=tmp_path, tracker=tracker)
+    assert tracker.done
+    assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("graph", ["memory", "spill", "implicit"])
+def test_an_interrupted_solve_goes_on_from_its_checkpoint(
+    tmp_path: Path, graph: str, step: int
+) -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="none")
+    chosen = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, chosen, directory=tmp_path, tracker=At(step, interrupt))
+    steps: list[int] = []
+
+    class Steps(Tracker):
+        def log(self, step: int, metrics: Any) -> None:
+            steps.append(step)
+
+    found = solve(world, chosen, directory=tmp_path, tracker=Steps(), resume=True)
+    assert steps == list(range(step + 1, 5))
+    assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+def test_a_torn_file_is_refused_and_explored_again(tmp_path: Path) -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="none")
+    chosen = in_parts(params, graph="spill", parts=3, checkpoint_s=0)
+
+    def interrupt() -> None:
+        torn = next((tmp_path / "parts" / "graph").glob("*/successor.npy"))
+        torn.write_bytes(torn.read_bytes()[:-8])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, chosen, directory=tmp_path, tracker=At(2, interrupt))
+    found = solve(world, chosen, directory=tmp_path, resume=True)
+    assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+def test_files_of_another_problem_are_not_used(tmp_path: Path) -> None:
+    one = FileStore(tmp_path, "one")
+    one.put("graph", 0, {"states": np.zeros(3)})
+    one.flush()
+    with pytest.raises(StorageError, match="another problem"):
+        FileStore(tmp_path, "other").get("graph", 0)
+
+
+def test_nothing_that_is_not_ours_is_overwritten(tmp_path: Path) -> None:
+    foreign = tmp_path / "parts" / "graph" / "part-00000"
+    foreign.mkdir(parents=True)
+    (foreign / "letter.txt").write_text("mine")
+    with pytest.raises(StorageError, match="part-00000"):
+        solve(
+            TableWorld(TIMED),
+            in_parts(ExactParams(keep="none"), graph="spill", parts=2),
+            directory=tmp_path,
+        )
+    assert (foreign / "letter.txt").read_text() == "mine"
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: FileOps, file: object, data: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileOps, "write", refuse)
+    with pytest.raises(StorageError, match="No space left on device"):
+        solve(
+            TableWorld(TIMED),
+            in_parts(ExactParams(keep="none"), graph="spill", parts=2),
+            directory=tmp_path,
+        )
+
+
+def test_too_little_ram_is_refused_with_numbers(tmp_path: Path) -> None:
+    used = psutil.Process().memory_info().rss / 2**30
+    for limit, message in ((0.1, "holds .* GiB"), (used + 0.03, "in parts takes 0.06 GiB more")):
+        chosen = in_parts(ExactParams(keep="none"), graph="spill", ram_limit_gb=limit)
+        with pytest.raises(SolveError, match=message):
+            solve(TableWorld(TIMED), chosen, directory=tmp_path)
+
+
+@given(
+    rows=st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=1, max_size=40, unique=True),
+    parts=st.integers(1, 9),
+)
+def test_parts_are_ranges_of_equal_size(rows: list[tuple[int, int, int]], parts: int) -> None:
+    array, words = np.array(rows, np.int16), np.array([2, 0, 1])
+    partition = choose_partition([array], parts, words)
+    owners = partition.owners(array)
+    sizes = np.bincount(owners, minlength=partition.count)
+    assert partition.count == min(parts, len(rows))
+    assert sizes.max() - sizes.min() <= 1
+    by_key = owners[np.lexsort(array[:, words[::-1]].T)]
+    assert (np.diff(by_key) >= 0).all()
+
+
+def test_words_that_change_least_come_first() -> None:
+    assert slow_words(np.array([5, 0, 7, 1])).tolist() == [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep": "all", "compute": {"processes": 2}}, "keep: all"),
+        ({"compute": {"processes": 3, "parts": 2}}, "as many parts"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ExactParams.model_validate(options)

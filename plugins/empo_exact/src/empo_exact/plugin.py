@@ -114,6 +114,12 @@ class Compute(Config):
         description="Parts that the state graph is cut into; null means one for each process, or "
         "with graph: spill as many as RAM asks for.",
     )
+    checkpoint_s: float = Field(
+        60.0,
+        ge=0,
+        description="With parts: least seconds between checkpoints, from which a solve goes on "
+        "where it was interrupted or a process failed.",
+    )
     processes: int = Field(
         1, ge=1, description="Processes that have some of the parts each, with workers threads."
     )

@@ -17,8 +17,6 @@ from empo_exact.ram import Sizes
 
 log = logging.getLogger("empo_exact")
 
-EVERY_S = 60.0
-"""Least time between two commits; what is lost in a crash takes at most so long, and a sweep."""
 _STATE, _DONE = "state", "committed"
 
 
@@ -29,7 +27,7 @@ class Commits:
         done: Sweeps whose values are safe in all processes; 0: none.
     """
 
-    def __init__(self, files: FileStore, peers: Peers, every_s: float = EVERY_S) -> None:
+    def __init__(self, files: FileStore, peers: Peers, every_s: float) -> None:
         self.done = 0
         self._files = files
         self._peers = peers
@@ -82,7 +80,7 @@ class Commits:
         return self._peers.all(clock.monotonic() - self._last >= self._every_s)[0]
 
     def commit(self, parts: Parts, done: int) -> None:
-        """Make the values after so many sweeps safe, and forget older ones."""
+        """Make the values after so many sweeps safe."""
         kind = values_kind(done)
         if parts.store is not self._files:
             for part in parts.numbers:
@@ -93,7 +91,7 @@ class Commits:
         self._files.put(_DONE, self._peers.rank, {"done": np.array(done)})
         self._files.sync(_DONE, [self._peers.rank])
         self._peers.all(done)
-        if self.done:
+        if parts.store is not self._files:  # Else they are dropped once no sweep needs them.
             self._files.drop(values_kind(self.done), parts.numbers)
         self.done, self._last = done, clock.monotonic()
 

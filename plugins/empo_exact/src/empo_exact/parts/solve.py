@@ -9,7 +9,7 @@ import math
 import time as clock
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -214,9 +214,10 @@ def swept_parts(
     elif spills:
         raise SolveError("graph: spill needs a directory for its files, and there is none")
     store = files if files and spills else MemoryStore()
-    commits = Commits(files, peers) if files else None
+    commits = Commits(files, peers, params.compute.checkpoint_s) if files else None
     compute = params.compute
     with (
+        closing(files) if files else nullcontext(),
         expander(world, compute.workers, compute.start_method) as expand,
         ThreadPoolExecutor(compute.workers) as threads,
     ):
@@ -232,7 +233,6 @@ def swept_parts(
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
     if files:
-        files.close()
         peers.all(None)  # Others may still read.
         if peers.rank == 0:
             files.remove()
@@ -268,7 +268,7 @@ def induce(
     """
     parts, horizon = solver.parts, solver.parts.world.spec.horizon
     gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
-    valued = 0
+    valued, kept = 0, [done] if done else []
     if done:  # Only with a horizon, see ``Commits``.
         solver.offer(done)
         gaps = any(parts.peers.all(bool(solver.unvalued(done))))
@@ -280,10 +280,13 @@ def induce(
         if not count:
             rows = [row for found in parts.peers.all(solver.unvalued(done)) for row in found]
             raise cyclic(parts.world, rows[0])
-        if not solver.keeps_all and (commits is None or done - 2 != commits.done):
-            parts.store.drop(values_kind(done - 2), parts.numbers)
         if commits and horizon is not None and commits.is_due():
             commits.commit(parts, done)
+        kept.append(done)
+        needed = {done, done - 1, commits.done if commits else done}
+        for older in [] if solver.keeps_all else [each for each in kept if each not in needed]:
+            parts.store.drop(values_kind(older), parts.numbers)
+            kept.remove(older)
         for value in parts.peers.all(solver.start_value(done)):
             if value is not None:
                 tracker.log(done, {"exact/v_r": value})

@@ -201,7 +201,7 @@ class FileStore:
         self._writer.shutdown()
 
     def remove(self) -> None:
-        """Remove all files, those of other processes too."""
+        """Remove all files, those of other processes too; nothing is being written any more."""
         for folder in self.directory.glob(f"*/{_PREFIX}*"):
             self.drop(folder.parent.name, [int(folder.name.removeprefix(_PREFIX))])
         with contextlib.suppress(OSError):
@@ -217,6 +217,8 @@ class FileStore:
 
     def _write(self, kind: str, part: int, arrays: Arrays) -> None:
         folder = self._folder(kind, part)
+        # Here, since several processes may do so at the same time.
+        folder.parent.mkdir(parents=True, exist_ok=True)
         save_arrays(folder, arrays, {"problem": self._problem}, ops=self._ops)
         self._trusted.add(folder)
 
