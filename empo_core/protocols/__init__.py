@@ -73,6 +73,7 @@ from empo_core.protocols.runs import (
 from empo_core.protocols.tables import Tabular as Tabular
 from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
 from empo_core.protocols.world import (
+    Bounded as Bounded,
     Compactable as Compactable,
     Drawable as Drawable,
     FirstPerson as FirstPerson,

@@ -99,6 +99,15 @@ class Located(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """A world that knows how many states there can be; optional."""
+
+    @property
+    def most_states(self) -> int:
+        """A number of states that is not exceeded, however long an episode lasts."""
+
+
+@runtime_checkable
 class Headed(Protocol):
     """A world whose agents look in a direction; optional."""
 

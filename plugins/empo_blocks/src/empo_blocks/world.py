@@ -14,6 +14,7 @@ from empo_blocks.board import DIRECTIONS, HUMAN_MOVES, Board, start_row
 from empo_blocks.features import BlocksFeatures, places
 from empo_blocks.picture import sheet, sketch
 from empo_blocks.plugin import BlocksParams
+from empo_blocks.ranks import Ranks
 from empo_core.errors import WorldError
 from empo_core.inspection import Sketch
 from empo_core.picture_sheet import PictureSheet
@@ -65,6 +66,11 @@ class BlocksWorld(BaseWorld):
             releases_gil=True,
             features=BlocksFeatures(board.size, board.boxes),
         )
+
+    @property
+    def most_states(self) -> int:
+        """Every cell of the human with every choice of cells for the boxes."""
+        return Ranks(self.board.cells, self.board.boxes).count
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""

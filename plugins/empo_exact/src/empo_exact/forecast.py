@@ -13,10 +13,11 @@ import psutil
 from jaxtyping import Float64, Int64
 from pydantic import JsonValue
 
-from empo_core.protocols import WorldModel
+from empo_core.protocols import Bounded, WorldModel
 from empo_exact import ram
 from empo_exact.graph import Explored, StateGraph, build_graph
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
+from empo_exact.parts.forecast import in_parts
 from empo_exact.plugin import ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.ram import Sizes
@@ -87,7 +88,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
             "depth": len(graph.layers) - 1,
         }
     else:
-        sizes.append(_extrapolated(graph, watch.depth))
+        sizes.append(_extrapolated(world, graph, watch.depth))
         steps = "" if spec.horizon is None else f" of {spec.horizon}"
         found = {
             "states": _range([each.states for each in sizes]),
@@ -96,10 +97,16 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
         }
     least, most = sizes[0], sizes[-1]
     keeps = [ram.resolved(each, params) for each in sizes]
+    spills = compute.graph == "spill"
+    ram_bytes = ram.least_spilling_bytes if spills else ram.ram_bytes
     needed = (
-        watch.base + ram.ram_bytes(least, keeps[0]) - ram.block_bytes(least, params),
-        watch.base + SPREAD * ram.ram_bytes(most, keeps[-1]),
+        watch.base + ram_bytes(least, keeps[0]) - ram.block_bytes(least, params),
+        watch.base + SPREAD * ram_bytes(most, keeps[-1]),
     )
+    disk = [
+        ram.disk_bytes(each, kept.keep) + spills * ram.spilled_disk_bytes(each)
+        for each, kept in zip(sizes, keeps, strict=True)
+    ]
     sweep = sweep_seconds(world, graph, params, has_prior=params.human_prior is not None)
     took = [
         each.expanded * watch.seconds_per_state + int(each.by_time.sum()) * sweep for each in sizes
@@ -108,12 +115,12 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
         "RAM (MiB)": _range([size / 2**20 for size in needed]),
         "RAM limit (MiB)": round(ram.limit(params) / 2**20),
         "keep": " or ".join(dict.fromkeys(each.keep for each in keeps)),
-        "disk (MB)": _range(
-            [ram.disk_bytes(each, p.keep) / 1e6 for each, p in zip(sizes, keeps, strict=True)]
-        ),
+        "disk (MB)": _range([size / 1e6 for size in disk]),
         "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
         "fits": _verdict(least.states > compute.max_states, *needed, ram.limit(params)),
     }
+    if graph.num_transitions:
+        found |= in_parts(world, graph, sizes, took, _range)
     if warning := warning_before(world, graph, params.theory):
         found["warning"] = warning
     return found
@@ -127,10 +134,12 @@ def _verdict(is_refused: bool, least: float, most: float, allowed: int) -> str:
     return "yes" if most <= allowed else "perhaps: RAM may not suffice"
 
 
-def _extrapolated(graph: StateGraph, depth: int) -> Sizes:
+def _extrapolated(world: WorldModel, graph: StateGraph, depth: int) -> Sizes:
     """The sizes if layers go on to grow, ever more slowly, after ``depth`` complete ones."""
     found, horizon = graph.layers[: depth + 1], graph.spec.horizon
     later = most_layers(found, graph.num_states, horizon)
+    if isinstance(world, Bounded):
+        later = np.minimum(later, world.most_states)
     layers = np.append(found, np.maximum(later, graph.num_states))
     expanded = layers[-1 if horizon is None else -2]
     each = graph.num_transitions / max(1, graph.num_expanded)

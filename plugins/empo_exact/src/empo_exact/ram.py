@@ -94,7 +94,7 @@ def disk_bytes(sizes: Sizes, keep: str) -> int:
     if keep == "none":
         return 0
     kept = sizes.by_time if keep != "root" else sizes.by_time[:2]
-    return sizes.graph_bytes + int(kept.sum()) * _state_bytes(sizes.spec)
+    return sizes.graph_bytes + int(kept.sum()) * state_bytes(sizes.spec)
 
 
 def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
@@ -105,7 +105,7 @@ def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
     after = np.append(now[1:], sizes.states)
     # What a sweep reads is worked out anew, for both phases; the end's values are untouched zeros.
     tables, temporary = 16 * goals * after, 9 * goals * after
-    values = _state_bytes(spec) * now
+    values = state_bytes(spec) * now
     later = np.append(values[1:], 0)
     if params.keep in ("all", "auto"):
         later = np.append(np.cumsum(values[:0:-1])[::-1], 0)
@@ -120,7 +120,7 @@ def block_bytes(sizes: Sizes, params: ExactParams) -> int:
     return ITEM_BYTES * (params.compute.workers + 2) * items
 
 
-def _state_bytes(spec: WorldSpec) -> int:
+def state_bytes(spec: WorldSpec) -> int:
     """Bytes of the values of one state at one time."""
     return 8 * (2 * len(goal_order(spec)) + 1)
 
@@ -212,8 +212,19 @@ def _spilled_bytes(sizes: Sizes) -> int:
     """Bytes that the parts take at most, each while it is swept, added up."""
     goals = len(goal_order(sizes.spec))
     # One graph is in use, the next one is read. Values: of two times, and those that are written.
-    rows = sizes.states * (3 * _state_bytes(sizes.spec) + 2 * goals)
+    rows = sizes.states * (3 * state_bytes(sizes.spec) + 2 * goals)
     return 2 * sizes.graph_bytes + rows + (1 + HALO) * sizes.states * 16 * goals
+
+
+def least_spilling_bytes(sizes: Sizes, params: ExactParams) -> int:
+    """Bytes of RAM that a solve from files takes at least: the states, and room for a part."""
+    row = sizes.spec.state_words * sizes.spec.state_dtype.itemsize
+    return (3 * row + 16) * sizes.states + block_bytes(sizes, params) + LEAST_ROOM
+
+
+def spilled_disk_bytes(sizes: Sizes) -> int:
+    """Bytes of the files of a solve: its graph, and values of four times."""
+    return sizes.graph_bytes + 4 * state_bytes(sizes.spec) * sizes.states
 
 
 def check_spill(sizes: Sizes, directory: Path) -> None:
@@ -222,8 +233,7 @@ def check_spill(sizes: Sizes, directory: Path) -> None:
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
-    layer = _state_bytes(sizes.spec) * sizes.states
-    _refuse_disk(sizes, sizes.graph_bytes + 4 * layer, directory, "Run it on another disk")
+    _refuse_disk(sizes, spilled_disk_bytes(sizes), directory, "Run it on another disk")
 
 
 def check_merge(sizes: Sizes, params: ExactParams) -> None:

@@ -1,0 +1,65 @@
+"""Needs of a solve in parts, from a graph that was explored for some seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from pydantic import JsonValue
+
+from empo_core.protocols import WorldModel
+from empo_exact import ram
+from empo_exact.graph import StateGraph
+from empo_exact.parts.partition import change_counts, choose_partition, slow_words
+from empo_exact.ram import Sizes
+
+COUNTS = (1, 2, 4, 8)
+EXCHANGE = 1.25e9
+"""Bytes per second that processes exchange; that of a network of 10 Gbit/s."""
+MIB = 1 << 20
+
+
+def halo_share(world: WorldModel, graph: StateGraph, parts: int) -> float:
+    """States of other parts that follow those of one, for each state, if there are so many."""
+    if parts == 1:
+        return 0.0
+    changes = change_counts(world, graph.states[: graph.num_expanded])
+    partition = choose_partition([graph.states], parts, slow_words(changes))
+    owner = partition.owners(graph.states)
+    of = np.repeat(owner[: graph.num_expanded], np.diff(graph.bounds))
+    halo = 0
+    for part in range(partition.count):
+        follows = np.zeros(graph.num_states, np.bool_)
+        follows[graph.successor[of == part]] = True
+        halo += int((follows & (owner != part)).sum())
+    return halo / graph.num_states
+
+
+def in_parts(
+    world: WorldModel,
+    graph: StateGraph,
+    sizes: Sequence[Sizes],
+    seconds: Sequence[float],
+    shown: Callable[[Sequence[float]], str],
+) -> dict[str, JsonValue]:
+    """Bytes of each part, halo and time, with a process for each part.
+
+    Args:
+        world: The world.
+        graph: As much of its graph as was explored.
+        sizes: Sizes of the whole graph; the least and the most, where it was not explored.
+        seconds: Time of one process for all, likewise.
+        shown: Shows a range of numbers.
+    """
+    found: dict[str, JsonValue] = {}
+    for count in COUNTS:
+        halo, needs = halo_share(world, graph, count), []
+        for each, alone in zip(sizes, seconds, strict=True):
+            row = ram.state_bytes(each.spec)
+            part = (each.graph_bytes + 2 * (1 + halo) * row * each.states) / count
+            exchanged = halo * row * int(each.by_time.sum()) / count / EXCHANGE
+            needs.append((part / MIB, alone / count + exchanged))
+        mib, took = (shown(column) for column in zip(*needs, strict=True))
+        name = "1 part" if count == 1 else f"{count} parts"
+        found[name] = f"{mib} MiB each, halo {halo:.2f} rows a state, {took} s"
+    return found
