@@ -68,7 +68,7 @@ def outcome(table: Table, params: ExactParams) -> ExactResult | str:
         return str(error)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     table=st.one_of(tables(acyclic=False), tables(acyclic=True)),
     params=parameters(),
@@ -103,7 +103,12 @@ def test_the_numbers_of_states_do_not_depend_on_the_parts() -> None:
     assert np.array_equal(one.graph.successor, seven.graph.successor)
 
 
-@pytest.mark.parametrize("graph", ["memory", "spill", "implicit"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "graph", ["memory", pytest.param("spill", marks=SLOW), pytest.param("implicit", marks=SLOW)]
+)
 def test_processes_find_the_same_start(tmp_path: Path, graph: str) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")
     plain = solve(world, ExactParams(keep="all"))
@@ -135,7 +140,7 @@ def kill_a_worker() -> None:
     os.kill(workers[-1].pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("graph", ["memory", "spill"])
+@pytest.mark.parametrize("graph", ["spill", pytest.param("memory", marks=SLOW)])
 def test_a_process_that_is_killed_changes_nothing(tmp_path: Path, graph: str) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")
     shared = in_parts(params, processes=2, graph=graph, checkpoint_s=0)

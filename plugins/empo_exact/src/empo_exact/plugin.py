@@ -90,8 +90,9 @@ class Compute(Config):
     )
     executor: ExecutorRef | None = Field(
         None,
-        description="Executor of worker processes that explore the world, e.g. on a cluster, in "
-        "place of threads and start_method.",
+        description="Executor of processes, e.g. on a cluster: of those that solve together; with "
+        "processes: 1 of workers that explore the world, in place of threads and start_method. "
+        "null means this machine.",
     )
     max_states: int = Field(
         50_000_000, ge=1, description="Refuse worlds with more states than this."
@@ -122,10 +123,6 @@ class Compute(Config):
     )
     processes: int = Field(
         1, ge=1, description="Processes that have some of the parts each, with workers threads."
-    )
-    executor: ExecutorRef = Field(
-        default_factory=lambda: ExecutorRef.model_validate("local"),
-        description="Executor of these processes, where there are several.",
     )
 
 

@@ -15,11 +15,10 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
 from empo_core.worlds.row_table import RowTable
-from empo_exact.expansion import Block, Expand, expander
+from empo_exact.expansion import Block, Expand
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, Progress, refuse_wrong_probabilities
 from empo_exact.parts.partition import Partition, change_counts, choose_partition, slow_words
 from empo_exact.parts.peers import Peers
-from empo_exact.plugin import Compute
 
 SAMPLED = 1 << 17
 """About how many rows each process offers when parts are chosen."""
@@ -46,7 +45,8 @@ class Found:
 
 def find_states(
     world: WorldModel,
-    compute: Compute,
+    expand: Expand,
+    max_states: int,
     peers: Peers,
     progress: Progress | None = None,
 ) -> Found:
@@ -61,31 +61,30 @@ def find_states(
     table = RowTable(world.spec.state_words, initial.dtype)
     table.number(initial[_homes(initial, peers.size) == peers.rank])
     expanded, transitions, ends, layers = 0, 0, [table.count], [1]
-    with expander(world, compute.workers, compute.start_method) as expand:
-        while expanded < layers[-1] and (horizon is None or len(ends) <= horizon):
-            frontier = table.rows[ends[-2] if len(ends) > 1 else 0 :].copy()
-            abroad = [RowTable(world.spec.state_words, initial.dtype) for _ in range(peers.size)]
-            abroad[peers.rank] = table
-            for block, found in _expanded(world, expand, frontier):
-                rows = found.states.numpy()
-                homes = _homes(rows, peers.size)
-                for rank, home in enumerate(abroad):
-                    home.number(rows if peers.size == 1 else rows[homes == rank])
-                transitions += len(rows)
-                expanded += len(block)
-                if progress:
-                    progress(Explored(layers, expanded, table.count, transitions))
-            _receive(table, abroad, peers)
-            ends.append(table.count)
-            counts = np.sum(peers.all(ends[-2:]), axis=0).tolist()
-            expanded = counts[0]
-            layers.append(counts[1])
-            if layers[-1] > compute.max_states:
-                raise SolveError(
-                    f"{world.spec.name!r} has more than {compute.max_states} reachable states "
-                    f"({layers[-1]} after {len(layers) - 1} complete steps). Use a smaller "
-                    "max_steps or raise max_states."
-                )
+    while expanded < layers[-1] and (horizon is None or len(ends) <= horizon):
+        frontier = table.rows[ends[-2] if len(ends) > 1 else 0 :].copy()
+        abroad = [RowTable(world.spec.state_words, initial.dtype) for _ in range(peers.size)]
+        abroad[peers.rank] = table
+        for block, found in _expanded(world, expand, frontier):
+            rows = found.states.numpy()
+            homes = _homes(rows, peers.size)
+            for rank, home in enumerate(abroad):
+                home.number(rows if peers.size == 1 else rows[homes == rank])
+            transitions += len(rows)
+            expanded += len(block)
+            if progress:
+                progress(Explored(layers, expanded, table.count, transitions))
+        _receive(table, abroad, peers)
+        ends.append(table.count)
+        counts = np.sum(peers.all(ends[-2:]), axis=0).tolist()
+        expanded = counts[0]
+        layers.append(counts[1])
+        if layers[-1] > max_states:
+            raise SolveError(
+                f"{world.spec.name!r} has more than {max_states} reachable states "
+                f"({layers[-1]} after {len(layers) - 1} complete steps). Use a smaller "
+                "max_steps or raise max_states."
+            )
     depth = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)).astype(np.int32)
     return Found(table.rows, depth, len(ends) - 1, peers.sum(transitions))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import cloudpickle  # type: ignore[import-untyped]
 import torch.distributed as dist
 
+from empo_core.config import ExecutorRef
 from empo_core.errors import EmpoError, WorkerError
 from empo_core.experiment import build
 from empo_core.protocols import Executor, Needs, Payload, Reply, Send, Tracker, Worker, WorldModel
@@ -60,7 +61,7 @@ def solve_in_processes(
         WorkerError: Processes fail too often.
     """
     compute = params.compute
-    executor: Executor = build(compute.executor)
+    executor: Executor = build(compute.executor or ExecutorRef.model_validate("local"))
 
     def solve(peers: Peers, folder: Path, told: Tracker, again: bool) -> Opening:
         with swept_parts(

@@ -65,7 +65,7 @@ def build_parts(
         WorkerError: Another process is gone.
     """
     compute = params.compute
-    found = find_states(world, compute, peers, progress)
+    found = find_states(world, expand, compute.max_states, peers, progress)
     sizes = _sizes(world, found, peers)
     partition = divide(world, found, _count(sizes, store, params, peers), peers)
     found = hand_over(found, partition, peers)  # Not both: they take much memory.
@@ -216,9 +216,10 @@ def swept_parts(
     store = files if files and spills else MemoryStore()
     commits = Commits(files, peers, params.compute.checkpoint_s) if files else None
     compute = params.compute
+    executor = compute.executor if compute.processes == 1 else None  # Which runs this process.
     with (
         closing(files) if files else nullcontext(),
-        expander(world, compute.workers, compute.start_method) as expand,
+        expander(world, compute.workers, compute.start_method, executor) as expand,
         ThreadPoolExecutor(compute.workers) as threads,
     ):
         parts = commits.recover_parts(world) if commits and resume and spills else None
@@ -314,7 +315,7 @@ def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool) -> bool:
 def _identity(world: WorldModel, params: ExactParams, assumed: Assumptions) -> str:
     """Identifies a problem, so that files are not taken for another's."""
     digest = hashlib.sha256(
-        params.model_dump_json(exclude={"compute": {"workers"}, "keep": True}).encode()
+        params.model_dump_json(exclude={"compute": {"workers", "executor"}, "keep": True}).encode()
     )
     digest.update(json.dumps(identity(world.spec)).encode())
     initial = world.initial_state()[None]
