@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 from comparison import exact_params, parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,10 +27,12 @@ from empo_exact.parts.partition import choose_partition, slow_words
 from empo_exact.parts.store import FileStore
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
+from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)
 TIMED = random_table(SHAPE, 3)
+GOALS = TableWorld(TIMED).spec.goals
 
 
 def in_parts(params: ExactParams, **compute: Any) -> ExactParams:
@@ -170,8 +173,57 @@ def test_an_interrupted_solve_goes_on_from_its_checkpoint(
             steps.append(step)
 
     found = solve(world, chosen, directory=tmp_path, tracker=Steps(), resume=True)
-    assert steps == list(range(step + 1, 5))
+    assert steps == list(range(step, 5))  # That of the checkpoint is logged again.
     assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+@pytest.mark.parametrize("graph", ["memory", "spill"])
+def test_an_interrupted_solve_that_keeps_everything_has_all_times_in_the_end(
+    tmp_path: Path, graph: str
+) -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="all")
+    chosen = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, chosen, directory=tmp_path, tracker=At(3, interrupt))
+    assert_same(solve(world, chosen, directory=tmp_path, resume=True), solve(world, params))
+
+
+@pytest.mark.parametrize("graph", ["memory", "spill"])
+def test_a_checkpoint_of_other_parts_is_not_used(tmp_path: Path, graph: str) -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="none")
+
+    def interrupt() -> None:
+        for torn in (tmp_path / "parts").glob("graph/*/successor.npy"):
+            torn.write_bytes(torn.read_bytes()[:-8])
+        raise KeyboardInterrupt
+
+    chosen = in_parts(params, graph=graph, parts=5, checkpoint_s=0)
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, chosen, directory=tmp_path, tracker=At(2, interrupt))
+    other = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
+    found = solve(world, other, directory=tmp_path, resume=True)
+    assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+def test_files_of_another_problem_are_left_alone(tmp_path: Path) -> None:
+    world, chosen = TableWorld(TIMED), in_parts(ExactParams(keep="none"), graph="spill", parts=3)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, chosen, directory=tmp_path, tracker=At(2, interrupt))
+    assumed = Assumptions(beta_h=lambda states: torch.full((len(states), len(GOALS)), 3.0))
+    for resume in (False, True):
+        with pytest.raises(StorageError, match="another problem"):
+            solve(world, chosen, assumed, directory=tmp_path, resume=resume)
+    assert_same_start(
+        solve(world, chosen, directory=tmp_path, resume=True), solve(world, ExactParams(keep="all"))
+    )
 
 
 def test_a_torn_file_is_refused_and_explored_again(tmp_path: Path) -> None:
@@ -231,6 +283,15 @@ def test_too_little_ram_is_refused_with_numbers(tmp_path: Path) -> None:
             solve(TableWorld(TIMED), chosen, directory=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"keep": "root"}, "keep: root"), ({"count_unrolled": True}, "count_unrolled needs")],
+)
+def test_options_that_parts_cannot_have_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SolveError, match=message):
+        solve(TableWorld(TIMED), in_parts(ExactParams.model_validate(options), parts=2))
+
+
 @given(
     rows=st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=1, max_size=40, unique=True),
     parts=st.integers(1, 9),
@@ -255,6 +316,8 @@ def test_words_that_change_least_come_first() -> None:
     [
         ({"keep": "all", "compute": {"processes": 2}}, "keep: all"),
         ({"compute": {"processes": 3, "parts": 2}}, "as many parts"),
+        ({"rollouts": 1, "compute": {"processes": 2}}, "rollouts needs"),
+        ({"count_unrolled": True, "compute": {"processes": 2}}, "count_unrolled needs"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:

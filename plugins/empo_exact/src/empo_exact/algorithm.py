@@ -40,7 +40,7 @@ class Exact:
                 self._params,
                 directory=Path(peers.all(str(context.directory / "values"))[0]),
                 tracker=context.tracker,
-                resume=context.resume,
+                resume=peers.all(context.resume)[0],
                 seed=context.seed,
                 peers=peers,
             )

@@ -118,8 +118,8 @@ class Compute(Config):
     checkpoint_s: float = Field(
         60.0,
         ge=0,
-        description="With parts: least seconds between checkpoints, from which a solve goes on "
-        "where it was interrupted or a process failed.",
+        description="With parts, in a world with a horizon: least seconds between checkpoints, "
+        "from which a solve goes on where it was interrupted or a process failed.",
     )
     processes: int = Field(
         1, ge=1, description="Processes that have some of the parts each, with workers threads."
@@ -202,11 +202,18 @@ class ExactParams(PriorParams):
 
     @model_validator(mode="after")
     def _can_bring_together(self) -> ExactParams:
-        if self.compute.processes > 1 and self.keep in ("all", "disk"):
+        shares = self.compute.processes > 1
+        if shares and self.keep in ("all", "disk", "root"):
             raise ValueError(
-                f"keep: {self.keep} brings the whole graph together, which processes that share it "
-                "do not: set keep to root or none, or processes to 1"
+                f"keep: {self.keep} keeps the whole graph, which processes that share it do not: "
+                "set keep to none, or processes to 1"
             )
+        for key in ("rollouts", "count_unrolled", "inspector"):
+            if shares and getattr(self, key):
+                raise ValueError(
+                    f"{key} needs the whole graph, which processes that share it do not keep: "
+                    f"leave {key} out, or set processes to 1"
+                )
         if self.compute.parts is not None and self.compute.parts < self.compute.processes:
             raise ValueError(
                 f"{self.compute.processes} processes need as many parts at least; there are "

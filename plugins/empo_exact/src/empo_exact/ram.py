@@ -162,7 +162,12 @@ def refuse_beyond(
     raise SolveError(
         f"exploring {spec.name!r}, this process {holds if used > limit_bytes else needs}; the "
         f"limit is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
-        "compute.ram_limit_gb; with compute.graph: spill only the states themselves are in RAM."
+        "compute.ram_limit_gb"
+        + (
+            "."
+            if params.compute.graph == "spill"
+            else "; with compute.graph: spill only the states themselves are in RAM."
+        )
     )
 
 
@@ -197,11 +202,12 @@ def parts_needed(sizes: Sizes, params: ExactParams) -> int:
     Raises:
         SolveError: None would fit.
     """
-    free = int(SHARE * (limit(params) - _used()))
+    used, allowed = _used(), _share_of_limit(params)
+    free = int(SHARE * (allowed - used))
     if free < LEAST_ROOM:
         raise SolveError(
             f"{sizes.spec.name!r} has {sizes.states} states; with them this process holds "
-            f"{_used() / GIB:.2f} of {limit(params) / GIB:.2f} GiB. To solve it in parts takes "
+            f"{used / GIB:.2f} of {allowed / GIB:.2f} GiB. To solve it in parts takes "
             f"{LEAST_ROOM / GIB:.2f} GiB more: raise compute.ram_limit_gb or use a smaller "
             "max_steps."
         )
@@ -214,6 +220,31 @@ def _spilled_bytes(sizes: Sizes) -> int:
     # One graph is in use, the next one is read. Values: of two times, and those that are written.
     rows = sizes.states * (3 * state_bytes(sizes.spec) + 2 * goals)
     return 2 * sizes.graph_bytes + rows + (1 + HALO) * sizes.states * 16 * goals
+
+
+def _share_of_limit(params: ExactParams) -> int:
+    """Bytes that each process may hold: a limit that was set is for each of them."""
+    shared = params.compute.processes if params.compute.ram_limit_gb is None else 1
+    return limit(params) // shared
+
+
+def check_share(sizes: Sizes, params: ExactParams, processes: int) -> None:
+    """Refuse parts in RAM whose share of the transitions and values does not fit.
+
+    Raises:
+        SolveError: With what is needed, what there is, and what to do.
+    """
+    whole = ram_bytes(sizes, params) - block_bytes(sizes, params)
+    if params.compute.graph == "implicit":
+        whole -= sizes.graph_bytes
+    needed, allowed = _used() + whole // processes, _share_of_limit(params)
+    if needed > allowed:
+        raise SolveError(
+            f"solving {sizes.spec.name!r} ({sizes.states} states, {sizes.transitions} transitions) "
+            f"needs {needed / GIB:.2f} GiB in each of {processes} processes; the limit is "
+            f"{allowed / GIB:.2f} GiB. Set compute.graph: spill, use more processes on other "
+            "machines, a smaller max_steps, or raise compute.ram_limit_gb."
+        )
 
 
 def least_spilling_bytes(sizes: Sizes, params: ExactParams) -> int:
@@ -242,11 +273,13 @@ def check_merge(sizes: Sizes, params: ExactParams) -> None:
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
-    needed, allowed = _used() + ram_bytes(sizes, params), limit(params)
+    # Until then the values of all times are in RAM, unless they are in files.
+    kept = params if params.compute.graph == "spill" else params.model_copy(update={"keep": "all"})
+    needed, allowed = _used() + ram_bytes(sizes, kept), limit(params)
     if needed > allowed:
         raise SolveError(
             f"keep: {params.keep} brings the parts of {sizes.spec.name!r} together, which needs "
-            f"{needed / GIB:.2f} GiB; the limit is {allowed / GIB:.2f} GiB. Set keep: root or none."
+            f"{needed / GIB:.2f} GiB; the limit is {allowed / GIB:.2f} GiB. Set keep: none."
         )
 
 

@@ -27,6 +27,8 @@ from empo_exact.solution import Solution
 from empo_exact.values import ValueStore
 
 GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
+RESULT_IS_EQUAL = {"compute", "keep", "rollouts", "inspector", "count_unrolled"}
+"""Parameters that change nothing about values."""
 HUMANS = ("beta", "nu", "habit", "belief")
 
 Arrays: TypeAlias = dict[str, np.ndarray]
@@ -192,10 +194,16 @@ def _prior(
 def problem_digest(problem: Problem, params: ExactParams) -> str:
     """Identifies a problem, so that values on disk are not taken for another's."""
     graph = problem.graph
-    digest = hashlib.sha256(
-        params.model_dump_json(exclude={"compute": {"workers", "executor"}, "keep": True}).encode()
-    )
-    for array in (graph.states, graph.offsets, graph.successor, graph.code, graph.prob):
+    digest = hashlib.sha256(params.model_dump_json(exclude=RESULT_IS_EQUAL).encode())
+    for array in (
+        graph.states,
+        graph.offsets,
+        graph.successor,
+        graph.code,
+        graph.prob,
+        graph.duration,
+        problem.game.achieved,
+    ):
         digest.update(np.ascontiguousarray(array).data)
     for part in problem.humans:
         digest.update(np.ascontiguousarray(part).data)

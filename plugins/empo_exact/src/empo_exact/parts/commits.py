@@ -41,7 +41,8 @@ class Commits:
             "ranks": parts.ranks,
             "codes": parts.codes,
             "layers": parts.sizes.layers,
-            "warning": np.frombuffer(parts.warning.encode(), np.uint8),
+            "layout": _text(parts.layout),
+            "warning": _text(parts.warning),
             "totals": np.array([parts.start, parts.sizes.expanded, parts.sizes.transitions]),
         }
         for kind in (GRAPH, HALO):
@@ -72,6 +73,7 @@ class Commits:
             peers=self._peers,
             start=start,
             warning=state["warning"].tobytes().decode(),
+            layout=state["layout"].tobytes().decode(),
             sizes=Sizes(world.spec, state["layers"], expanded, transitions),
         )
 
@@ -88,22 +90,52 @@ class Commits:
         self._files.sync(kind, parts.numbers)
         # No process says so before all have their values, nor forgets before all have said so.
         self._peers.all(done)
-        self._files.put(_DONE, self._peers.rank, {"done": np.array(done)})
+        self._files.put(_DONE, self._peers.rank, self._done(parts, done))
         self._files.sync(_DONE, [self._peers.rank])
         self._peers.all(done)
         if parts.store is not self._files:  # Else they are dropped once no sweep needs them.
             self._files.drop(values_kind(self.done), parts.numbers)
         self.done, self._last = done, clock.monotonic()
 
-    def recover(self, parts: Parts) -> int:
-        """Sweeps that an earlier run of the same problem made safe; they are in the store again."""
-        try:
-            self.done = int(self._files.get(_DONE, self._peers.rank)["done"])
-        except StorageError:
-            self.done = 0
-        self.done = min(self._peers.all(self.done))
+    def recover(self, parts: Parts, *, needs_all: bool) -> int:
+        """Sweeps that an earlier run of the same problem made safe; they are in the store again.
+
+        Args:
+            parts: The graph; values of other parts are not used.
+            needs_all: The values after all earlier sweeps are wanted, too.
+        """
+        done = self._recovered(parts)
+        if needs_all and not all(self._has(each, parts) for each in range(1, done)):
+            done = 0
+        self.done = min(self._peers.all(done))
         kind = values_kind(self.done)
-        for part in parts.numbers if self.done else ():
+        for part in parts.numbers if self.done and parts.store is not self._files else ():
             parts.store.put(kind, part, self._files.get(kind, part))
-        parts.store.flush()
         return self.done
+
+    def _recovered(self, parts: Parts) -> int:
+        try:
+            found = self._files.get(_DONE, self._peers.rank)
+        except StorageError:
+            return 0
+        if found["layout"].tobytes().decode() != parts.layout:
+            log.warning("the checkpoint is of other parts, and is not used")
+            return 0
+        done = int(found["done"])
+        return done if self._has(done, parts) else 0
+
+    def _has(self, done: int, parts: Parts) -> bool:
+        try:
+            for part in parts.numbers:
+                self._files.check(values_kind(done), part)
+        except StorageError as error:
+            log.warning("no use of a checkpoint: %s", error)
+            return False
+        return True
+
+    def _done(self, parts: Parts, done: int) -> dict[str, np.ndarray]:
+        return {"done": np.array(done), "layout": _text(parts.layout)}
+
+
+def _text(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)

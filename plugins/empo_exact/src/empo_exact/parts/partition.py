@@ -6,6 +6,7 @@ most transitions stay within a part. A hash of the rows would balance as well, a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,6 +65,13 @@ class Partition:
     def count(self) -> int:
         """Number of parts."""
         return len(self.splitters) + 1
+
+    def layout(self, processes: int) -> str:
+        """Identifies the parts, and which of so many processes has each."""
+        digest = hashlib.sha256(f"{self.splitters.dtype} {processes}".encode())
+        digest.update(self.words.tobytes())
+        digest.update(np.ascontiguousarray(self.splitters).tobytes())
+        return digest.hexdigest()
 
     def owners(self, rows: Rows) -> Int32[np.ndarray, " state"]:
         """The part of each row [state]."""

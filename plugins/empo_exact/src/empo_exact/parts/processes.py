@@ -18,7 +18,8 @@ from empo_core.experiment import build
 from empo_core.protocols import Executor, Needs, Payload, Reply, Send, Tracker, Worker, WorldModel
 from empo_exact.parts.peers import GoneError, Peers
 from empo_exact.parts.result import Opening, PartsResult
-from empo_exact.parts.solve import shared_opening, swept_parts
+from empo_exact.parts.solve import FOLDER, shared_opening, swept_parts
+from empo_exact.parts.store import FileStore
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions
 from empo_executors.frames import pickled
@@ -26,7 +27,9 @@ from empo_executors.frames import pickled
 log = logging.getLogger("empo_exact")
 
 JOIN_S = 300.0
-"""Seconds in which all processes must have joined, or have sent what another waits for."""
+"""Seconds in which all processes must have joined."""
+MAX_ATTEMPTS = 20
+"""How often all go on together before a solve is given up."""
 MAX_RESTARTS = 5
 """Replacements of one process within a minute, or in a row without progress."""
 _TICK_S = 0.2
@@ -77,6 +80,7 @@ def solve_in_processes(
         found = _Attempts(executor, compute.processes, directory, tracker).solve(resume)
     finally:
         executor.stop()
+    FileStore(directory / FOLDER, "").remove()
     return PartsResult(world, params, assumed, found, seed)
 
 
@@ -90,9 +94,8 @@ class _Attempts:
         self._tracker = tracker
 
     def solve(self, resume: bool) -> Opening:
-        number = 0
-        while True:
-            meeting = self._directory / f"meeting-{number}"
+        for number in range(MAX_ATTEMPTS):
+            meeting = self._directory.resolve() / f"meeting-{number}"
             meeting.unlink(missing_ok=True)
             answers = self._answers(
                 {"meeting": str(meeting), "size": self._size, "resume": resume or number > 0}
@@ -105,8 +108,9 @@ class _Attempts:
             if all(answer[:1] == _ANSWER for answer in answers):
                 opening: Opening = cloudpickle.loads(memoryview(answers[0])[1:])
                 return opening
-            number += 1
-            log.warning("a process was lost; all go on from the last values that were made safe")
+            gone = [answer[1:].decode() for answer in answers if answer[:1] == _GONE]
+            log.warning("all go on from the last values that were made safe: %s", gone[0])
+        raise WorkerError(f"processes were lost in {MAX_ATTEMPTS} attempts; of the last: {gone[0]}")
 
     def _answers(self, request: dict[str, str | int | bool]) -> list[bytearray]:
         """What each process answers to one request; ``_GONE`` where it is lost meanwhile."""
@@ -128,7 +132,7 @@ class _Attempts:
             if reply.kind == "answer":
                 answers[reply.worker] = reply.payload
             else:
-                log.warning("%s", reply.traceback)
+                answers[reply.worker] = bytearray(_GONE + reply.traceback.encode())
         return answers
 
     def _wait_until_ready(self) -> None:
@@ -145,7 +149,9 @@ class _Attempts:
 
     def _tell(self, reply: Reply) -> None:
         said = json.loads(reply.payload)
-        if "value" in said:
+        if "rewind" in said:
+            self._tracker.rewind(said["rewind"])
+        elif "value" in said:
             self._tracker.log(said["step"], {"exact/v_r": said["value"]})
         else:
             self._tracker.progress(said["task"], said["done"], said["total"])
@@ -160,6 +166,10 @@ class _Progress(Tracker):
     def progress(self, task: str, done: float, total: float) -> None:
         """Send it."""
         self.send([json.dumps({"task": task, "done": done, "total": total}).encode()])
+
+    def rewind(self, step: int) -> None:
+        """Send it."""
+        self.send([json.dumps({"rewind": step}).encode()])
 
     def log(self, step: int, metrics: Mapping[str, object]) -> None:
         """Send it."""
@@ -178,20 +188,10 @@ class _PartWorker:
         rank, size, meeting = asked["rank"], asked["size"], asked["meeting"]
         tracker = _Progress(send) if rank == 0 else Tracker()
         try:
-            dist.init_process_group(
-                "gloo",
-                init_method=f"file://{meeting}",
-                rank=rank,
-                world_size=size,
-                timeout=timedelta(seconds=JOIN_S),
-            )
-            folder = Path(meeting).parent
-            found = self._solve(Peers(rank, size), folder, tracker, asked["resume"])
-            dist.barrier()  # Who leaves first takes away what the others still talk to.
+            _join(Path(meeting), rank, size)
+            found = self._solve(Peers(rank, size), Path(meeting).parent, tracker, asked["resume"])
             return [_ANSWER, cloudpickle.dumps(found)]
-        except (GoneError, dist.DistError, RuntimeError) as error:
-            if isinstance(error, EmpoError) and not isinstance(error, GoneError):
-                return [_RAISED, cloudpickle.dumps(error)]
+        except GoneError as error:
             return [_GONE, str(error).encode()]
         except EmpoError as error:
             return [_RAISED, cloudpickle.dumps(error)]
@@ -204,6 +204,24 @@ class _PartWorker:
 
     def close(self) -> None:
         """There is nothing to release."""
+
+
+def _join(meeting: Path, rank: int, size: int) -> None:
+    """Become one of the processes that meet in a file.
+
+    Raises:
+        GoneError: Not all of them came.
+    """
+    try:
+        store = dist.FileStore(str(meeting), size)  # type: ignore[attr-defined]
+        store.set_timeout(timedelta(seconds=JOIN_S))
+        # Afterwards no limit: one may have much more to do than another, and the executor
+        # replaces those that hang.
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(days=7)
+        )
+    except RuntimeError as error:
+        raise GoneError(f"not all processes came together: {error}") from error
 
 
 def _factory(payload: bytes) -> Callable[[int, int], Worker]:

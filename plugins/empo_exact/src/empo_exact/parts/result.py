@@ -107,6 +107,11 @@ class PartsResult(ExactResult):
         """Sizes of the whole graph."""
         return self._opening.sizes
 
+    @property
+    def is_whole(self) -> bool:
+        """The graph ends after the first step."""
+        return False
+
     def warnings(self) -> list[str]:
         """Advice to a reader who is about to trust the policies."""
         return [self._opening.warning] if self._opening.warning else []

@@ -21,8 +21,7 @@ from empo_exact import ram
 from empo_exact.acyclic import cyclic
 from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import Expand, expander
-from empo_exact.graph import Progress
-from empo_exact.kernel_data import Values
+from empo_exact.graph import Explored, Progress, build_graph
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import Found, divide, find_states, hand_over, rank_of
 from empo_exact.parts.merge import Merger
@@ -92,6 +91,7 @@ def build_parts(
         start=int(start[0]),
         sizes=sizes,
         warning=_warning(world, params, peers.all(builder.terminal), codes),
+        layout=partition.layout(peers.size),
         builder=builder if is_implicit else None,
     )
 
@@ -101,9 +101,12 @@ def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) ->
     count = params.compute.parts or peers.size
     if isinstance(store, FileStore):
         ram.check_spill(sizes, store.directory)
-        count = params.compute.parts or ram.parts_needed(sizes, params)
+        # Each process has its own idea of how much RAM is free.
+        count = params.compute.parts or max(peers.all(ram.parts_needed(sizes, params)))
     elif params.compute.graph == "implicit" and params.compute.parts is None:
         count = -(-sizes.transitions // IMPLICIT_TRANSITIONS)
+    if not isinstance(store, FileStore):
+        ram.check_share(sizes, params, peers.size)
     return max(count, peers.size)
 
 
@@ -207,10 +210,15 @@ def swept_parts(
     ends with an error. See ``solve_in_parts`` for arguments and errors.
     """
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
+    _refuse(params, peers)
     if spills:
         ram.return_freed()
     if directory is not None:
         files = FileStore(directory / FOLDER, _identity(world, params, assumed))
+        if peers.rank == 0:
+            files.claim()
+        peers.all(None)
+        files.claim()
     elif spills:
         raise SolveError("graph: spill needs a directory for its files, and there is none")
     store = files if files and spills else MemoryStore()
@@ -224,30 +232,60 @@ def swept_parts(
     ):
         parts = commits.recover_parts(world) if commits and resume and spills else None
         if parts is None:
-            parts = build_parts(world, params, store, peers, tracker, expand, progress)
+            watch = progress or _watch(world, params)
+            parts = build_parts(world, params, store, peers, tracker, expand, watch)
             if commits and spills:
                 commits.keep_parts(parts)
         solver = PartSolver(parts, _with_keep(parts, params), assumed)
         solver.seconds.graph = clock.perf_counter() - begin
-        done = commits.recover(parts) if commits and resume else 0
+        done = commits.recover(parts, needs_all=solver.keeps_all) if commits and resume else 0
         done = induce(solver, commits, done, threads, tracker)
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
-    if files:
-        peers.all(None)  # Others may still read.
-        if peers.rank == 0:
-            files.remove()
+    peers.all(None)  # Others may still read.
+    if files and peers.rank == 0 and compute.processes == 1:  # Else whoever waits removes them.
+        files.remove()
+
+
+def _refuse(params: ExactParams, peers: Peers) -> None:
+    """Refuse options that a graph in parts cannot have, before anything is done.
+
+    Raises:
+        SolveError: There is one.
+    """
+    if params.keep == "root":
+        raise SolveError(
+            "keep: root keeps the graph, which is in parts: set keep to none, which leaves the "
+            "report and the summary of the start, or to all"
+        )
+    if params.count_unrolled and params.keep not in ("all", "disk"):
+        raise SolveError("count_unrolled needs the graph in one piece: set keep to all or disk")
+    if peers.size > 1 and params.keep in ("all", "disk"):
+        raise SolveError(
+            f"keep: {params.keep} brings the whole graph together, which processes that share it "
+            "do not: set keep to none"
+        )
+    if params.compute.parts and params.compute.parts < peers.size:
+        raise SolveError(
+            f"{peers.size} processes need as many parts at least; there are {params.compute.parts}"
+        )
+
+
+def _watch(world: WorldModel, params: ExactParams) -> Progress:
+    """Stops an exploration when RAM runs out."""
+    limit = ram.limit(params)
+
+    def progress(explored: Explored) -> bool:
+        ram.refuse_beyond(limit, explored, params, world.spec)
+        return True
+
+    return progress
 
 
 def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
     """The parameters with ``keep: auto`` as what it means for this graph."""
     if params.keep == "auto" and parts.peers.size > 1:
         return params.model_copy(update={"keep": "none"})
-    if params.keep == "root" and parts.world.spec.horizon is None:
-        raise SolveError(
-            "keep: root leaves the first step, which is not all that a world without a horizon "
-            "needs: set keep to none or all, or leave parts out"
-        )
     params = ram.resolved(parts.sizes, params)
     if params.keep in ("all", "disk"):
         ram.check_merge(parts.sizes, params)
@@ -270,10 +308,11 @@ def induce(
     parts, horizon = solver.parts, solver.parts.world.spec.horizon
     gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
     valued, kept = 0, [done] if done else []
+    tracker.rewind(max(done - 1, 0))
     if done:  # Only with a horizon, see ``Commits``.
         solver.offer(done)
+        _log_start(solver, done, tracker)
         gaps = any(parts.peers.all(bool(solver.unvalued(done))))
-    tracker.rewind(max(done - 1, 0))
     while done < horizon if horizon is not None else valued < parts.sizes.states:
         count = parts.peers.sum(solver.sweep(done, threads))
         done, valued = done + 1, valued + count
@@ -281,19 +320,24 @@ def induce(
         if not count:
             rows = [row for found in parts.peers.all(solver.unvalued(done)) for row in found]
             raise cyclic(parts.world, rows[0])
-        if commits and horizon is not None and commits.is_due():
+        if commits and horizon is not None and done < horizon and commits.is_due():
             commits.commit(parts, done)
         kept.append(done)
         needed = {done, done - 1, commits.done if commits else done}
         for older in [] if solver.keeps_all else [each for each in kept if each not in needed]:
             parts.store.drop(values_kind(older), parts.numbers)
             kept.remove(older)
-        for value in parts.peers.all(solver.start_value(done)):
-            if value is not None:
-                tracker.log(done, {"exact/v_r": value})
+        _log_start(solver, done, tracker)
         share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
         tracker.progress(task, *share)
     return done
+
+
+def _log_start(solver: PartSolver, done: int, tracker: Tracker) -> None:
+    """Log V_r of the initial state; the first process has the tracker that counts."""
+    for value in solver.parts.peers.all(solver.start_value(done)):
+        if value is not None:
+            tracker.log(done, {"exact/v_r": value})
 
 
 def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool) -> bool:
@@ -303,25 +347,22 @@ def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool) -> bool:
     if parts.peers.sum(solver.bad):
         has_gaps = time is not None
         reached = None if time is None else solver.reached(time)
-        for part, (problem, values, _) in solver.doubtful.items():
+        for part in solver.doubtful:
+            problem, values = solver.problem(part), solver.values(part, done)
             refuse_powerless(problem, values, time, reached[part] if reached else None)
-    for part, (_, values, order) in solver.doubtful.items():
+    for part, order in solver.doubtful.items():
         if not has_gaps or part == parts.start:
-            found = Values(values.v_m, values.v_e, values.v_r[order])
-            refuse_unknown(found, time, has_gaps)
+            values = solver.values(part, done)
+            refuse_unknown(values._replace(v_r=values.v_r[order]), time, has_gaps)
     return has_gaps
 
 
 def _identity(world: WorldModel, params: ExactParams, assumed: Assumptions) -> str:
-    """Identifies a problem, so that files are not taken for another's."""
-    digest = hashlib.sha256(
-        params.model_dump_json(exclude={"compute": {"workers", "executor"}, "keep": True}).encode()
-    )
-    digest.update(json.dumps(identity(world.spec)).encode())
-    initial = world.initial_state()[None]
-    digest.update(initial.numpy().tobytes())
-    digest.update(world.transitions(initial).states.numpy().tobytes())
-    for prior in (assumed.human_prior, assumed.habit_prior):
-        if prior is not None:
-            digest.update(prior.policy(initial, world.spec.horizon or 1).numpy().tobytes())
+    """Identifies a problem, so that files are not taken for another's.
+
+    The graph is not known yet; its first step, and what is assumed there, tell most others.
+    """
+    first = pose(world, build_graph(world, 1), params, assumed)
+    digest = hashlib.sha256(json.dumps(identity(world.spec)).encode())
+    digest.update(problem_digest(first, params).encode())
     return digest.hexdigest()

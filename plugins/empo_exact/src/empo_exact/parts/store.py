@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.storage.arrays import DISK, FileOps, load_arrays, save_arrays
-from empo_core.storage.atomic import MANIFEST
+from empo_core.storage.arrays import DISK, FileOps, load_arrays, save_arrays, write_file
+from empo_core.storage.atomic import MANIFEST, found_directory
 
 _PREFIX = "part-"
+_OWNER = "problem"
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Numbers: TypeAlias = Int32[np.ndarray, " slot"]
@@ -121,6 +122,26 @@ class FileStore:
         self._writing: Future[None] | None = None
         self._written: tuple[str, int] | None = None
 
+    def claim(self) -> None:
+        """Refuse a folder that has files of another problem; else it is this problem's.
+
+        Raises:
+            StorageError: It has, or the disk refuses.
+        """
+        path = self.directory / _OWNER
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            owner = path.read_text(errors="replace") if path.exists() else None
+        except OSError as error:
+            raise StorageError(f"{self.directory}: cannot be used: {error}") from error
+        if owner is None:
+            write_file(path, self._problem.encode())
+        elif owner != self._problem:
+            raise StorageError(
+                f"{self.directory} holds files of another problem, which might be wanted; remove "
+                "them, or choose another directory"
+            )
+
     def put(self, kind: str, part: int, arrays: Arrays) -> None:
         """Write arrays, in the background."""
         self._ahead.pop((kind, part), None)
@@ -202,8 +223,9 @@ class FileStore:
 
     def remove(self) -> None:
         """Remove all files, those of other processes too; nothing is being written any more."""
-        for folder in self.directory.glob(f"*/{_PREFIX}*"):
+        for folder in self.directory.glob(f"*/{_PREFIX}[0-9]*"):
             self.drop(folder.parent.name, [int(folder.name.removeprefix(_PREFIX))])
+        (self.directory / _OWNER).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
@@ -226,7 +248,7 @@ class FileStore:
         self.check(kind, part)
         return {
             path.stem: np.load(path, mmap_mode=mmap, allow_pickle=False)
-            for path in self._folder(kind, part).glob("*.npy")
+            for path in found_directory(self._folder(kind, part)).glob("*.npy")
         }
 
 

@@ -64,6 +64,7 @@ class Parts:
         peers: All processes.
         start: The part that has the initial state, as its first.
         sizes: Sizes of the whole graph.
+        layout: Identifies which states are in which part, and which process has it.
         builder: Works out the graphs, where the store does not have them.
         warning: Of a terminal state that attracts robots; empty where there is none.
     """
@@ -77,6 +78,7 @@ class Parts:
     start: int
     sizes: Sizes
     warning: str
+    layout: str
     builder: PartBuilder | None = None
 
     def graph(self, part: int) -> StateGraph:
@@ -87,6 +89,10 @@ class Parts:
         """The problem of a part's own states."""
         graph, achieved = self._graph(part)
         return pose(self.world, graph, params, assumed, achieved)
+
+    def own(self, part: int) -> int:
+        """Number of a part's own states."""
+        return int(self.store.get(HALO, part)["own"])
 
     def links(self, part: int) -> dict[int, Link]:
         """By part that has some of it, the halo of one part."""
@@ -140,15 +146,14 @@ class PartSolver:
         assumed: Assumptions beyond them.
         seconds: Wall-clock time of both phases.
         bad: How many states had no finite U_r in the last sweep.
-        doubtful: By part, the problem, the values of the last sweep, and the states that it valued,
-            where V_r is not finite in all of these.
+        doubtful: By part, the states that the last sweep valued, where V_r is not finite in all.
     """
 
     def __init__(self, parts: Parts, params: ExactParams, assumed: Assumptions) -> None:
         self.parts = parts
         self.seconds = Seconds()
         self.bad = 0
-        self.doubtful: dict[int, tuple[Problem, Values, Int32[np.ndarray, " state"]]] = {}
+        self.doubtful: dict[int, Int32[np.ndarray, " state"]] = {}
         self.params = params
         self.assumed = assumed
         self._horizon = parts.world.spec.horizon
@@ -203,11 +208,10 @@ class PartSolver:
                 values.v_r[:] = np.nan
             yield slice(0, len(values.v_r)), values
             return
-        own = Values(**self.parts.store.get(values_kind(done), part))
+        own = self.values(part, done)
         yield slice(0, len(own.v_r)), own
-        links = self.parts.links(part)
-        behind = problem.graph.num_states - sum(len(link.slots) for link in links.values())
-        for source, (slots, numbers) in links.items():
+        behind = self.parts.own(part)
+        for source, (slots, numbers) in self.parts.links(part).items():
             rows = self._coming.get((source, part))
             if rows is None:
                 rows = Values(**self.parts.store.rows(values_kind(done), source, numbers))
@@ -247,6 +251,10 @@ class PartSolver:
             for state in np.flatnonzero(np.isnan(v_r))[:1]:
                 return [self.parts.graph(part).states[state]]
         return []
+
+    def values(self, part: int, done: int) -> Values:
+        """The values of a part's own states after so many sweeps."""
+        return Values(**self.parts.store.get(values_kind(done), part))
 
     def problem(self, part: int) -> Problem:
         """The problem of a part."""
@@ -291,7 +299,7 @@ class PartSolver:
         self.bad += Solver(problem, self.seconds).sweep(order, after, values, left, threads)
         refuse_non_finite(problem, values, f"{left} steps before the end")
         if not math.isfinite(float(values.v_r[order].sum())):
-            self.doubtful[part] = problem, values, order
+            self.doubtful[part] = order
         return values, len(order)
 
     def _after(self, problem: Problem, part: int, done: int) -> Continuation:
@@ -304,8 +312,7 @@ class PartSolver:
         return after
 
     def _nowhere(self, part: int) -> Mask:
-        halo = sum(len(link.slots) for link in self.parts.links(part).values())
-        return np.zeros(self.parts.graph(part).num_states - halo, np.bool_)
+        return np.zeros(self.parts.own(part), np.bool_)
 
     def _nothing(self) -> Messages:
         return [{} for _ in range(self.parts.peers.size)]

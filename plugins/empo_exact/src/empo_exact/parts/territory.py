@@ -89,7 +89,8 @@ class PartBuilder:
         behind = len(arrays["states"]) - (self.abroad[part].count if part in self.abroad else 0)
         near = territory.table.find(arrays["states"][own:behind])
         owner = np.searchsorted(territory.begins, near, side="right") - 1
-        self._store.put(HALO, part, halo_arrays(owner, near - territory.begins[owner]))
+        halo = halo_arrays(owner, near - territory.begins[owner])
+        self._store.put(HALO, part, {**halo, "own": np.array(own)})
 
     def graph(self, part: int) -> dict[str, np.ndarray]:
         """The transitions of a part, with halo states behind its own."""
@@ -194,7 +195,7 @@ def complete_halos(
         halo = halo_arrays(
             np.concatenate([near["part"], owners]), np.concatenate([near["index"], index])
         )
-        store.put(HALO, part, halo)
+        store.put(HALO, part, {**halo, "own": near["own"]})
 
 
 def _asked(
