@@ -75,7 +75,7 @@ def child(options: dict[str, Any]) -> None:
     params = ExactParams.model_validate(
         {"preset": "paper", "keep": "none", "inspector": False, "compute": compute}
     )
-    blocks = world("blocks", boxes=options["boxes"])
+    blocks = world("blocks", **options["world"])
     solve(
         world("blocks", boxes=1, size=3, max_steps=3),
         params.model_copy(
@@ -112,7 +112,7 @@ def processes(console: Console, boxes: int) -> None:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
     for _ in range(TURNS):
         for name, compute in contenders.items():
-            found[name].append(solved({"boxes": boxes, "compute": compute}))
+            found[name].append(solved({"world": {"boxes": boxes}, "compute": compute}))
     _show(console, f"Blocks with {boxes} boxes, medians of {TURNS} turns", found)
     wall = {name: statistics.median(run["wall s"] for run in runs) for name, runs in found.items()}
     console.print(
@@ -120,15 +120,17 @@ def processes(console: Console, boxes: int) -> None:
     )
 
 
-def spill(console: Console, boxes: int, ram_gb: float | None, folder: str | None) -> None:
+def spill(
+    console: Console, blocks: dict[str, Any], ram_gb: float | None, folder: str | None
+) -> None:
     """Files against RAM; with a limit, files alone."""
     compute: dict[str, Any] = {"graph": "spill", "ram_limit_gb": ram_gb}
     contenders = {"spill": compute} if ram_gb else {"memory": {}, "spill": {**compute, "parts": 8}}
     found = {
-        name: [solved({"boxes": boxes, "compute": each, "folder": folder})]
+        name: [solved({"world": blocks, "compute": each, "folder": folder})]
         for name, each in contenders.items()
     }
-    _show(console, f"Blocks with {boxes} boxes" + (f", {ram_gb} GiB" if ram_gb else ""), found)
+    _show(console, f"Blocks {blocks}" + (f", {ram_gb} GiB" if ram_gb else ""), found)
 
 
 def _show(console: Console, title: str, found: dict[str, list[dict[str, float]]]) -> None:
@@ -147,6 +149,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", default=["halo", "processes", "spill"])
     parser.add_argument("--boxes", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=50, help="of an episode")
+    parser.add_argument("--cells", action="store_true", help="name cells in the robot's actions")
     parser.add_argument("--ram-gb", type=float)
     parser.add_argument("--folder", help="where spilled files are")
     parser.add_argument("--child")
@@ -161,7 +165,10 @@ def main() -> None:
     if "processes" in chosen.what:
         processes(console, chosen.boxes)
     if "spill" in chosen.what:
-        spill(console, chosen.boxes, chosen.ram_gb, chosen.folder)
+        blocks: dict[str, Any] = {"boxes": chosen.boxes, "max_steps": chosen.steps}
+        if chosen.cells:
+            blocks["robot_actions"] = "cells"
+        spill(console, blocks, chosen.ram_gb, chosen.folder)
 
 
 if __name__ == "__main__":
