@@ -204,14 +204,23 @@ def parts_needed(sizes: Sizes, params: ExactParams) -> int:
     """
     used, allowed = _used(), _share_of_limit(params)
     free = int(SHARE * (allowed - used))
-    if free < LEAST_ROOM:
+    free_to_build = free - block_bytes(sizes, params)
+    if free_to_build < LEAST_ROOM:
         raise SolveError(
             f"{sizes.spec.name!r} has {sizes.states} states; with them this process holds "
             f"{used / GIB:.2f} of {allowed / GIB:.2f} GiB. To solve it in parts takes "
-            f"{LEAST_ROOM / GIB:.2f} GiB more: raise compute.ram_limit_gb or use a smaller "
-            "max_steps."
+            f"{(LEAST_ROOM + block_bytes(sizes, params)) / GIB:.2f} GiB more: raise "
+            "compute.ram_limit_gb or use a smaller max_steps."
         )
-    return min(sizes.states, -(-_spilled_bytes(sizes) // free))
+    needed = max(-(-_spilled_bytes(sizes) // free), -(-_building_bytes(sizes) // free_to_build))
+    return min(sizes.states, needed)
+
+
+def _building_bytes(sizes: Sizes) -> int:
+    """Bytes that the parts take at most, each while its transitions are worked out, added up."""
+    pairs = sizes.expanded * sizes.spec.num_joint_actions
+    # Targets and successors, codes, all but the last twice; counts of each pair, and offsets.
+    return 16 * sizes.transitions + 16 * pairs
 
 
 def _spilled_bytes(sizes: Sizes) -> int:
