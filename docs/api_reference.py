@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Iterator
@@ -34,10 +34,12 @@ def api_list() -> str:
 
 
 def packages() -> list[str]:
-    """The parts of the core, then the plugins."""
+    """The parts of the core, then the plugins that are installed."""
     core = importlib.import_module("empo_core")
     parts = [m.name for m in pkgutil.iter_modules(core.__path__) if m.name not in LEFT_OUT]
-    plugins = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
+    found = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
+    # One that needs something large, as a cluster does, may not be installed.
+    plugins = [name for name in found if importlib.util.find_spec(name)]
     return ["empo_core", *(f"empo_core.{part}" for part in sorted(parts)), *plugins]
 
 

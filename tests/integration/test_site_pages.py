@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -27,10 +28,11 @@ def test_the_navigation_has_every_page_that_stands_in_the_repository(site: Path)
     assert named >= {page.relative_to(ROOT).as_posix() for page in pages} - {"README.md"}
 
 
-def test_every_plugin_and_every_stable_name_has_docstrings_in_it(site: Path) -> None:
+def test_every_installed_plugin_and_every_stable_name_has_docstrings_in_it(site: Path) -> None:
     api = site / "docs/reference/api"
     for plugin in ROOT.glob("plugins/*/pyproject.toml"):
-        assert "\n## " in (api / f"{plugin.parent.name}.md").read_text(encoding="utf-8")
+        if importlib.util.find_spec(plugin.parent.name):
+            assert "\n## " in (api / f"{plugin.parent.name}.md").read_text(encoding="utf-8")
     for page, heading in [
         ("empo_core.experiment", "## run"),
         ("empo_core.config", "### load_config"),

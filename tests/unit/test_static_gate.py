@@ -51,6 +51,8 @@ ALLOWED = {
     # Likewise requests to actors of rollouts and what they have collected.
     ("plugins/empo_rollout/src/empo_rollout/remote_collector.py", "cloudpickle.loads"),
     ("plugins/empo_rollout/src/empo_rollout/segment_worker.py", "cloudpickle.loads"),
+    # Likewise a world to the processes that solve it, and what they found.
+    ("plugins/empo_exact/src/empo_exact/parts/processes.py", "cloudpickle.loads"),
     # The kit sends a world through memory and back, as to a worker.
     ("empo_core/testing/world_model.py", "cloudpickle.loads"),
 }

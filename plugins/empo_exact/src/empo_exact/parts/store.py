@@ -20,7 +20,7 @@ _PREFIX = "part-"
 _OWNER = "problem"
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-Numbers: TypeAlias = Int32[np.ndarray, " slot"]
+Numbers: TypeAlias = Int32[np.ndarray, " halo_state"]
 
 
 @runtime_checkable

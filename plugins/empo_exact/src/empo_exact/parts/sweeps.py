@@ -34,8 +34,8 @@ from empo_exact.ram import Sizes
 from empo_exact.reach import Mask, advance_mask
 from empo_exact.setup import Assumptions, pose
 
-Slots: TypeAlias = Int64[np.ndarray, " slot"]
-Numbers: TypeAlias = Int32[np.ndarray, " slot"]
+Slots: TypeAlias = Int64[np.ndarray, " halo_state"]
+Numbers: TypeAlias = Int32[np.ndarray, " halo_state"]
 Messages: TypeAlias = list[dict[str, np.ndarray]]
 
 
