@@ -141,7 +141,10 @@ def _show(console: Console, title: str, found: dict[str, list[dict[str, float]]]
         table.add_row(name, *(f"{x:,.0f}" if x >= 1000 else f"{x:,.6g}" for x in medians))
     console.print(table)
     values = {run["V_r"] for runs in found.values() for run in runs}
-    console.print("V_r at the start: equal to the last bit" if len(values) == 1 else f"{values}")
+    if len(found) > 1:
+        console.print(
+            f"V_r at the start: {'equal to the last bit' if len(values) == 1 else values}"
+        )
 
 
 def main() -> None:
