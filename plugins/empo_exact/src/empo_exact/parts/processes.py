@@ -33,7 +33,7 @@ MAX_ATTEMPTS = 20
 MAX_RESTARTS = 5
 """Replacements of one process within a minute, or in a row without progress."""
 _TICK_S = 0.2
-_ANSWER, _RAISED, _GONE, _PROGRESS = b"+", b"!", b"?", b"%"
+_ANSWER, _RAISED, _GONE = b"+", b"!", b"?"
 
 Solve = Callable[[Peers, Path, Tracker, bool], Opening]
 

@@ -104,17 +104,15 @@ class FileStore:
         directory: The folder.
     """
 
-    def __init__(self, directory: Path, problem: str, ops: FileOps | None = None) -> None:
+    def __init__(self, directory: Path, problem: str) -> None:
         """Use a folder.
 
         Args:
             directory: Where; made if it is not there.
             problem: Identity of what is solved, so that files of another problem are refused.
-            ops: Writes files; None leaves it to the system when.
         """
         self.directory = directory
         self._problem = problem
-        self._ops = ops or _Unsynced()
         self._trusted: set[Path] = set()
         self._reader = ThreadPoolExecutor(1, "part-reader")
         self._writer = ThreadPoolExecutor(1, "part-writer")
@@ -241,7 +239,7 @@ class FileStore:
         folder = self._folder(kind, part)
         # Here, since several processes may do so at the same time.
         folder.parent.mkdir(parents=True, exist_ok=True)
-        save_arrays(folder, arrays, {"problem": self._problem}, ops=self._ops)
+        save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())
         self._trusted.add(folder)
 
     def _read(self, kind: str, part: int, mmap: Literal["r"] | None = None) -> Arrays:
