@@ -137,7 +137,7 @@ class Watcher(Tracker):
 def test_shares_never_go_back_and_every_stage_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     world, watcher = library_world("multigrid/corridor_control"), Watcher()
     monkeypatch.setattr("empo_exact.graph.ITEMS_PER_BLOCK", 1 << 12)
-    monkeypatch.setattr("empo_exact.solver.PROGRESS_S", 0.0)
+    monkeypatch.setattr("empo_exact.exploration_progress.PROGRESS_S", 0.0)
     solve(world, ExactParams(compute=ONE), tracker=watcher)
     assert len(watcher.tasks["state graph"]) > 50
     for shares in watcher.tasks.values():

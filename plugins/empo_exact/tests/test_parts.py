@@ -119,6 +119,18 @@ def test_processes_find_the_same_start(tmp_path: Path, graph: str) -> None:
     assert_same_start(solve(world, shared, directory=tmp_path), plain)
 
 
+def test_every_task_is_shown_to_its_end() -> None:
+    last: dict[str, tuple[float, float]] = {}
+
+    class Tasks(Tracker):
+        def progress(self, task: str, done: float, total: float) -> None:
+            last[task] = done, total
+
+    solve(TableWorld(TIMED), in_parts(ExactParams(keep="none"), parts=3), tracker=Tasks())
+    assert {"state graph", "transitions of parts", "backward induction"} <= set(last)
+    assert all(done == total for done, total in last.values()), last
+
+
 def test_implicit_transitions_give_the_same_values() -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="all")
     assert_same(solve(world, in_parts(params, graph="implicit", parts=3)), solve(world, params))

@@ -19,8 +19,9 @@ from empo_core.worlds.roles import check_humans
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
-from empo_exact.forecast import share_explored, sweep_seconds
-from empo_exact.graph import Explored, Progress, StateGraph, build_graph
+from empo_exact.exploration_progress import exploring
+from empo_exact.forecast import sweep_seconds
+from empo_exact.graph import StateGraph, build_graph
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
@@ -37,10 +38,6 @@ from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 
 log = logging.getLogger("empo_exact")
-
-GRAPH = "state graph"
-PROGRESS_S = 0.1
-"""Seconds between signs of progress."""
 
 
 def solve(
@@ -140,7 +137,6 @@ def _solve_in_parts(
         resume=resume,
         seed=seed,
         peers=peers,
-        progress=_exploring(world, params, tracker),
     )
 
 
@@ -150,40 +146,17 @@ def _explore(
     tracker: Tracker,
     start: Shaped[np.ndarray, "start word"] | None,
 ) -> StateGraph:
-    tracker.progress(GRAPH, 0.0, 1.0)
-    graph = build_graph(
-        world,
-        world.spec.horizon,
-        workers=params.compute.workers,
-        start_method=params.compute.start_method,
-        executor=params.compute.executor,
-        max_states=params.compute.max_states,
-        progress=_exploring(world, params, tracker),
-        start=start,
-    )
-    tracker.progress(GRAPH, 1.0, 1.0)
-    return graph
-
-
-def _exploring(world: WorldModel, params: ExactParams, tracker: Tracker) -> Progress:
-    """Tells the tracker how far an exploration is, and stops it when RAM runs out."""
-    horizon = world.spec.horizon
-    limit, share, shown = ram.limit(params), 0.0, 0.0
-
-    def progress(explored: Explored) -> bool:
-        nonlocal share, shown
-        ram.refuse_beyond(limit, explored, params, world.spec)
-        if clock.monotonic() - shown > PROGRESS_S:
-            shown = clock.monotonic()
-            share = max(share, share_explored(explored, horizon))
-            of = "" if horizon is None else f" of {horizon}"
-            tracker.narrate(
-                GRAPH, f"{len(explored.layers) - 1}{of} steps, {explored.known:,} states found"
-            )
-            tracker.progress(GRAPH, share, 1.0)
-        return True
-
-    return progress
+    with exploring(world, params, tracker) as progress:
+        return build_graph(
+            world,
+            world.spec.horizon,
+            workers=params.compute.workers,
+            start_method=params.compute.start_method,
+            executor=params.compute.executor,
+            max_states=params.compute.max_states,
+            progress=progress,
+            start=start,
+        )
 
 
 def _induce_over_time(

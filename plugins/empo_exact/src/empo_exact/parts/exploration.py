@@ -48,7 +48,7 @@ def find_states(
     expand: Expand,
     max_states: int,
     peers: Peers,
-    progress: Progress | None = None,
+    progress: Progress,
 ) -> Found:
     """Find everything that is reachable within the horizon, by breadth-first search.
 
@@ -72,8 +72,7 @@ def find_states(
                 home.number(rows if peers.size == 1 else rows[homes == rank])
             transitions += len(rows)
             expanded += len(block)
-            if progress:
-                progress(Explored(layers, expanded, table.count, transitions))
+            progress(Explored(layers, expanded, table.count, transitions))
         _receive(table, abroad, peers)
         ends.append(table.count)
         counts = np.sum(peers.all(ends[-2:]), axis=0).tolist()

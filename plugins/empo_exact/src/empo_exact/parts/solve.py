@@ -21,7 +21,8 @@ from empo_exact import ram
 from empo_exact.acyclic import cyclic
 from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import Expand, expander
-from empo_exact.graph import Explored, Progress, build_graph
+from empo_exact.exploration_progress import exploring
+from empo_exact.graph import build_graph
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import Found, divide, find_states, hand_over, rank_of
 from empo_exact.parts.merge import Merger
@@ -54,7 +55,6 @@ def build_parts(
     peers: Peers,
     tracker: Tracker,
     expand: Expand,
-    progress: Progress | None = None,
 ) -> Parts:
     """Find all states, cut them into parts, and work out each part's transitions.
 
@@ -64,7 +64,8 @@ def build_parts(
         WorkerError: Another process is gone.
     """
     compute = params.compute
-    found = find_states(world, expand, compute.max_states, peers, progress)
+    with exploring(world, params, tracker) as progress:
+        found = find_states(world, expand, compute.max_states, peers, progress)
     sizes = _sizes(world, found, peers)
     partition = divide(world, found, _count(sizes, store, params, peers), peers)
     found = hand_over(found, partition, peers)  # Not both: they take much memory.
@@ -144,7 +145,6 @@ def solve_in_parts(
     resume: bool = False,
     seed: int = 0,
     peers: Peers | None = None,
-    progress: Progress | None = None,
 ) -> ExactResult:
     """Solve a world whose graph is cut into parts; see ``solver.solve``.
 
@@ -157,7 +157,6 @@ def solve_in_parts(
         resume: Go on from the files that an interrupted run left.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
         peers: All processes, with a common ``directory``; None: this one alone.
-        progress: Told about the exploration.
 
     Raises:
         SolveError: As in ``solver.solve``.
@@ -172,7 +171,6 @@ def solve_in_parts(
         tracker=tracker,
         resume=resume,
         peers=peers or Peers(),
-        progress=progress,
     ) as (solver, done):
         if not solver.keeps_all:
             found = shared_opening(solver, done)
@@ -202,7 +200,6 @@ def swept_parts(
     tracker: Tracker,
     resume: bool,
     peers: Peers,
-    progress: Progress | None = None,
 ) -> Iterator[tuple[PartSolver, int]]:
     """Parts with the values of all states, and how many sweeps they took.
 
@@ -232,8 +229,7 @@ def swept_parts(
     ):
         parts = commits.recover_parts(world) if commits and resume and spills else None
         if parts is None:
-            watch = progress or _watch(world, params)
-            parts = build_parts(world, params, store, peers, tracker, expand, watch)
+            parts = build_parts(world, params, store, peers, tracker, expand)
             if commits and spills:
                 commits.keep_parts(parts)
         solver = PartSolver(parts, _with_keep(parts, params), assumed)
@@ -269,17 +265,6 @@ def _refuse(params: ExactParams, peers: Peers) -> None:
         raise SolveError(
             f"{peers.size} processes need as many parts at least; there are {params.compute.parts}"
         )
-
-
-def _watch(world: WorldModel, params: ExactParams) -> Progress:
-    """Stops an exploration when RAM runs out."""
-    limit = ram.limit(params)
-
-    def progress(explored: Explored) -> bool:
-        ram.refuse_beyond(limit, explored, params, world.spec)
-        return True
-
-    return progress
 
 
 def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
