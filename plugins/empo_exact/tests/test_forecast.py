@@ -18,8 +18,8 @@ from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_exact import forecast, ram
 from empo_exact.algorithm import Exact
-from empo_exact.forecast import share_explored
 from empo_exact.graph import Explored, build_graph
+from empo_exact.growth import share_explored
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.solver import solve

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from empo_core.protocols import Tracker, WorldModel
 from empo_exact import ram
-from empo_exact.forecast import share_explored
 from empo_exact.graph import Explored, Progress
+from empo_exact.growth import share_explored
 from empo_exact.plugin import ExactParams
 
 GRAPH = "state graph"

@@ -6,16 +6,16 @@ import math
 import time as clock
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from statistics import fmean
 
 import numpy as np
 import psutil
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from pydantic import JsonValue
 
 from empo_core.protocols import Bounded, WorldModel
 from empo_exact import ram
 from empo_exact.graph import Explored, StateGraph, build_graph
+from empo_exact.growth import MOST, Layers, grown
 from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
 from empo_exact.parts.forecast import in_parts
 from empo_exact.plugin import ExactParams, UniformParams
@@ -35,11 +35,6 @@ MAX_JOINT = 200_000
 SPREAD = 1.2
 """RAM and transitions per state may be so many times greater than estimated, seconds twice that,
 since other processes work on the same cores."""
-MOST = 1e15
-"""States beyond which an extrapolation says nothing."""
-
-
-Layers = Sequence[int] | Int64[np.ndarray, " depth"]
 
 
 class _Watch:
@@ -153,42 +148,6 @@ def most_layers(layers: Layers, known: int, horizon: int | None) -> Float64[np.n
     the fastest growth of late, is on the safe side.
     """
     return grown(layers, known, horizon, recent=lambda rates: SPREAD * max(rates), fade=0.5)
-
-
-def grown(
-    layers: Layers,
-    known: int,
-    horizon: int | None,
-    *,
-    recent: Callable[[Sequence[float]], float],
-    fade: float,
-) -> Float64[np.ndarray, " later"]:
-    """How many states are reachable within each later number of steps, at most 1,000 of them.
-
-    Args:
-        layers: How many are within 0, 1, ... steps.
-        known: How many were found, in a further layer too.
-        horizon: Steps of an episode; None looks four times as far as ``layers`` go.
-        recent: The rate of growth that goes on, from the last four.
-        fade: The power of the depth that the rate falls with.
-    """
-    depth = len(layers) - 1
-    steps = min(1000, (4 * (depth + 1) if horizon is None else horizon) - depth)
-    rates = [*np.diff(np.log(layers[-5:])), math.log(known / layers[-1])]
-    rate = recent([float(each) for each in (rates[:-1] or rates)])
-    start = max(depth, 1)
-    rising = rate * np.cumsum((start / (start + np.arange(1.0, steps + 1))) ** fade)
-    found: Float64[np.ndarray, " later"] = np.exp(
-        np.minimum(math.log(layers[-1]) + rising, math.log(MOST))
-    )
-    return found
-
-
-def share_explored(explored: Explored, horizon: int | None) -> float:
-    """The share of the states to be expanded that is, if growth falls as 1 over the depth."""
-    later = grown(explored.layers, explored.known, horizon, recent=fmean, fade=1.0)
-    before_last = later[-1 if horizon is None else -2] if len(later) > 1 else explored.layers[-1]
-    return min(0.99, explored.expanded / max(float(before_last), explored.layers[-1]))
 
 
 def sweep_seconds(
