@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 from random_games import Shape, Table, TableWorld, random_table, tables
 from reference_solver import Parameters
 
+from empo_core.config import merged
 from empo_core.errors import EmpoError, SolveError, StorageError
 from empo_core.protocols import Tracker
 from empo_core.storage.atomic import FileOps
 from empo_exact.kernel_data import Values
 from empo_exact.parts.partition import choose_partition, slow_words
+from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
@@ -302,6 +304,8 @@ def test_too_little_ram_is_refused_with_numbers(tmp_path: Path) -> None:
 def test_options_that_parts_cannot_have_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SolveError, match=message):
         solve(TableWorld(TIMED), in_parts(ExactParams.model_validate(options), parts=2))
+    with pytest.raises(ValueError, match=message):
+        ExactParams.model_validate(merged(options, {"compute": {"parts": 2}}))
 
 
 @given(
@@ -326,12 +330,24 @@ def test_words_that_change_least_come_first() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": "all", "compute": {"processes": 2}}, "keep: all"),
-        ({"compute": {"processes": 3, "parts": 2}}, "as many parts"),
-        ({"rollouts": 1, "compute": {"processes": 2}}, "rollouts needs"),
-        ({"count_unrolled": True, "compute": {"processes": 2}}, "count_unrolled needs"),
+        ({"keep": "all"}, "keep: all"),
+        ({"keep": "root"}, "keep: root"),
+        ({"rollouts": 1}, "rollouts needs"),
+        ({"inspector": True}, "inspector needs"),
+        ({"count_unrolled": True}, "count_unrolled needs"),
+        ({"compute": {"parts": 1}}, "2 processes need as many parts"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_that_processes_cannot_have_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SolveError, match=message):
+        solve(TableWorld(TIMED), ExactParams.model_validate(options), peers=Peers(0, 2))
     with pytest.raises(ValueError, match=message):
-        ExactParams.model_validate(options)
+        ExactParams.model_validate(merged(options, {"compute": {"processes": 2}}))
+
+
+def test_processes_that_solve_together_start_no_others(tmp_path: Path) -> None:
+    shared = in_parts(ExactParams(keep="none"), processes=2)
+    with pytest.raises(SolveError, match="solve this together"):
+        solve(TableWorld(TIMED), shared, directory=tmp_path, peers=Peers(0, 2))

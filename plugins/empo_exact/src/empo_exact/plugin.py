@@ -125,6 +125,11 @@ class Compute(Config):
         1, ge=1, description="Processes that have some of the parts each, with workers threads."
     )
 
+    @property
+    def has_parts(self) -> bool:
+        """The state graph is cut into parts."""
+        return self.graph != "memory" or self.parts is not None or self.processes > 1
+
 
 class ExactParams(PriorParams):
     """Phases 1 and 2: the theory, and how to solve it."""
@@ -201,25 +206,36 @@ class ExactParams(PriorParams):
         return self
 
     @model_validator(mode="after")
-    def _can_bring_together(self) -> ExactParams:
-        shares = self.compute.processes > 1
-        if shares and self.keep in ("all", "disk", "root"):
-            raise ValueError(
-                f"keep: {self.keep} keeps the whole graph, which processes that share it do not: "
-                "set keep to none, or processes to 1"
-            )
-        for key in ("rollouts", "count_unrolled", "inspector"):
-            if shares and getattr(self, key):
-                raise ValueError(
-                    f"{key} needs the whole graph, which processes that share it do not keep: "
-                    f"leave {key} out, or set processes to 1"
-                )
-        if self.compute.parts is not None and self.compute.parts < self.compute.processes:
-            raise ValueError(
-                f"{self.compute.processes} processes need as many parts at least; there are "
-                f"{self.compute.parts}"
-            )
+    def _can_be_in_parts(self) -> ExactParams:
+        if conflict := self.conflict_of_parts(self.compute.processes):
+            raise ValueError(conflict)
         return self
+
+    def conflict_of_parts(self, processes: int) -> str | None:
+        """Why so many processes cannot solve with these parameters; None: they can."""
+        compute = self.compute
+        if processes > 1:
+            if self.keep in ("all", "disk", "root"):
+                return (
+                    f"keep: {self.keep} keeps the whole graph, which processes that share it do "
+                    "not: set keep to none, or use one process"
+                )
+            for key in ("rollouts", "count_unrolled", "inspector"):
+                if getattr(self, key):
+                    return (
+                        f"{key} needs the whole graph, which processes that share it do not "
+                        f"keep: leave {key} out, or use one process"
+                    )
+        elif compute.has_parts and self.keep == "root":
+            return (
+                "keep: root keeps the graph, which is in parts: set keep to none, which leaves "
+                "the report and the summary of the start, or to all"
+            )
+        elif compute.has_parts and self.count_unrolled and self.keep not in ("all", "disk"):
+            return "count_unrolled needs the graph in one piece: set keep to all or disk"
+        if compute.parts is not None and compute.parts < processes:
+            return f"{processes} processes need as many parts at least; there are {compute.parts}"
+        return None
 
 
 class UniformParams(Config):

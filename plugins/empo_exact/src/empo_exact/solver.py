@@ -83,8 +83,7 @@ def solve(
         with kernel_stage(tracker.progress):
             sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
     seconds.kernels = clock.perf_counter() - begin
-    compute, several = params.compute, peers is not None and peers.size > 1
-    if compute.graph != "memory" or compute.parts or compute.processes > 1 or several:
+    if params.compute.has_parts or (peers is not None and peers.size > 1):
         if start is not None:
             raise SolveError("a graph in parts starts in the initial state; leave start out")
         return _solve_in_parts(world, params, assumed, directory, tracker, resume, seed, peers)
@@ -116,7 +115,12 @@ def _solve_in_parts(
     seed: int,
     peers: Peers | None,
 ) -> ExactResult:
+    size = peers.size if peers else 1
+    if conflict := params.conflict_of_parts(max(size, params.compute.processes)):
+        raise SolveError(conflict)
     if params.compute.processes > 1:
+        if size > 1:
+            raise SolveError("several processes solve this together: set compute.processes to 1")
         if directory is None:
             raise SolveError("processes need a directory that all of them reach; there is none")
         return solve_in_processes(

@@ -207,7 +207,6 @@ def swept_parts(
     ends with an error. See ``solve_in_parts`` for arguments and errors.
     """
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
-    _refuse(params, peers)
     if spills:
         ram.return_freed()
     if directory is not None:
@@ -241,30 +240,6 @@ def swept_parts(
     peers.all(None)  # Others may still read.
     if files and peers.rank == 0 and compute.processes == 1:  # Else whoever waits removes them.
         files.remove()
-
-
-def _refuse(params: ExactParams, peers: Peers) -> None:
-    """Refuse options that a graph in parts cannot have, before anything is done.
-
-    Raises:
-        SolveError: There is one.
-    """
-    if params.keep == "root":
-        raise SolveError(
-            "keep: root keeps the graph, which is in parts: set keep to none, which leaves the "
-            "report and the summary of the start, or to all"
-        )
-    if params.count_unrolled and params.keep not in ("all", "disk"):
-        raise SolveError("count_unrolled needs the graph in one piece: set keep to all or disk")
-    if peers.size > 1 and params.keep in ("all", "disk"):
-        raise SolveError(
-            f"keep: {params.keep} brings the whole graph together, which processes that share it "
-            "do not: set keep to none"
-        )
-    if params.compute.parts and params.compute.parts < peers.size:
-        raise SolveError(
-            f"{peers.size} processes need as many parts at least; there are {params.compute.parts}"
-        )
 
 
 def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
