@@ -8,10 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from empo_core.config import WorldModelRef
@@ -62,14 +66,15 @@ def test_slow_words_leave_few_values_to_exchange() -> None:
 
 
 CONFIG = """\
-world_model: {name: blocks, params: {boxes: 3, max_steps: 30}}
+world_model: {name: blocks, params: {boxes: 3, max_steps: 12}}
 algorithm:
   name: exact
   params:
     preset: paper
     keep: none
-    compute: {graph: %s, parts: 6, checkpoint_s: 0}
+    compute: {graph: %s, parts: 6, checkpoint_s: 0, workers: 1, processes: %d}
 """
+EMPO = (sys.executable, "-m", "empo_core")
 
 
 def finished(runs: Path) -> dict[str, Any]:
@@ -78,45 +83,82 @@ def finished(runs: Path) -> dict[str, Any]:
     return found
 
 
-def run(config: Path, runs: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(config: Path, runs: Path, *command: str) -> dict[str, Any]:
     environment = {key: value for key, value in os.environ.items() if key != "RANK"}
-    return subprocess.run(
+    subprocess.run(
         [*command, "run", str(config), "--quiet", f"runs={runs}"],
         env=environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
+    return finished(runs)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The result of one process, with everything in RAM."""
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "config.yaml").write_text(CONFIG % ("memory", 1))
+    return run(folder / "config.yaml", folder / "runs", *EMPO)
+
+
+@contextmanager
+def interrupted(folder: Path, processes: int, moment: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that has got somewhere: it explores, writes a graph, sweeps or commits."""
+    folder.mkdir()
+    (folder / "config.yaml").write_text(CONFIG % ("spill", processes))
+    command = [*EMPO, "run", folder / "config.yaml", "--quiet", f"runs={folder / 'runs'}"]
+    with subprocess.Popen(command) as process:
+        while not list(folder.glob(f"runs/*/values/parts/{MOMENTS[moment]}")):
+            assert process.poll() is None
+            time.sleep(0.002)
+        time.sleep(Random(moment).uniform(0, 0.1))
+        yield process
+
+
+MOMENTS = (
+    "problem", "problem", "graph", "halo", "state",
+    "values-00001", "committed", "values-00004", "values-00007", "values-00010",
+)  # fmt: skip
+"""Files that are there when a process is killed."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", range(10))
+@pytest.mark.parametrize("moment", range(len(MOMENTS)))
 def test_a_run_that_is_killed_at_any_moment_is_resumed_with_the_same_result(
-    tmp_path: Path, moment: int
+    tmp_path: Path, moment: int, plain: dict[str, Any]
 ) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG % "spill")
-    empo = (sys.executable, "-m", "empo_core")
-    process = subprocess.Popen([*empo, "run", config, "--quiet", f"runs={tmp_path / 'killed'}"])
-    while not list((tmp_path / "killed").glob("*/values/parts")):
-        time.sleep(0.05)
-    time.sleep(0.4 * moment)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    (directory,) = (tmp_path / "killed").iterdir()
-    subprocess.run([*empo, "resume", directory, "--quiet"], check=True)
-    config.write_text(CONFIG % "memory")
-    run(config, tmp_path / "plain", *empo)
-    assert finished(tmp_path / "killed")["root"] == finished(tmp_path / "plain")["root"]
+    with interrupted(tmp_path / "killed", 1, moment) as process:
+        process.send_signal(signal.SIGKILL)
+    runs = tmp_path / "killed" / "runs"
+    (directory,) = runs.iterdir()
+    subprocess.run([*EMPO, "resume", directory, "--quiet"], check=True)
+    assert finished(runs)["root"] == plain["root"]
     assert not (directory / "values" / "parts").exists()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("moment", range(len(MOMENTS)))
+def test_a_part_that_is_killed_at_any_moment_changes_nothing(
+    tmp_path: Path, moment: int, plain: dict[str, Any]
+) -> None:
+    with interrupted(tmp_path / "killed", 2, moment) as process:
+        (server,) = (child for child in psutil.Process(process.pid).children() if child.children())
+        server.children()[moment % 2].kill()
+        assert process.wait() == 0
+    runs = tmp_path / "killed" / "runs"
+    assert finished(runs)["root"] == plain["root"]
+    assert not list(runs.glob("*/values/parts"))
+    (log,) = runs.glob("*/log.txt")
+    assert "all go on from the last values" in log.read_text()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", ["memory", "spill"])
-def test_processes_of_torchrun_solve_together(tmp_path: Path, graph: str) -> None:
+def test_processes_of_torchrun_solve_together(
+    tmp_path: Path, graph: str, plain: dict[str, Any]
+) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(CONFIG % graph)
+    config.write_text(CONFIG % (graph, 1))
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
-    run(config, tmp_path / "shared", sys.executable, *torchrun, "-m", "empo_core")
-    config.write_text(CONFIG % "memory")
-    run(config, tmp_path / "plain", sys.executable, "-m", "empo_core")
-    shared, plain = finished(tmp_path / "shared"), finished(tmp_path / "plain")
+    shared = run(config, tmp_path / "shared", sys.executable, *torchrun, "-m", "empo_core")
     assert shared["root"] == plain["root"]
     assert shared["graph"] == plain["graph"]
