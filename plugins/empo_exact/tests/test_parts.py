@@ -35,6 +35,8 @@ from empo_exact.solver import solve
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)
 TIMED = random_table(SHAPE, 3)
 GOALS = TableWorld(TIMED).spec.goals
+ENDLESS = random_table(Shape(40, ("human", "robot"), (3, 2), None, timed=True, masked=True), 3)
+"""A game without a horizon."""
 
 
 def in_parts(params: ExactParams, **compute: Any) -> ExactParams:
@@ -151,15 +153,35 @@ class At(Tracker):
             self.act()
 
 
+class Steps(Tracker):
+    """Sweeps that were done."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def log(self, step: int, metrics: Any) -> None:
+        """A sweep is done."""
+        self.seen.append(step)
+
+
 def kill_a_worker() -> None:
     servers = psutil.Process().children()
     workers = [child for server in servers for child in server.children()]
     os.kill(workers[-1].pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("graph", ["spill", pytest.param("memory", marks=SLOW)])
-def test_a_process_that_is_killed_changes_nothing(tmp_path: Path, graph: str) -> None:
-    world, params = TableWorld(TIMED), ExactParams(keep="none")
+@pytest.mark.parametrize(
+    ("table", "graph"),
+    [
+        (TIMED, "spill"),
+        pytest.param(TIMED, "memory", marks=SLOW),
+        pytest.param(ENDLESS, "spill", marks=SLOW),
+        pytest.param(ENDLESS, "memory", marks=SLOW),
+    ],
+    ids=["timed-spill", "timed-memory", "endless-spill", "endless-memory"],
+)
+def test_a_process_that_is_killed_changes_nothing(tmp_path: Path, table: Table, graph: str) -> None:
+    world, params = TableWorld(table), ExactParams(keep="none")
     shared = in_parts(params, processes=2, graph=graph, checkpoint_s=0)
     tracker = At(2, kill_a_worker)
     found = solve(world, shared, directory=tmp_path, tracker=tracker)
@@ -180,15 +202,33 @@ def test_an_interrupted_solve_goes_on_from_its_checkpoint(
 
     with pytest.raises(KeyboardInterrupt):
         solve(world, chosen, directory=tmp_path, tracker=At(step, interrupt))
-    steps: list[int] = []
-
-    class Steps(Tracker):
-        def log(self, step: int, metrics: Any) -> None:
-            steps.append(step)
-
-    found = solve(world, chosen, directory=tmp_path, tracker=Steps(), resume=True)
-    assert steps == list(range(step, 5))  # That of the checkpoint is logged again.
+    steps = Steps()
+    found = solve(world, chosen, directory=tmp_path, tracker=steps, resume=True)
+    assert steps.seen == list(range(step, 5))  # That of the checkpoint is logged again.
     assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+@pytest.mark.parametrize("keep", ["none", "all"])
+@pytest.mark.parametrize("graph", ["memory", "spill", "implicit"])
+def test_without_a_horizon_a_solve_goes_on_from_its_last_sweep(
+    tmp_path: Path, graph: str, keep: str
+) -> None:
+    world, params = TableWorld(ENDLESS), ExactParams.model_validate({"keep": keep})
+    chosen = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
+    plain, step = solve(world, ExactParams(keep="all")), 7
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, chosen, directory=tmp_path, tracker=At(step, interrupt))
+    steps = Steps()
+    found = solve(world, chosen, directory=tmp_path, tracker=steps, resume=True)
+    assert steps.seen[0] == step
+    assert len(steps.seen) > 1
+    assert_same_start(found, plain)
+    if keep == "all":
+        assert_same(found, plain)
 
 
 @pytest.mark.parametrize("graph", ["memory", "spill"])

@@ -118,8 +118,8 @@ class Compute(Config):
     checkpoint_s: float = Field(
         60.0,
         ge=0,
-        description="With parts, in a world with a horizon: least seconds between checkpoints, "
-        "from which a solve goes on where it was interrupted or a process failed.",
+        description="With parts: least seconds between checkpoints, from which a solve goes on "
+        "where it was interrupted or a process failed.",
     )
     processes: int = Field(
         1, ge=1, description="Processes that have some of the parts each, with workers threads."

@@ -233,7 +233,7 @@ def swept_parts(
                 commits.keep_parts(parts)
         solver = PartSolver(parts, _with_keep(parts, params), assumed)
         solver.seconds.graph = clock.perf_counter() - begin
-        done = commits.recover(parts, needs_all=solver.keeps_all) if commits and resume else 0
+        done = commits.recover(parts, needs_all=solver.keeps_times) if commits and resume else 0
         done = induce(solver, commits, done, threads, tracker)
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
@@ -269,10 +269,12 @@ def induce(
     gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
     valued, kept = 0, [done] if done else []
     tracker.rewind(max(done - 1, 0))
-    if done:  # Only with a horizon, see ``Commits``.
+    if done:
         solver.offer(done)
         _log_start(solver, done, tracker)
-        gaps = any(parts.peers.all(bool(solver.unvalued(done))))
+        valued = parts.peers.sum(solver.valued(done))
+        if horizon is not None:
+            gaps = any(parts.peers.all(bool(solver.unvalued(done))))
     while done < horizon if horizon is not None else valued < parts.sizes.states:
         count = parts.peers.sum(solver.sweep(done, threads))
         done, valued = done + 1, valued + count
@@ -280,15 +282,15 @@ def induce(
         if not count:
             rows = [row for found in parts.peers.all(solver.unvalued(done)) for row in found]
             raise cyclic(parts.world, rows[0])
-        if commits and horizon is not None and done < horizon and commits.is_due():
+        share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
+        if commits and share[0] < share[1] and commits.is_due():
             commits.commit(parts, done)
         kept.append(done)
         needed = {done, done - 1, commits.done if commits else done}
-        for older in [] if solver.keeps_all else [each for each in kept if each not in needed]:
+        for older in [] if solver.keeps_times else [each for each in kept if each not in needed]:
             parts.store.drop(values_kind(older), parts.numbers)
             kept.remove(older)
         _log_start(solver, done, tracker)
-        share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
         tracker.progress(task, *share)
     return done
 

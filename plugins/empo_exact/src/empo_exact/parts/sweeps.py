@@ -229,8 +229,13 @@ class PartSolver:
 
     @property
     def keeps_all(self) -> bool:
-        """The values of all times are wanted in the end."""
+        """The whole graph is wanted in the end, with the values of all times."""
         return self.params.keep in ("all", "disk")
+
+    @property
+    def keeps_times(self) -> bool:
+        """The values after all sweeps are wanted in the end, not only those after the last."""
+        return self.keeps_all and self._horizon is not None
 
     @property
     def terminal_value(self) -> float:
@@ -243,6 +248,11 @@ class PartSolver:
             return None
         found = self.parts.store.rows(values_kind(done), self.parts.start, np.zeros(1, np.int32))
         return float(found["v_r"][0])
+
+    def valued(self, done: int) -> int:
+        """How many states of this process have a value."""
+        found = (self.values(part, done).v_r for part in self.parts.numbers)
+        return sum(int(np.count_nonzero(~np.isnan(v_r))) for v_r in found)
 
     def unvalued(self, done: int) -> list[NDArray[np.integer]]:
         """A state row of this process without a value; empty where there is none."""
