@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from reference_solver import Parameters
 from empo_core.config import merged
 from empo_core.errors import EmpoError, SolveError, StorageError
 from empo_core.protocols import Tracker
-from empo_core.storage.atomic import FileOps
 from empo_exact.kernel_data import Values
 from empo_exact.parts.partition import choose_partition, slow_words
 from empo_exact.parts.peers import Peers
@@ -164,10 +164,13 @@ class Steps(Tracker):
         self.seen.append(step)
 
 
+def workers() -> list[psutil.Process]:
+    """The processes that solve."""
+    return [child for server in psutil.Process().children() for child in server.children()]
+
+
 def kill_a_worker() -> None:
-    servers = psutil.Process().children()
-    workers = [child for server in servers for child in server.children()]
-    os.kill(workers[-1].pid, signal.SIGKILL)
+    os.kill(workers()[-1].pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -316,17 +319,93 @@ def test_nothing_that_is_not_ours_is_overwritten(tmp_path: Path) -> None:
     assert (foreign / "letter.txt").read_text() == "mine"
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: FileOps, file: object, data: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+@contextmanager
+def files_of(most_bytes: int) -> Iterator[None]:
+    """Nothing can be written into longer files, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    monkeypatch.setattr(FileOps, "write", refuse)
-    with pytest.raises(StorageError, match="No space left on device"):
+
+@pytest.mark.parametrize("graph", ["memory", "spill"])
+def test_a_disk_that_fills_while_solving_loses_nothing(tmp_path: Path, graph: str) -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="none")
+    chosen = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
+    with (
+        ExitStack() as full,
+        pytest.raises(StorageError, match="cannot be written: File too large"),
+    ):
+        solve(
+            world,
+            chosen,
+            directory=tmp_path,
+            tracker=At(2, lambda: full.enter_context(files_of(200))),
+        )
+    steps = Steps()
+    found = solve(world, chosen, directory=tmp_path, tracker=steps, resume=True)
+    assert steps.seen[0] == 2
+    assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+def test_a_disk_that_is_full_before_the_first_sweep_is_one_sentence(tmp_path: Path) -> None:
+    world, params = TableWorld(TIMED), ExactParams(keep="none")
+    chosen = in_parts(params, graph="spill", parts=2)
+    with files_of(200), pytest.raises(StorageError, match="cannot be written: File too large"):
+        solve(world, chosen, directory=tmp_path)
+    found = solve(world, chosen, directory=tmp_path, resume=True)
+    assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", ["memory", "spill"])
+def test_a_disk_that_fills_in_one_of_several_processes_loses_nothing(
+    tmp_path: Path, graph: str
+) -> None:
+    world, params = TableWorld(ENDLESS), ExactParams(keep="none")
+    shared = in_parts(params, processes=2, graph=graph, checkpoint_s=0)
+
+    def fill() -> None:
+        psutil.Process(workers()[-1].pid).rlimit(psutil.RLIMIT_FSIZE, (200, 200))
+
+    with pytest.raises(StorageError, match="cannot be written: File too large"):
+        solve(world, shared, directory=tmp_path, tracker=At(2, fill))
+    found = solve(world, shared, directory=tmp_path, resume=True)
+    assert_same_start(found, solve(world, ExactParams(keep="all")))
+
+
+@pytest.mark.parametrize("name", ["", "graph", "halo", "values-00001"])
+def test_a_foreign_file_where_a_folder_is_wanted_is_one_sentence(tmp_path: Path, name: str) -> None:
+    foreign = tmp_path / "parts" / name
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("mine")
+    with pytest.raises(StorageError, match=str(foreign)) as refusal:
         solve(
             TableWorld(TIMED),
             in_parts(ExactParams(keep="none"), graph="spill", parts=2),
             directory=tmp_path,
         )
+    assert "\n" not in str(refusal.value)
+    assert foreign.read_text() == "mine"
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), Path.unlink])
+def test_a_file_that_is_damaged_meanwhile_is_one_sentence(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    def act() -> None:
+        damage(tmp_path / "parts" / "graph" / "part-00001" / "successor.npy")
+
+    with pytest.raises(StorageError, match="graph/part-00001") as refusal:
+        solve(
+            TableWorld(TIMED),
+            in_parts(ExactParams(keep="none"), graph="spill", parts=2),
+            directory=tmp_path,
+            tracker=At(2, act),
+        )
+    assert "\n" not in str(refusal.value)
 
 
 def test_too_little_ram_is_refused_with_numbers(tmp_path: Path) -> None:

@@ -220,8 +220,13 @@ def _join(meeting: Path, rank: int, size: int) -> None:
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(days=7)
         )
+        dist.barrier()
     except RuntimeError as error:
         raise GoneError(f"not all processes came together: {error}") from error
+    finally:
+        # It is not needed any more, and where the disk is full torch would end the process when
+        # it writes into it a last time.
+        meeting.unlink(missing_ok=True)
 
 
 def _factory(payload: bytes) -> Callable[[int, int], Worker]:

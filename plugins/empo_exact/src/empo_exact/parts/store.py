@@ -14,7 +14,7 @@ from jaxtyping import Int32
 
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import DISK, FileOps, load_arrays, save_arrays, write_file
-from empo_core.storage.atomic import MANIFEST, found_directory
+from empo_core.storage.atomic import MANIFEST, found_directory, refused
 
 _PREFIX = "part-"
 _OWNER = "problem"
@@ -113,7 +113,7 @@ class FileStore:
         """
         self.directory = directory
         self._problem = problem
-        self._trusted: set[Path] = set()
+        self._trusted: dict[Path, list[str]] = {}
         self._reader = ThreadPoolExecutor(1, "part-reader")
         self._writer = ThreadPoolExecutor(1, "part-writer")
         self._ahead: dict[tuple[str, int], Future[Arrays]] = {}
@@ -199,16 +199,16 @@ class FileStore:
         folder = self._folder(kind, part)
         if folder in self._trusted:
             return
-        _, metadata = load_arrays(folder, mmap=True)
+        arrays, metadata = load_arrays(folder, mmap=True)
         if metadata.get("problem") != self._problem:
             raise StorageError(f"{folder} holds arrays of another problem")
-        self._trusted.add(folder)
+        self._trusted[folder] = list(arrays)
 
     def drop(self, kind: str, parts: Sequence[int]) -> None:
         """Remove files."""
         self.flush()
         for folder in (self._folder(kind, part) for part in parts):
-            self._trusted.discard(folder)
+            self._trusted.pop(folder, None)
             if (folder / MANIFEST).is_file():  # Nothing that is not ours.
                 shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -237,17 +237,24 @@ class FileStore:
 
     def _write(self, kind: str, part: int, arrays: Arrays) -> None:
         folder = self._folder(kind, part)
-        # Here, since several processes may do so at the same time.
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:  # Here, since several processes may do so at the same time.
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise refused(folder, error) from error
         save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())
-        self._trusted.add(folder)
+        self._trusted[folder] = list(arrays)
 
     def _read(self, kind: str, part: int, mmap: Literal["r"] | None = None) -> Arrays:
         self.check(kind, part)
-        return {
-            path.stem: np.load(path, mmap_mode=mmap, allow_pickle=False)
-            for path in found_directory(self._folder(kind, part)).glob("*.npy")
-        }
+        folder = self._folder(kind, part)
+        there = found_directory(folder)
+        try:
+            return {
+                name: np.load(there / f"{name}.npy", mmap_mode=mmap, allow_pickle=False)
+                for name in self._trusted[folder]
+            }
+        except (OSError, ValueError, EOFError) as error:  # They have been changed meanwhile.
+            raise StorageError(f"{folder}: cannot be read: {error}") from error
 
 
 def _rows(arrays: Arrays, numbers: Numbers) -> Arrays:
