@@ -6,25 +6,19 @@ import contextlib
 import queue
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from empo_core.errors import WorkerError
-from empo_core.protocols.executors import (
-    Account,
-    Needs,
-    Reply,
-    WorkerFactory,
-    WorkerState,
-)
+from empo_core.protocols.executors import Needs, WorkerFactory
 from empo_executors.blobs import BlobWriter
 from empo_executors.cells import Cell
 from empo_executors.frames import Frame, pickled
 from empo_executors.owned_folder import owned_folder
 from empo_executors.plugin import LocalParams
 from empo_executors.start_deadline import StartDeadline
+from empo_executors.supervised_executor import SupervisedExecutor
 from empo_executors.supervised_process import process_context
-from empo_executors.supervision import Limits, Supervision
+from empo_executors.supervision import Limits
 from empo_executors.worker_process import Launch, WorkerProcess
 
 _STOP_SHARE = 0.3
@@ -33,13 +27,12 @@ _PREFIX = "workers-"
 _WORKER_MODULE = "empo_executors.worker_main"
 
 
-class LocalExecutor:
+class LocalExecutor(SupervisedExecutor["_Processes"]):
     """Workers in processes of this machine; see ``empo_core.protocols.Executor``."""
 
     def __init__(self, params: LocalParams) -> None:
+        super().__init__(_limits(params))
         self._params = params
-        self._processes: _Processes | None = None
-        self._supervision = Supervision(None, 0, _limits(params), 0)
 
     def start(
         self, make: WorkerFactory, workers: int, needs: Needs, directory: Path, max_restarts: int
@@ -50,8 +43,7 @@ class LocalExecutor:
             WorkerError: A worker cannot be built, or the factory cannot be sent.
             StorageError: The disk refuses the few files that this needs.
         """
-        if self._processes is not None:
-            raise WorkerError("this executor runs already; stop it before starting it again")
+        self._check_stopped()
         if needs.labels:
             raise WorkerError(
                 f"workers need a node with {dict(needs.labels)}; the executor 'local' has one "
@@ -65,69 +57,20 @@ class LocalExecutor:
         factory = pickled(make, "the worker factory")
         made_parent = not directory.exists()
         launch = Launch(context, owned_folder(directory, _PREFIX), factory, queue.SimpleQueue())
-        self._processes = _Processes(launch, made_parent)
-        self._supervision = Supervision(
-            self._processes, workers, _limits(self._params), max_restarts
-        )
+        self._backend = _Processes(launch, made_parent)
         deadline = StartDeadline()
         try:
-            self._supervision.await_workers(
-                lambda states: deadline.is_over(sum(state.state == "ready" for state in states))
-            )
+            self._await_workers(
+                self._backend, workers, max_restarts,
+                lambda states: deadline.is_over(sum(state.state == "ready" for state in states)),
+            )  # fmt: skip
         except BaseException:
             self.stop()
             raise
 
-    def submit(self, worker: int, request: bytes) -> int:
-        """Send a request; see ``Executor.submit``."""
-        return self._supervision.submit(worker, request)
-
-    def next(self, timeout_s: float | None) -> Reply | None:
-        """The next reply; watches and replaces workers meanwhile."""
-        return self._supervision.next(timeout_s)
-
-    def broadcast(self, blob: bytes, version: int) -> None:
-        """Write the blob once and show its version to all workers.
-
-        Raises:
-            WorkerError: The version is not newer than the last, or nothing is running.
-            StorageError: The disk refuses.
-        """
-        self._supervision.check_newer(version)
-        assert self._processes is not None
-        self._processes.blobs.write(blob, version)
-        self._supervision.version = version
-        for process in self._processes.running:
-            process.cells[Cell.VERSION] = version
-
-    def replace(self, worker: int, reason: str) -> None:
-        """Kill the present process of a worker, which fails for this reason."""
-        self._supervision.replace(worker, reason)
-
-    def workers(self) -> Sequence[WorkerState]:
-        """The state of every worker."""
-        return self._supervision.states()
-
-    def account(self) -> Sequence[Account]:
-        """The numbers of every incarnation so far."""
-        return self._supervision.accounts()
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """End all workers; those that do not end by themselves are killed."""
-        with self._supervision.lock:
-            processes, self._processes = self._processes, None
-            if processes is not None:
-                self._supervision.stopped = True
-                processes.end(timeout_s)
-                self._supervision.bury()
-
 
 class _Processes:
-    """The processes of workers and the folder that they share.
-
-    Attributes:
-        blobs: Writes broadcasts.
-    """
+    """The processes of workers and the folder that they share."""
 
     def __init__(self, launch: Launch, made_parent: bool) -> None:
         """Begin without a process.
@@ -139,12 +82,7 @@ class _Processes:
         self._launch = launch
         self._made_parent = made_parent
         self._begun: dict[int, WorkerProcess] = {}
-        self.blobs = BlobWriter(launch.directory)
-
-    @property
-    def running(self) -> list[WorkerProcess]:
-        """The processes that have not been closed."""
-        return [process for process in self._begun.values() if not process.closed]
+        self._blobs = BlobWriter(launch.directory)
 
     def begin(self, number: int, incarnation: int, version: int) -> WorkerProcess:
         """Start a process; raises OSError where the system refuses."""
@@ -160,13 +98,23 @@ class _Processes:
         except queue.Empty:
             return None
 
+    def broadcast(self, blob: bytes, version: int) -> None:
+        """Write the blob once and show its version to all workers.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        self._blobs.write(blob, version)
+        for process in self._running:
+            process.cells[Cell.VERSION] = version
+
     def failure(self) -> str:
         """This machine does not fail."""
         return ""
 
     def end(self, timeout_s: float) -> None:
         """End all processes, and remove the folder."""
-        processes = self.running
+        processes = self._running
         try:
             for process in processes:
                 process.request_stop()
@@ -183,6 +131,11 @@ class _Processes:
             if self._made_parent:
                 with contextlib.suppress(OSError):  # Others keep something there.
                     self._launch.directory.parent.rmdir()
+
+    @property
+    def _running(self) -> list[WorkerProcess]:
+        """The processes that have not been closed."""
+        return [process for process in self._begun.values() if not process.closed]
 
 
 def _limits(params: LocalParams) -> Limits:

@@ -7,17 +7,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from empo_core import Component, Config, hookimpl
-
-
-class NeedsParams(Config):
-    """Resources of each worker, which a node must have free."""
-
-    cpus: float = Field(1.0, ge=0, description="Processor cores.")
-    gpus: float = Field(0.0, ge=0, description="Accelerators, possibly a fraction of one.")
-    memory_mb: int | None = Field(None, ge=1, description="Main memory in MiB; null: any.")
-    labels: dict[str, str] = Field(
-        default_factory=dict, description="Labels that the node must have."
-    )
+from empo_executors.needs import NeedsParams
 
 
 class RayParams(Config):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import shutil
 import threading
 import time
 from collections import deque
 
 from empo_core.errors import WorkerError
+from empo_executors.blobs import pack_blob
 from empo_executors.call_ledger import CallLedger
 from empo_executors.frames import Frame, Kind, Receiver
 from empo_executors.silence import Silence
@@ -17,6 +19,7 @@ from empo_ray.gateway import WATCH_S, run_gateway
 from empo_ray.messages import (
     Batch,
     Begin,
+    Broadcast,
     Command,
     Ended,
     Event,
@@ -126,8 +129,12 @@ class RemoteWorkers:
             )
         return ""
 
+    def broadcast(self, blob: bytes, version: int) -> None:
+        """Have the blob put into the object store once; the newest two are kept there."""
+        self.post(Broadcast(version, pack_blob(blob, version)))
+
     def end(self, timeout_s: float) -> None:
-        """End all workers and the gateway, by force where they do not by themselves."""
+        """End all workers and the gateway, and a cluster that was started here."""
         self.post(Stop(timeout_s * _STOP_SHARE))
         self._process.end(time.monotonic() + timeout_s * _STOP_SHARE)
         self._commands.put(None)
@@ -135,6 +142,8 @@ class RemoteWorkers:
             thread.join(KILL_S)
         if not any(thread.is_alive() for thread in self._threads):
             self._process.pipe.close()
+        for folder in {self._settings.folder, self._settings.spill} - {""}:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _take(self, event: Event, data: bytes) -> None:
         """Turn an event into what arrived of its worker."""

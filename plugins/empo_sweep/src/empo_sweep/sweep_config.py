@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from empo_core import Config, ConfigPath
 from empo_core.config import ExecutorRef
-from empo_core.protocols.executors import Needs
+from empo_executors.needs import NeedsParams
 
 SEED = "seed"
 MOST_TRIALS = 100_000
@@ -122,21 +122,6 @@ class Search(Config):
         return self.sampler == "tpe" or self.pruner is not None
 
 
-class TrialNeeds(Config):
-    """Resources of one trial."""
-
-    cpus: float = Field(1.0, gt=0, description="Processor cores, and threads of torch.")
-    gpus: float = Field(0.0, ge=0, description="Accelerators.")
-    memory_mb: int | None = Field(None, ge=1, description="Main memory in MiB.")
-    labels: dict[str, str] = Field(
-        default_factory=dict, description="Properties of the machine, on a cluster."
-    )
-
-    def needs(self) -> Needs:
-        """As executors take them."""
-        return Needs(self.cpus, self.gpus, self.memory_mb, self.labels)
-
-
 class SweepConfig(Config):
     """Everything one sweep needs to know."""
 
@@ -165,7 +150,10 @@ class SweepConfig(Config):
         description="Executor of the trials.",
     )
     workers: int = Field(2, ge=1, le=4096, description="Trials at a time.")
-    needs: TrialNeeds = Field(default_factory=TrialNeeds, description="Resources of a trial.")
+    needs: NeedsParams = Field(
+        default_factory=NeedsParams,
+        description="Resources of a trial; torch gets as many threads as there are cpus.",
+    )
     baseline: dict[str, JsonValue] | None = Field(
         None, description="The values that others are compared with, seed by seed."
     )
