@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from empo_core.errors import WorkerError
-from empo_core.protocols import Executor, Needs, Payload, Reply, Send, WorkerFactory, WorkerState
+from empo_core.protocols import Executor, Needs, Reply, WorkerFactory, WorkerState
+from empo_core.testing.echo_worker import EchoWorker, unbuildable
 
 Start = Callable[..., Executor]
 """Starts an executor, with workers of a kind and their number."""
@@ -25,61 +26,6 @@ _SLACK_S = 2.0
 """For machines with much else to do."""
 
 
-def die() -> None:
-    """End this process without a word."""
-    os._exit(9)
-
-
-class EchoWorker:
-    """Does what the first word of a request says, and remembers broadcasts."""
-
-    def __init__(self, number: int, incarnation: int) -> None:
-        self._identity = f"{number} {incarnation}".encode()
-        self._blob, self._version = b"", 0
-
-    def load(self, blob: memoryview, version: int) -> None:
-        """Remember it."""
-        assert version > self._version, "versions only grow"
-        self._blob, self._version = bytes(blob), version
-
-    def call(self, request: bytes, send: Send) -> Payload:
-        """Answer as told."""
-        word, _, rest = request.partition(b" ")
-        if word == b"who":
-            return [self._identity]
-        if word == b"blob":
-            return [b"%d " % self._version, self._blob]
-        if word == b"parts":
-            for part in range(int(rest)):
-                send([b"part ", b"%d" % part])
-            return [b"done"]
-        if word == b"until-asked":
-            while not send([b"waiting"]):
-                time.sleep(0.005)
-            return [b"asked"]
-        if word == b"large":
-            return [bytes(int(rest)), b"end"]
-        if word == b"nothing":
-            return []
-        if word == b"raise":
-            raise ValueError("the planted fault")
-        if word == b"die":
-            send([b"last words"])
-            die()
-        if word == b"sleep":
-            send([b"good night"])
-            time.sleep(1e6)
-        return [word, rest]
-
-    def close(self) -> None:
-        """There is nothing to release."""
-
-
-def unbuildable(number: int, incarnation: int) -> EchoWorker:
-    """A factory that fails."""
-    raise ValueError(f"worker {number} has no such thing")
-
-
 class ExecutorTests:
     """Subclass this in your plugin's tests and override ``executor``."""
 
@@ -87,6 +33,8 @@ class ExecutorTests:
     """True where workers are processes of this machine, which the kit may kill."""
     isolated = True
     """True where a worker may die or sleep without harm to this process."""
+    checked = False
+    """True where messages carry a CRC32 that workers compute with ``zlib.crc32``."""
     buffered = False
     """True where a worker that dies may take along what it has sent just before."""
 
@@ -235,6 +183,28 @@ class ExecutorTests:
         executor.submit(1, b"who")
         assert reply_of(executor).payload == b"1 0", "the other worker was not touched"
         assert_balanced(executor)
+
+    def test_a_worker_that_dies_of_a_broadcast_is_replaced(self, start: Start) -> None:
+        if not self.isolated:
+            pytest.skip("its workers run in this process")
+        executor = start(workers=1)
+        executor.broadcast(b"die", 1)
+        executor.submit(0, b"blob")
+        assert reply_of(executor).kind == "lost"
+        await_ready(executor, incarnation=1)
+        executor.submit(0, b"blob")
+        assert reply_of(executor).payload == b"1 die"
+        assert_balanced(executor)
+
+    def test_a_damaged_answer_ends_the_worker_and_is_lost(self, start: Start) -> None:
+        if not self.checked:
+            pytest.skip("its messages have no CRC32")
+        executor = start(workers=1)
+        executor.submit(0, b"damage")
+        reply = reply_of(executor)
+        assert reply.kind == "lost"
+        assert "is damaged" in reply.traceback
+        await_ready(executor, incarnation=1)
 
     def test_an_idle_worker_that_is_killed_is_replaced(self, start: Start) -> None:
         if not self.here:

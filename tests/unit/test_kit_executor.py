@@ -23,6 +23,7 @@ from empo_core.protocols import (
     WorkerFactory,
     WorkerState,
 )
+from empo_core.testing import echo_worker
 from empo_core.testing import executor as kit
 from empo_core.testing.executor import ExecutorTests
 
@@ -107,7 +108,6 @@ class Right:
         if request == b"until-asked" and seat.flying() == 1:
             self.reply(seat, number, "part", [b"waiting"])
             return
-        self.follow(seat)
         assert seat.worker is not None
 
         def send(payload: Payload) -> bool:
@@ -115,6 +115,7 @@ class Right:
             return seat.flying() > 1
 
         try:
+            self.follow(seat)
             answer = seat.worker.call(request, send)
         except Died:
             self.lose(seat, "it died")
@@ -356,7 +357,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def die() -> None:
         raise Died
 
-    monkeypatch.setattr(kit, "die", die)
+    monkeypatch.setattr(echo_worker, "die", die)
     monkeypatch.setattr(kit, "PATIENCE_S", 0.2)
     monkeypatch.setattr(kit, "STOP_S", 0.2)
     monkeypatch.setattr(kit, "_SLACK_S", 0.0)
@@ -378,6 +379,7 @@ def test_a_right_executor_passes(kit_failures: Runner) -> None:
         (CutsPayloads, "test_payloads_of_every_size_arrive_unchanged"),
         (HandsOutBytes, "test_payloads_of_every_size_arrive_unchanged"),
         (DropsParts, "test_parts_come_before_their_answer"),
+        (ForgetsBroadcasts, "test_a_worker_that_dies_of_a_broadcast_is_replaced"),
         (LoadsLate, "test_a_call_follows_what_was_broadcast_before_it"),
         (NamesNoVersion, "test_a_call_follows_what_was_broadcast_before_it"),
         (ForgetsBroadcasts, "test_a_replacement_gets_the_newest_broadcast"),
@@ -407,5 +409,5 @@ def test_the_kit_says_what_to_override(kit_failures: Runner) -> None:
 def test_the_kits_workers_can_be_sent_to_other_processes() -> None:
     import cloudpickle  # type: ignore[import-untyped]
 
-    for factory in (kit.EchoWorker, kit.unbuildable):
+    for factory in (echo_worker.EchoWorker, echo_worker.unbuildable):
         assert len(cloudpickle.dumps(factory)) < 200, "by name, so that no code travels"

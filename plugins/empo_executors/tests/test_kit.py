@@ -11,6 +11,8 @@ from empo_executors.plugin import LocalParams
 
 @pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 class TestLocal(kit.ExecutorTests):
+    checked = True
+
     @pytest.fixture
     def executor(self, method: str) -> LocalExecutor:
         return LocalExecutor(LocalParams.model_validate({"start_method": method}))

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 
+from simulated_cluster import ray_params
+
 import empo_core.testing.executor as kit
 from empo_ray.executor import RayExecutor
 from empo_ray.plugin import RayParams
@@ -16,9 +18,8 @@ pytestmark = pytest.mark.cluster
 
 
 class TestRay(kit.ExecutorTests):
-    buffered = True
+    buffered = checked = True
 
     @pytest.fixture
     def executor(self, cluster: Any) -> RayExecutor:
-        address = cluster.address
-        return RayExecutor(RayParams(address=address, allow_addresses=[address]))
+        return RayExecutor(RayParams.model_validate(ray_params(cluster)))

@@ -17,8 +17,8 @@ pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 
 from empo_core.errors import WorkerError
 from empo_core.protocols import Needs
+from empo_core.testing.echo_worker import EchoWorker
 from empo_core.testing.executor import (
-    EchoWorker,
     assert_balanced,
     await_ready,
     is_running,

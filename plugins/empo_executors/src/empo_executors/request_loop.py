@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from empo_core.protocols.executors import Payload, Worker
 from empo_executors.frames import Disconnected, Kind
+
+if TYPE_CHECKING:  # These import torch.
+    from empo_core.protocols.executors import Payload, Worker
 
 
 class Link(Protocol):

@@ -12,19 +12,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import ray
 
 from empo_core.plugins.imports import import_extra
-from empo_core.protocols.executors import Payload, WorkerFactory
 from empo_executors.blobs import unpack_blob
 from empo_executors.frames import Kind, Sender
 from empo_executors.request_loop import RequestLoop, error_text
 from empo_executors.silence import Silence
 from empo_ray.software import software
+
+if TYPE_CHECKING:  # They import torch, which takes seconds, and not every worker needs it.
+    from empo_core.protocols.executors import Payload, WorkerFactory
 
 Hello: TypeAlias = tuple[str, str, int, dict[str, str]]
 """The node's id, its name, the process, and the software."""
