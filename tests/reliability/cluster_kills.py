@@ -1,50 +1,39 @@
 """Faults of a simulated cluster while actors collect and a learner counts; prints a table.
 
 Run ``python tests/reliability/cluster_kills.py [--runs 25]`` where empo-ray is installed. Runs
-take turns among five kinds of faults. Every run must reach its training steps, with its accounts
-exact: what was accepted was delivered once and in order, or waits. Lost is the time between the
-last experience that arrived of an actor and its end.
+take turns among five kinds of faults; a test has some in one run. Every run must reach its training
+steps, with its accounts exact: what was accepted was delivered once and in order, or waits. Lost is
+the time between the last experience that arrived of an actor and its end.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/empo_ray/tests"))
+
+import async_learner as learning
+from simulated_cluster import NODE, ray_params, simulated_cluster
+
+cloudpickle.register_pickle_by_value(learning)  # Actors cannot import it.
+
 ACTORS = 3
 STEPS = 90
 STEP_S = 0.05
-
-
-def module_of(path: Path) -> ModuleType:
-    """A module by its file, whose classes are sent to actors by value."""
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[path.stem] = module
-    specification.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)
-    return module
-
-
-simulated = module_of(ROOT / "plugins/empo_ray/tests/simulated_cluster.py")
-learning = module_of(ROOT / "tests/reliability/async_learner.py")
 
 
 class Watch:
@@ -57,6 +46,7 @@ class Watch:
     def __init__(self, learner: Any) -> None:
         self.learner = learner
         self.lost_s: list[float] = []
+        self._begun = 0
         self._arrived: dict[int, float] = {}
         self.counters: list[float] = []
 
@@ -67,10 +57,14 @@ class Watch:
         self.counters.append(self.learner.collector.counters()["env_steps"])
         time.sleep(STEP_S)
 
+    def begin(self) -> None:
+        """Begin a part of the run, whose training steps are counted from here."""
+        self._begun = self.learner.step
+
     def learn_to(self, step: int) -> None:
-        """Learn until a training step, which must come."""
+        """Learn until a training step of this part, which must come."""
         deadline = time.monotonic() + 120
-        while self.learner.step < step:
+        while self.learner.step < self._begun + step:
             assert time.monotonic() < deadline, "the learner does not get on"
             self.step()
 
@@ -104,6 +98,9 @@ class Watch:
             self.ended([victim.number])
 
 
+Fault: TypeAlias = Callable[[Watch, Any, random.Random], None]
+
+
 def kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
     """Kill an actor, three times."""
     for part in (1, 2, 3):
@@ -119,7 +116,7 @@ def kill_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
     watch.ended([s.number for s in watch.workers() if node.node_id[:8] in s.node])
     cluster.remove_node(node, allow_graceful=False)
     watch.learn_to(2 * STEPS // 3)
-    cluster.add_node(**simulated.NODE)
+    cluster.add_node(**NODE)
     watch.recover()
 
 
@@ -127,7 +124,7 @@ def add_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
     """Add a node, which has room for another actor."""
     watch.learn_to(STEPS // 3 + chance.randrange(10))
     before = len(watch.workers())
-    node = cluster.add_node(**simulated.NODE)
+    node = cluster.add_node(**NODE)
     watch.learn_until(lambda: len(watch.workers()) > before)
     watch.ended([s.number for s in watch.workers() if node.node_id[:8] in s.node])
     cluster.remove_node(node, allow_graceful=False)
@@ -136,13 +133,15 @@ def add_node(watch: Watch, cluster: Any, chance: random.Random) -> None:
 def stop_actor(watch: Watch, cluster: Any, chance: random.Random) -> None:
     """Stop an actor for ten seconds, which is not long enough to give it up."""
     watch.learn_to(STEPS // 3 + chance.randrange(10))
+    counters = watch.learner.collector.counters
+    before = counters()["restarts"]
     pid = chance.choice(watch.workers()).pid
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         watch.step()
     os.kill(pid, signal.SIGCONT)
-    assert watch.learner.collector.counters()["restarts"] == 0
+    assert counters()["restarts"] == before
 
 
 def publish_and_kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
@@ -156,22 +155,19 @@ def publish_and_kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
     watch.recover()
 
 
-FAULTS: tuple[Callable[[Watch, Any, random.Random], None], ...] = (
-    kill, kill_node, add_node, stop_actor, publish_and_kill,
-)  # fmt: skip
+FAULTS: tuple[Fault, ...] = (kill, kill_node, add_node, stop_actor, publish_and_kill)
 
 
-def run(number: int, cluster: Any, folder: Path) -> tuple[str, ...]:
-    """One run with faults; the cells of its row."""
+def run(
+    faults: Sequence[Fault], chance: random.Random, cluster: Any, folder: Path
+) -> tuple[str, ...]:
+    """One run with these faults; the cells of its row."""
     from empo_async_actors.collector import AsyncCollector
     from empo_async_actors.plugin import AsyncParams
     from empo_core.config import ExecutorRef
 
-    fault, chance = FAULTS[number % len(FAULTS)], random.Random(number)
-    actors = ACTORS + (fault is add_node)
-    params = {
-        "address": cluster.address, "allow_addresses": [cluster.address], "place_timeout_s": 5.0,
-    }  # fmt: skip
+    actors = ACTORS + (add_node in faults)
+    params = ray_params(cluster, place_timeout_s=5.0)
     executor = ExecutorRef.model_validate({"name": "ray", "params": params})
     collector = AsyncCollector(
         AsyncParams(
@@ -183,8 +179,12 @@ def run(number: int, cluster: Any, folder: Path) -> tuple[str, ...]:
     try:
         collector.start(learning.counting(payload=100_000, pause_s=0.02), folder)
         watch = Watch(learning.Learner(collector))
-        fault(watch, cluster, chance)
-        watch.learn_to(max(STEPS, watch.learner.step + 20))
+        for fault in faults:
+            watch.begin()
+            fault(watch, cluster, chance)
+            watch.learn_to(STEPS)
+        watch.begin()
+        watch.learn_to(20)
     finally:
         collector.stop()
     learner = watch.learner
@@ -196,7 +196,8 @@ def run(number: int, cluster: Any, folder: Path) -> tuple[str, ...]:
     assert all(account.sent >= account.accepted for account in collector.accounts())
     counters = collector.counters()
     return (
-        fault.__name__.replace("_", " "), str(learner.step), f"{counters['env_steps']:,.0f}",
+        ", ".join(fault.__name__.replace("_", " ") for fault in faults),
+        str(learner.step), f"{counters['env_steps']:,.0f}",
         f"{counters['restarts']:.0f}", f"{max(watch.lost_s, default=0.0):.2f} s",
         f"{time.monotonic() - begun:.0f} s",
     )  # fmt: skip
@@ -208,9 +209,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=25)
     options = parser.parse_args()
     table = Table("run", "fault", "training steps", "env steps", "restarts", "most lost", "time")
-    with simulated.simulated_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+    with simulated_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         for number in range(options.runs):
-            row = run(number, cluster, Path(folder))
+            fault = FAULTS[number % len(FAULTS)]
+            row = run([fault], random.Random(number), cluster, Path(folder))
             table.add_row(str(number), *row)
             print(number, *row, sep=" | ", flush=True)
     Console(width=100).print(table)

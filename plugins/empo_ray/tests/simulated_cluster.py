@@ -12,10 +12,18 @@ VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's switch to the loopback address.
     "RAY_memory_monitor_refresh_ms": "0",  # Else it kills workers where others take the memory.
+    # Else the head asks a killed node for a quarter of a minute before it counts as dead.
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
 }
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20, "include_dashboard": False}
+
+
+def ray_params(cluster: Any, **more: Any) -> dict[str, Any]:
+    """Params of the executor ``ray`` for workers on this cluster."""
+    return {"address": cluster.address, "allow_addresses": [cluster.address], **more}
 
 
 @contextmanager
